@@ -7,7 +7,7 @@ import pytest
 from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
 
 import robustok as rt
-from robustok.guard.rollouts import align
+from robustok.guard.rollouts import Alignment, align
 
 
 @pytest.fixture(scope="module", params=["byte-level", "metaspace"])
@@ -15,9 +15,18 @@ def vocab(request: pytest.FixtureRequest) -> rt.Vocabulary:
     return byte_level(LLAMA3) if request.param == "byte-level" else metaspace(prefix=True)
 
 
-def naive_blocks(
-    vocab: rt.Vocabulary, a: np.ndarray, b: np.ndarray
-) -> list[tuple[list[int], list[int]]]:
+Blocks = list[tuple[list[int], list[int]]]
+
+
+def blocks_of(aligned: Alignment) -> Blocks:
+    a, b = (
+        [part.tolist() for part in np.split(ids, edges[1:-1])]
+        for ids, edges in ((aligned.ids_a, aligned.edges_a), (aligned.ids_b, aligned.edges_b))
+    )
+    return list(zip(a, b, strict=True))
+
+
+def naive_blocks(vocab: rt.Vocabulary, a: np.ndarray, b: np.ndarray) -> Blocks:
     """Blocks by growing both sides until they spell the same, byte for byte."""
     blocks, i, j = [], 0, 0
     while i < len(a):
@@ -44,13 +53,7 @@ def test_blocks_are_the_finest_common_ones(vocab: rt.Vocabulary, spec: str) -> N
         canonical = vocab.encode(text)
         drawn = rt.sampler(spec, vocab).sample(canonical, seed=number)
         aligned = align(vocab, drawn, canonical)
-        got = [
-            (drawn[a:b].tolist(), canonical[c:d].tolist())
-            for a, b, c, d in zip(
-                aligned.edges_a, aligned.edges_a[1:], aligned.edges_b, aligned.edges_b[1:],
-                strict=False,
-            )
-        ]  # fmt: skip
+        got = blocks_of(aligned)
         assert got == naive_blocks(vocab, drawn, canonical)
         assert aligned.same.tolist() == [left == right for left, right in got]
         assert (spec == "canonical") == aligned.same.all()
@@ -83,30 +86,20 @@ def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
     assert back.carry(log_probs) == pytest.approx(carried)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"a\xf0\x9f\x98 b",
-        b"\xff\xfe the \xc3",
-        b"\xe2\x82\xe2\x82\xac",
-        b"\xf0\x9f",
-        b"x\x80y\xed\xa0",
-    ],
-)
+@pytest.mark.parametrize("raw", [
+    b"a\xf0\x9f\x98 b", b"\xff\xfe the \xc3", b"\xe2\x82\xe2\x82\xac", b"\xf0\x9f",
+    b"x\x80y\xed\xa0",
+])  # fmt: skip
 def test_broken_utf8_aligns_with_what_a_decoder_writes(vocab: rt.Vocabulary, raw: bytes) -> None:
     sampled = np.concatenate([vocab.encode("the"), vocab.encode_continuation(raw + b" rest")])
     text = vocab.decode(sampled)
     assert "\ufffd" in text
-    again = vocab.encode(
-        text[1:] if text[:1] == " " and vocab.decode(vocab.encode("a")) == " a" else text
-    )
+    adds_space = vocab.decode(vocab.encode("a")) == " a"
+    again = vocab.encode(text.removeprefix(" ") if adds_space else text)
     aligned = align(vocab, sampled, again)
-    for a, b, c, d in zip(
-        aligned.edges_a, aligned.edges_a[1:], aligned.edges_b, aligned.edges_b[1:], strict=False
-    ):
-        assert b > a
-        assert d > c
-        assert vocab.decode(sampled[a:b]) == vocab.decode(again[c:d])
+    for left, right in blocks_of(aligned):
+        assert left and right
+        assert vocab.decode(left) == vocab.decode(right)
     assert len(aligned) > 1
     assert aligned.carry(np.ones(len(sampled))).sum() == len(sampled)
 

@@ -15,7 +15,7 @@ import pytest
 from tests.guard.tokenizers_of import TEXT
 
 import robustok as rt
-from robustok.guard import Audit, Drift, read_rollouts, read_sequences, rollout_files
+from robustok.guard import Audit, Drift, read_rollouts, rollout_files
 
 
 def drift_of(vocab: rt.Vocabulary, rows: list[np.ndarray], size: int) -> Drift:
@@ -84,20 +84,20 @@ def test_all_files_are_read_alike(
 ) -> None:
     monkeypatch.setattr("robustok.guard.audit.ROWS", 2)
     rows = [[1, 2], [], [3], [2**31, -5], [4, 5, 6]]
-    read = list(read_sequences(in_file(tmp_path / name, rows)))
-    assert [row.tolist() for batch, _ in read for row in batch] == [
-        [1, 2], [], [3], [-1, -1], [4, 5, 6],
-    ]  # fmt: skip
-    shares = [share for _, share in read]
+    batches = list(read_rollouts(in_file(tmp_path / name, rows)))
+    expected = [[1, 2], [], [3], [-1, -1], [4, 5, 6]]
+    assert [row.tolist() for batch in batches for row in batch.rows] == expected
+    assert [(batch.turns, batch.roles) for batch in batches] == [(None, None)] * 3
+    shares = [batch.share for batch in batches]
     assert len(shares) == 3 and shares == sorted(shares) and shares[-1] == 1.0
 
 
 def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("[1, 2]\n\n[]\n")
-    assert [row.tolist() for b, _ in read_sequences(path) for row in b] == [[1, 2], []]
+    assert [row.tolist() for b in read_rollouts(path) for row in b.rows] == [[1, 2], []]
     path.write_text('{"a": [1], "b": [2]}\n{"b": [3], "a": [4]}\n')
-    assert [row.tolist() for b, _ in read_sequences(path, "b") for row in b] == [[2], [3]]
+    assert [row.tolist() for b in read_rollouts(path, "b") for row in b.rows] == [[2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
         ("a.parquet", "not a Parquet file"), ("nulls.parquet", "has nulls"),
     ):  # fmt: skip
         with pytest.raises(rt.RobustokError, match=message):
-            list(read_sequences(tmp_path / name))
+            list(read_rollouts(tmp_path / name))
 
 
 TURNS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import robustok as rt
 from robustok.models import Shape, small_model, train_tokenizer
@@ -18,15 +18,16 @@ WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, 12)) for _ in range(24)]
 CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% generation %}{{ m['content'] | trim }}{% endgeneration %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 COMMON: dict[str, Any] = {
     "report_to": [], "disable_tqdm": True, "seed": 3, "dataloader_pin_memory": False,
-    "use_cpu": True,
+    "use_cpu": True, "per_device_train_batch_size": 8, "num_train_epochs": 1,
+    "save_strategy": "no",
 }  # fmt: skip
 Sequences = list[list[int]]
-TRL: dict[str, Any] = {**COMMON, "bf16": False, "gradient_checkpointing": False}
 
 
 def chat_tokenizer(
@@ -50,10 +51,39 @@ def tiny() -> Any:
     return small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0)
 
 
-def saved_model(folder: Path) -> str:
-    """A folder to load a model from, as a trainer does for its reference model."""
-    tiny().save_pretrained(folder / "model")
-    return str(folder / "model")
+def make_trainer(
+    folder: Any, rows: Any, tokenizer: Any = None, *, data_collator: Any = None,
+    callbacks: Any = None, **settings: Any,
+) -> Trainer:  # fmt: skip
+    """A Trainer of a tiny model, for one epoch by default."""
+    return Trainer(
+        tiny(), TrainingArguments(str(folder), **{**COMMON, **settings}), train_dataset=rows,
+        eval_dataset=rows, processing_class=tokenizer, data_collator=data_collator,
+        callbacks=callbacks,
+    )  # fmt: skip
+
+
+def trl_trainer(
+    kind: str, folder: Path, rows: Any, tokenizer: Any = None, *, reward: Any = None,
+    callbacks: Any = None, **settings: Any,
+) -> Any:  # fmt: skip
+    """TRL's trainer ``kind``, such as SFT, of rows in a list or a data set."""
+    import trl
+    from datasets import Dataset
+
+    of_kind: dict[str, Any] = {}
+    if kind in ("GRPO", "RLOO"):
+        settings = {"num_generations": 2, "max_completion_length": 4, **settings}
+        of_kind["reward_funcs"] = reward or (lambda completions, **_: [*range(len(completions))])
+    if kind != "SFT":  # loads its reference model from a folder
+        tiny().save_pretrained(folder / "model")
+    settings = {**COMMON, "bf16": False, "gradient_checkpointing": False, **settings}
+    return getattr(trl, f"{kind}Trainer")(
+        model=tiny() if kind == "SFT" else str(folder / "model"),
+        args=getattr(trl, f"{kind}Config")(str(folder), **settings),
+        train_dataset=Dataset.from_list(rows) if isinstance(rows, list) else rows,
+        processing_class=tokenizer or chat_tokenizer(), callbacks=callbacks, **of_kind,
+    )  # fmt: skip
 
 
 def sequences(batch: dict[str, Any]) -> Iterator[list[int]]:

@@ -11,28 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.integrations.conftest import TEXTS as LONG
 from tests.integrations.conftest import (
-    COMMON,
     TOKENIZER,
-    TRL,
     VOCAB,
     WORDS,
     Sequences,
-    chat_tokenizer,
-    saved_model,
+    make_trainer,
     sequences,
-    tiny,
     trained,
     trained_on_prompts,
+    trl_trainer,
 )
-from tests.integrations.conftest import TEXTS as LONG
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import (
-    DataCollatorForLanguageModeling,
-    DataCollatorWithFlattening,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -40,7 +32,7 @@ from robustok.integrations.perturb import Perturb, TorchCollator
 from robustok.integrations.trainer import robustify
 from robustok.tokenizer.chat import user_turns
 
-trl = pytest.importorskip("trl")
+pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -57,7 +49,7 @@ PACKED = [
 ]
 PREFERENCES = [{"prompt": text, "chosen": " yes", "rejected": " no"} for text in TEXTS]
 END = VOCAB.tokens.index(b"<|im_end|>")
-BATCH = {"per_device_train_batch_size": 4, "save_strategy": "epoch"}
+BATCH: dict[str, Any] = {"per_device_train_batch_size": 4, "save_strategy": "epoch"}
 
 
 @dataclass(frozen=True)
@@ -92,10 +84,8 @@ def with_trainer(cell: Cell) -> list[Sequences]:
         rows, collator = PACKED, None
     if cell.chat:
         rows = [{"input_ids": TOKENIZER.apply_chat_template(one)["input_ids"]} for one in CHATS]
-    trainer = Trainer(
-        tiny(), TrainingArguments(str(cell.folder), **COMMON, **cell.settings),
-        train_dataset=cell.dataset(rows), data_collator=collator,
-    )  # fmt: skip
+    data = cell.dataset(rows)
+    trainer = make_trainer(cell.folder, data, data_collator=collator, **cell.settings)
     where = "user" if cell.chat else "all"
     robustify(trainer, "uniform", seed=0, where=where, tokenizer=TOKENIZER)
     return trained(trainer, cell.resume)
@@ -111,20 +101,13 @@ def with_sft(cell: Cell) -> list[Sequences]:
     if cell.chat:
         settings["completion_only_loss"] = True
         rows = [{"prompt": one[:1], "completion": one[1:]} for one in CHATS]
-    trainer = trl.SFTTrainer(
-        model=tiny(), args=trl.SFTConfig(str(cell.folder), **TRL, **settings, **cell.settings),
-        train_dataset=cell.dataset(rows), processing_class=chat_tokenizer(),
-    )  # fmt: skip
+    trainer = trl_trainer("SFT", cell.folder, cell.dataset(rows), **settings, **cell.settings)
     robustify(trainer, "uniform", seed=0, where="user" if cell.chat else "all")
     return trained(trainer, cell.resume)
 
 
 def dpo_trainer(cell: Cell, rows: list[dict[str, Any]]) -> Any:
-    return trl.DPOTrainer(
-        model=saved_model(cell.folder),
-        args=trl.DPOConfig(str(cell.folder), max_length=128, **TRL, **cell.settings),
-        train_dataset=cell.dataset(rows), processing_class=chat_tokenizer(),
-    )  # fmt: skip
+    return trl_trainer("DPO", cell.folder, cell.dataset(rows), max_length=128, **cell.settings)
 
 
 def with_dpo(cell: Cell) -> list[Sequences]:
@@ -139,15 +122,9 @@ def with_dpo(cell: Cell) -> list[Sequences]:
 
 def with_rollouts(kind: str, cell: Cell, **options: Any) -> list[Sequences]:
     prompts = [one[:1] for one in CHATS] if cell.chat else TEXTS
-    config = getattr(trl, f"{kind}Config")(
-        str(cell.folder), num_generations=2, max_completion_length=4,
-        **{**TRL, **cell.settings, "per_device_train_batch_size": 8},
-    )  # fmt: skip
-    trainer = getattr(trl, f"{kind}Trainer")(
-        model=saved_model(cell.folder), args=config, processing_class=chat_tokenizer(),
-        reward_funcs=lambda completions, **_: [float(i) for i in range(len(completions))],
-        train_dataset=cell.dataset([{"prompt": prompt} for prompt in prompts]),
-    )  # fmt: skip
+    data = cell.dataset([{"prompt": prompt} for prompt in prompts])
+    settings = {**cell.settings, "per_device_train_batch_size": 8}
+    trainer = trl_trainer(kind, cell.folder, data, **settings)
     robustify(trainer, "uniform", seed=0, where="user" if cell.chat else "unlabeled", **options)
     return trained_on_prompts(trainer, cell.resume)
 
@@ -288,10 +265,7 @@ def test_a_column_of_text_is_encoded_and_evaluation_is_canonical(collator, tmp_p
     cell = Cell(tmp_path, epochs=1)
     for rows in ([{"text": t} for t in TEXTS], [{"input_ids": i, "labels": i} for i in IDS]):
         given = cell.dataset(rows)
-        trainer = Trainer(
-            tiny(), TrainingArguments(str(tmp_path), **COMMON, **cell.settings),
-            train_dataset=given, eval_dataset=given, data_collator=collator,
-        )  # fmt: skip
+        trainer = make_trainer(tmp_path, given, data_collator=collator, **cell.settings)
         robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER)
         seen = trained(trainer)
         assert sorted(text for step in seen for text in spelled(step)) == sorted(TEXTS)

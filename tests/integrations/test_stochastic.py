@@ -13,7 +13,7 @@ import sentencepiece
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.integrations.conftest import TEXTS
+from tests.integrations.conftest import CHATML, TEXTS
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -29,11 +29,6 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{% generation %}{{ m['content'] | trim }}{% endgeneration %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 CHAT = [
     {"role": "system", "content": f"{TEXTS[0]}"},
     {"role": "user", "content": f" {TEXTS[1]}\n"},

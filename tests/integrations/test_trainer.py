@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from tests.integrations.conftest import (
-    COMMON,
     IDS,
     TEXTS,
     TOKENIZER,
-    TRL,
     VOCAB,
     chat_tokenizer,
-    saved_model,
+    make_trainer,
     tiny,
     trained,
     trained_on_prompts,
+    trl_trainer,
 )
 from tests.integrations.test_perturb import other_tokenizer
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq, Trainer, TrainingArguments
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.integrations.trainer import robustify
 
-trl = pytest.importorskip("trl")
+pytest.importorskip("trl")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -43,33 +42,16 @@ ROWS = [
     }
     for ids, answer in zip(IDS, ANSWERS, strict=True)
 ]
+PADS = DataCollatorForSeq2Seq(TOKENIZER)
 PRINTED = f"{len(TEXTS)} of {len(TEXTS)} rows perturbed in epoch 1"
-
-
-def make_trainer(folder: Any, rows: Any = ROWS, tokenizer: Any = None, **settings: Any) -> Trainer:
-    settings = {"per_device_train_batch_size": 8, "num_train_epochs": 1,
-                "save_strategy": "no", **COMMON, **settings}  # fmt: skip
-    return Trainer(
-        tiny(), TrainingArguments(str(folder), **settings), train_dataset=rows, eval_dataset=rows,
-        processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer) if tokenizer else None,
-    )  # fmt: skip
-
-
-def sft_trainer(folder: Any, rows: Any, tokenizer: Any = None, **settings: Any) -> Any:
-    settings = {"per_device_train_batch_size": 8, "num_train_epochs": 1,
-                "save_strategy": "no", **TRL, **settings}  # fmt: skip
-    return trl.SFTTrainer(
-        model=tiny(), args=trl.SFTConfig(str(folder), **settings),
-        train_dataset=Dataset.from_list(rows), processing_class=tokenizer or chat_tokenizer(),
-    )  # fmt: skip
 
 
 def robustified(folder: Any, seed: int = 0, workers: int = 0, epochs: int = 2) -> Any:
     """The batches of a training, and the ids of the last batch of its evaluation."""
     trainer = make_trainer(
-        folder, tokenizer=TOKENIZER, num_train_epochs=epochs, dataloader_num_workers=workers,
-        dataloader_persistent_workers=workers > 0, remove_unused_columns=False,
+        folder, ROWS, TOKENIZER, data_collator=PADS, num_train_epochs=epochs,
+        dataloader_num_workers=workers, dataloader_persistent_workers=workers > 0,
+        remove_unused_columns=False,
     )  # fmt: skip
     batches: list[dict[str, torch.Tensor]] = []
     evaluated: list[torch.Tensor] = []
@@ -124,7 +106,7 @@ def test_rows_of_arrays_are_rows_of_lists(tmp_path, form):
     )
     batches = []
     for given in (rows, rows.with_format(form)):
-        trainer = make_trainer(tmp_path, given, TOKENIZER)
+        trainer = make_trainer(tmp_path, given, TOKENIZER, data_collator=PADS)
         robustify(trainer, "uniform", seed=0)
         batches.append(next(iter(trainer.get_train_dataloader())))
     # The Trainer drops the column of text, as before.
@@ -155,7 +137,7 @@ def test_rows_are_padded_where_the_collator_does_not(tmp_path):
 
 @pytest.mark.parametrize("bar", [True, False])
 def test_what_an_epoch_did_is_printed_with_the_losses(tmp_path, capsys, bar):
-    trainer = make_trainer(tmp_path, disable_tqdm=not bar, logging_steps=1)
+    trainer = make_trainer(tmp_path, ROWS, disable_tqdm=not bar, logging_steps=1)
     robustify(trainer, "characters", seed=0, tokenizer=TOKENIZER)
     trainer.train()
     lines = capsys.readouterr().out.splitlines()
@@ -172,7 +154,7 @@ def test_what_an_epoch_did_is_printed_with_the_losses(tmp_path, capsys, bar):
     ],
 )
 def test_what_cannot_be_supported_is_refused(settings, message, tmp_path):
-    trainer = make_trainer(tmp_path)
+    trainer = make_trainer(tmp_path, ROWS)
     for name, value in settings.items():
         setattr(trainer.args, name, value)
     with pytest.raises(RobustokError, match=message):
@@ -196,14 +178,14 @@ def test_bad_input_is_one_line(tmp_path):
 
 
 def test_rows_of_another_tokenizer_name_the_trainers(tmp_path):
-    trainer = make_trainer(tmp_path, cast(Any, ROWS), TOKENIZER)
+    trainer = make_trainer(tmp_path, ROWS, TOKENIZER, data_collator=PADS)
     robustify(trainer, "uniform", seed=0, where="all", tokenizer=other_tokenizer())
     with pytest.raises(RobustokError, match="likely the trainer's processing_class"):
         trainer.train()
 
 
 def test_rows_cut_by_trl_are_perturbed(tmp_path, capsys):
-    trainer = sft_trainer(tmp_path, [{"text": text} for text in TEXTS], max_length=12)
+    trainer = trl_trainer("SFT", tmp_path, [{"text": text} for text in TEXTS], max_length=12)
     robustify(trainer, "uniform", seed=0, where="all")
     trainer.train()
     assert PRINTED in capsys.readouterr().out
@@ -213,7 +195,7 @@ def test_rows_cut_by_trl_are_perturbed(tmp_path, capsys):
 def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
     answer = {"role": "assistant", "content": "yes"}
     rows = [{"messages": [{"role": "user", "content": text}, answer]} for text in TEXTS]
-    trainer = sft_trainer(tmp_path, rows)
+    trainer = trl_trainer("SFT", tmp_path, rows)
     robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match="assistant_only_loss=True"):
         trainer.train()
@@ -224,11 +206,9 @@ def drawing() -> Any:
 
 
 def test_a_trainer_pads_with_a_stochastic_tokenizer_and_saves_the_original(tmp_path):
-    trainer = Trainer(
-        tiny(), TrainingArguments(str(tmp_path), **COMMON), processing_class=drawing(),
-        train_dataset=cast(Any, [{"input_ids": ids} for ids in IDS]),
-    )  # fmt: skip
-    batch = trainer.data_collator(trainer.train_dataset[:4])  # type: ignore[index]
+    rows: Any = [{"input_ids": ids} for ids in IDS]
+    trainer = make_trainer(tmp_path, rows, drawing())
+    batch = trainer.data_collator(rows[:4])
     assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids) for ids in IDS[:4]]
     trainer.save_model(str(tmp_path / "saved"))
     saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
@@ -247,7 +227,7 @@ def texts_of(rows: list[list[int]]) -> list[str]:
 
 def test_sft_tokenizes_once_and_robustify_refuses_rows_that_may_be_drawn_already(tmp_path):
     rows, tokenizer = [{"text": text} for text in TEXTS], drawing()
-    trainer = sft_trainer(tmp_path, rows, tokenizer, num_train_epochs=2)
+    trainer = trl_trainer("SFT", tmp_path, rows, tokenizer, num_train_epochs=2)
     with pytest.raises(rt.RobustokError, match="draws itself") as error:
         robustify(trainer, "uniform", seed=0)
     assert "\n" not in str(error.value)
@@ -255,7 +235,7 @@ def test_sft_tokenizes_once_and_robustify_refuses_rows_that_may_be_drawn_already
     assert first == second
     assert texts_of(first) == sorted(TEXTS)
     assert not {tuple(ids) for ids in first} & {tuple(ids) for ids in IDS}
-    trainer = sft_trainer(tmp_path, rows, tokenizer.eval(), num_train_epochs=2)
+    trainer = trl_trainer("SFT", tmp_path, rows, tokenizer.eval(), num_train_epochs=2)
     robustify(trainer, "uniform", seed=0, where="all")
     first, second = sft_rows(trainer)
     assert first != second
@@ -263,15 +243,8 @@ def test_sft_tokenizes_once_and_robustify_refuses_rows_that_may_be_drawn_already
 
 
 def test_grpo_generates_from_the_prompts_of_a_stochastic_tokenizer(tmp_path):
-    config = trl.GRPOConfig(
-        str(tmp_path), max_completion_length=4, max_steps=1, num_generations=2,
-        per_device_train_batch_size=8, save_strategy="no", **TRL,
-    )  # fmt: skip
-    trainer = trl.GRPOTrainer(
-        model=saved_model(tmp_path), args=config, processing_class=drawing(),
-        reward_funcs=lambda completions, **_: [float(i) for i in range(len(completions))],
-        train_dataset=Dataset.from_list([{"prompt": text} for text in TEXTS]),
-    )  # fmt: skip
+    rows = [{"prompt": text} for text in TEXTS]
+    trainer = trl_trainer("GRPO", tmp_path, rows, drawing(), max_steps=1)
     seen = [ids for step in trained_on_prompts(trainer) for ids in step]
     assert seen and {VOCAB.decode(ids) for ids in seen} <= set(TEXTS)
     assert not {tuple(ids) for ids in seen} & {tuple(ids) for ids in IDS}

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +154,6 @@ class Drift:
         return asdict(self)
 
 
-@dataclass
 class Audit:
     """Adds up the drift of one batch after another.
 
@@ -171,20 +169,18 @@ class Audit:
     Special ids are no findings: rollouts contain them.
     """
 
-    vocab: Vocabulary
-    _guard: Guard = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._guard = Guard(self.vocab, allow_special=True, max_length=None)
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+        self._guard = Guard(vocab, allow_special=True, max_length=None)
         self._totals: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
-        self._seen = np.zeros((2, self.vocab.size), np.int64)
+        self._seen = np.zeros((2, vocab.size), np.int64)
         self._at = np.zeros((2, 64), np.int64)
         self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
         self._first_rows: list[int] = []
         self._examples: list[DriftExample] = []
-        self._turns: dict[int, np.ndarray] = {}
-        self._roles: dict[str, np.ndarray] = {}
+        self._turns: dict[Any, np.ndarray] = {}
+        self._roles: dict[Any, np.ndarray] = {}
 
     def add(
         self,
@@ -235,8 +231,15 @@ class Audit:
             np.ones(len(verdicts), np.int64), ~verdicts.canonical, np.diff(verdicts.offsets),
             np.diff(off[verdicts.offsets]),
         ], axis=1)  # fmt: skip
-        _add_counts(self._turns, turns, counts)
-        _add_counts(self._roles, roles, counts)
+        for totals, names in ((self._turns, turns), (self._roles, roles)):
+            if names is None:
+                continue
+            if len(names) != len(counts):
+                raise RobustokError(
+                    f"{len(names)} turns or roles for {len(counts)} rows: give one for each row"
+                )
+            for name, count in zip(names, counts, strict=True):
+                totals[name] = totals.get(name, 0) + count
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
@@ -274,23 +277,11 @@ class Audit:
         return "|".join(visible(self.vocab.tokens[i]) for i in ids)
 
 
-def _add_counts(groups: dict[Any, np.ndarray], names: Sequence[Any] | None, counts: Any) -> None:
-    """Add the counts of each row, int64 [rows, 4], to those of its group."""
-    if names is None:
-        return
-    if len(names) != len(counts):
-        raise RobustokError(
-            f"{len(names)} turns or roles for {len(counts)} rows: give one for each row"
-        )
-    for name, count in zip(names, counts, strict=True):
-        groups[name] = groups.get(name, 0) + count
-
-
 def _example(
     verdicts: Verdicts, row: int, rows_before: int, turns: Sequence[int] | None,
     roles: Sequence[str] | None,
 ) -> list[DriftExample]:  # fmt: skip
-    """The first finding of drift in a row; None if it is beyond the listed findings."""
+    """The first finding of drift in a row; none if it is beyond the listed findings."""
     findings = verdicts[row].findings
     finding = next((f for f in findings if f.kind in (NOT_CANONICAL, UNKNOWN_ID)), None)
     if finding is None:
@@ -310,6 +301,9 @@ def _bin_start(number: int) -> int:
     return _FIRST_BIN << number - 1 if number else 0
 
 
+_Sequence = tuple[np.ndarray, int | None, str | None]  # ids int32, turn and role where known
+
+
 class RolloutBatch(NamedTuple):
     """Some sequences of a file.
 
@@ -321,6 +315,13 @@ class RolloutBatch(NamedTuple):
     turns: list[int] | None
     roles: list[str] | None
     share: float
+
+    @classmethod
+    def of(cls, sequences: list[_Sequence], share: float) -> RolloutBatch:
+        """Some sequences, at least one: turns of conversations, or all bare."""
+        ids, turns, roles = map(list, zip(*sequences, strict=True))
+        rows = Ragged.from_rows(ids)
+        return cls(rows, *((None, None) if turns[0] is None else (turns, roles)), share)
 
 
 def rollout_files(path: Path) -> list[Path]:
@@ -339,46 +340,11 @@ def rollout_files(path: Path) -> list[Path]:
         return [path]
     files = sorted(
         file for file in path.rglob("*")
-        if file.is_file() and (_is_parquet(file) or _is_json_lines(file))
+        if file.is_file() and (file.suffix == ".parquet" or _is_json_lines(file))
     )  # fmt: skip
     if not files:
         raise RobustokError(f"{path} has no rollouts: expected .parquet or .jsonl (also .gz, .xz)")
     return files
-
-
-def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragged, float]]:
-    """The sequences of a file in batches, each with the share of the file read so far.
-
-    >>> _ = Path("rollouts.jsonl").write_text('{"input_ids": [276, 275]}')
-    >>> [(rows[0].tolist(), share) for rows, share in read_sequences(Path("rollouts.jsonl"))]
-    [([276, 275], 1.0)]
-
-    Args:
-        path: a Parquet (.parquet) or JSON Lines file (.jsonl, also .gz and .xz) of objects with a
-            column of ids, or of bare lists.
-        column: name of the column of ids; by default the only one.
-
-    An id outside int32 becomes -1. Raises RobustokError for anything that is not a sequence of ids.
-    """
-    if not path.is_file():
-        raise RobustokError(f"{path}: no such file")
-    if _is_parquet(path):
-        yield from _parquet_sequences(path, column)
-        return
-    if not _is_json_lines(path):
-        raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
-    rows: list[np.ndarray] = []
-    for number, value, share in json_lines_and_shares(path):
-        label = f"{path}, line {number}"
-        if isinstance(value, dict):
-            column = _only_column(path, column, value if column else id_columns(value))
-            value = value.get(column)
-        rows.append(_ids(value, label))
-        if len(rows) == ROWS:
-            yield Ragged.from_rows(rows), share
-            rows = []
-    if rows:
-        yield Ragged.from_rows(rows), 1.0
 
 
 def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatch]:
@@ -390,33 +356,36 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     [([276, 275], [0], ['tool:search'])]
 
     Args:
-        path: Parquet or JSON Lines. A conversation is a list of turns, objects with ``role``,
-            integers in one list, and for a tool its name (``tool``, ``tool_name`` or ``name``).
-            Every other file is read as :func:`read_sequences` does.
-        column: the column of ids, or of conversations, where there are several.
+        path: a Parquet (.parquet) or JSON Lines file (.jsonl, also .gz and .xz) of objects with a
+            column of ids or conversations, or of bare lists. A conversation is a list of turns,
+            objects with ``role``, integers in one list, and for a tool its name (``tool``,
+            ``tool_name`` or ``name``).
+        column: the column of ids, or of conversations; by default the only one.
 
-    Turns without ids are counted and not read. Raises RobustokError as :func:`read_sequences` does.
+    Turns without ids are counted and not read. An id outside int32 becomes -1. Raises RobustokError
+    for anything that is not a sequence of ids.
     """
-    name = _conversation_column(path, column)
-    if name is None:
-        for batch, share in read_sequences(path, column):
-            yield RolloutBatch(batch, None, None, share)
-        return
-    rows: list[np.ndarray] = []
-    turns: list[int] = []
-    roles: list[str] = []
-    for label, conversation, share in _conversations(path, name):
-        for number, turn in enumerate(conversation):
-            ids = _turn_ids(turn, f"{label}, turn {number}")
-            if ids is not None:
-                rows.append(ids)
-                turns.append(number)
-                roles.append(_role(turn))
-        if len(rows) >= ROWS:
-            yield RolloutBatch(Ragged.from_rows(rows), turns, roles, share)
-            rows, turns, roles = [], [], []
-    if rows:
-        yield RolloutBatch(Ragged.from_rows(rows), turns, roles, 1.0)
+    if not path.is_file():
+        raise RobustokError(f"{path}: no such file")
+    if path.suffix == ".parquet":
+        yield from _parquet_batches(path, column)
+    elif _is_json_lines(path):
+        yield from _batches(_json_rows(path, column))
+    else:
+        raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
+
+
+def _batches(rows: Iterable[tuple[list[_Sequence], float]]) -> Iterator[RolloutBatch]:
+    """The sequences of rows of a file, each with the share of the file read so far, in batches."""
+    sequences: list[_Sequence] = []
+    share = 1.0
+    for row, share in rows:
+        sequences += row
+        if len(sequences) >= ROWS:
+            yield RolloutBatch.of(sequences, share)
+            sequences = []
+    if sequences:
+        yield RolloutBatch.of(sequences, 1.0)
 
 
 def id_columns(row: dict[str, Any]) -> list[str]:
@@ -445,45 +414,28 @@ def _in_32_bits(ids: np.ndarray) -> np.ndarray:
     return np.where((ids >= 0) & (ids < 1 << 31), ids, -1).astype(np.int32)
 
 
-def _only_column(path: Path, column: str | None, names: Iterable[str]) -> str:
-    names = list(names)
-    if column is not None:
-        if column not in names:
-            raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
-        return column
-    if len(names) != 1:
-        several = f"several columns of ids ({', '.join(names)})"
-        raise RobustokError(
-            f"{path} has {several if names else 'no column of ids'}: name one with --column"
-        )
-    return names[0]
-
-
-def _is_json_lines(path: Path) -> bool:
-    return any(suffix in _JSON_LINES for suffix in path.suffixes[-2:])
-
-
-def _conversation_column(path: Path, column: str | None) -> str | None:
-    """The column of conversations; None where the file has bare sequences."""
-    if not path.is_file():
-        return None  # the reader of sequences has the message
-    if _is_parquet(path):
-        with _parquet(path) as file:
-            names = _parquet_columns(file)[1]
-    elif _is_json_lines(path):
-        first = next(json_lines_and_shares(path), (0, None, 0.0))[1]
-        row = first if isinstance(first, dict) else {}
-        names = [key for key, value in row.items() if _is_conversation(value)]
-    else:
-        return None
+def _column(path: Path, column: str | None, names: Sequence[str], kind: str) -> str | None:
+    """The given column, or the only one of ``names``; None where there is none."""
     if column is not None:
         return column if column in names else None
     if len(names) > 1:
         raise RobustokError(
-            f"{path} has several columns of conversations ({', '.join(names)}): name one with "
-            "--column"
+            f"{path} has several columns of {kind} ({', '.join(names)}): name one with --column"
         )
     return names[0] if names else None
+
+
+def _id_column(path: Path, column: str | None, names: Sequence[str]) -> str:
+    name = _column(path, column, names, "ids")
+    if name is not None:
+        return name
+    if column is not None:
+        raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
+    raise RobustokError(f"{path} has no column of ids: name one with --column")
+
+
+def _is_json_lines(path: Path) -> bool:
+    return any(suffix in _JSON_LINES for suffix in path.suffixes[-2:])
 
 
 def _is_conversation(value: Any) -> bool:
@@ -495,23 +447,34 @@ def _turn_columns(turn: dict[str, Any]) -> list[str]:
     return [key for key in id_columns(turn) if turn[key]]
 
 
-def _conversations(path: Path, name: str) -> Iterator[tuple[str, list[Any], float]]:
-    """(where, turns, share of the file read) of each conversation."""
-    if _is_parquet(path):
-        with _parquet(path) as file:
-            done, total = 0, file.metadata.num_rows
-            for batch in file.iter_batches(_CONVERSATIONS, columns=[name]):
-                for turns in batch.column(0).to_pylist():
-                    done += 1
-                    yield f"{path}, row {done - 1}", turns or [], done / total
-        return
-    for number, row, share in json_lines_and_shares(path):
-        fields = row if isinstance(row, dict) else {}
-        if not isinstance(fields.get(name), list):
-            raise RobustokError(
-                f"{path}, line {number}: no conversation in '{name}': {nearest(name, fields)}"
-            )
-        yield f"{path}, line {number}", fields[name], share
+def _json_rows(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
+    """The sequences of each line, and the share of the file read so far."""
+    first = next(json_lines_and_shares(path), (0, None, 0.0))[1]
+    fields = first.items() if isinstance(first, dict) else ()
+    names = [key for key, value in fields if _is_conversation(value)]
+    name = _column(path, column, names, "conversations")
+    for number, value, share in json_lines_and_shares(path):
+        label = f"{path}, line {number}"
+        if name is not None:
+            row = value if isinstance(value, dict) else {}
+            if not isinstance(row.get(name), list):
+                raise RobustokError(f"{label}: no conversation in '{name}': {nearest(name, row)}")
+            yield _turns(row[name], label), share
+            continue
+        if isinstance(value, dict):
+            column = _id_column(path, column, list(value) if column else id_columns(value))
+            value = value[column]
+        yield [(_ids(value, label), None, None)], share
+
+
+def _turns(conversation: list[Any], label: str) -> list[_Sequence]:
+    """The turns that have ids."""
+    sequences: list[_Sequence] = []
+    for number, turn in enumerate(conversation):
+        ids = _turn_ids(turn, f"{label}, turn {number}")
+        if ids is not None:
+            sequences.append((ids, number, _role(turn)))
+    return sequences
 
 
 def _turn_ids(turn: Any, label: str) -> np.ndarray | None:
@@ -532,12 +495,7 @@ def _role(turn: dict[str, Any]) -> str:
     return f"{role}:{name}" if name else role
 
 
-def _is_parquet(path: Path) -> bool:
-    return path.suffix == ".parquet"
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def _parquet_batches(path: Path, column: str | None) -> Iterator[RolloutBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -546,12 +504,12 @@ def _parquet(path: Path) -> Iterator[Any]:
     except (pa.ArrowInvalid, OSError) as e:
         raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
     with file:
-        yield file
-
-
-def _parquet_sequences(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
-    with _parquet(path) as file:
-        name = _only_column(path, column, _parquet_columns(file)[0])
+        id_names, conversations = _parquet_columns(file.schema_arrow)
+        name = _column(path, column, conversations, "conversations")
+        if name is not None:
+            yield from _batches(_parquet_conversations(path, file, name))
+            return
+        name = _id_column(path, column, id_names)
         done = 0
         for batch in file.iter_batches(ROWS, columns=[name]):
             done += len(batch)
@@ -559,11 +517,23 @@ def _parquet_sequences(path: Path, column: str | None) -> Iterator[tuple[Ragged,
             if rows.null_count or rows.flatten().null_count:
                 raise RobustokError(f"{path}: column '{name}' has nulls: drop those rows first")
             offsets = rows.offsets.to_numpy().astype(np.int64)
-            values = rows.flatten().to_numpy(zero_copy_only=False)
-            yield Ragged(_in_32_bits(values), offsets - offsets[0]), done / file.metadata.num_rows
+            values = _in_32_bits(rows.flatten().to_numpy(zero_copy_only=False))
+            share = done / file.metadata.num_rows
+            yield RolloutBatch(Ragged(values, offsets - offsets[0]), None, None, share)
 
 
-def _parquet_columns(file: Any) -> tuple[list[str], list[str]]:
+def _parquet_conversations(
+    path: Path, file: Any, name: str
+) -> Iterator[tuple[list[_Sequence], float]]:
+    """The sequences of each conversation, and the share of the file read so far."""
+    done = 0
+    for batch in file.iter_batches(_CONVERSATIONS, columns=[name]):
+        for turns in batch.column(0).to_pylist():
+            done += 1
+            yield _turns(turns or [], f"{path}, row {done - 1}"), done / file.metadata.num_rows
+
+
+def _parquet_columns(schema: Any) -> tuple[list[str], list[str]]:
     """The columns of ids (lists of integers), and of conversations (lists of structs with ids)."""
     from pyarrow import types
 
@@ -577,7 +547,6 @@ def _parquet_columns(file: Any) -> tuple[list[str], list[str]]:
         has_fields = is_list(kind) and types.is_struct(kind.value_type)
         return has_fields and any(holds_ids(field.type) for field in kind.value_type)
 
-    schema = file.schema_arrow
     return (
         [field.name for field in schema if holds_ids(field.type)],
         [field.name for field in schema if holds_turns(field.type)],

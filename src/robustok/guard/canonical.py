@@ -15,6 +15,7 @@ from robustok.errors import RobustokError
 from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Segments
 from robustok.ragged import Ragged
+from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _ROUNDS = 4  # for a normalizer that changes its own output
@@ -122,7 +123,8 @@ class SegmentEncoder:
         spaced = [i for i in np.flatnonzero(~same).tolist() if texts[i][:1] == b" "]
         self._replace(rows, same, spaced, texts, self.vocab.encode_batch(texts[i] for i in spaced))
         others = np.flatnonzero(~same).tolist()
-        broken = [i for i in others if texts[i][:1] == b" " and _starts_broken(texts[i][1:])]
+        starts = ((i, broken_spans(texts[i][1:5])[0]) for i in others if texts[i][:1] == b" ")
+        broken = [i for i, spans in starts if 0 in spans]
         chosen = sorted({*broken, *np.flatnonzero(~same & continued).tolist()})
         encoded = [np.array(self.vocab.encode_continuation(texts[i]), np.int32) for i in chosen]
         self._replace(rows, same, chosen, texts, Ragged.from_rows(encoded))
@@ -146,19 +148,7 @@ class SegmentEncoder:
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            again = self.vocab.encode_batch(self.without_space(texts))
-            pairs = list(zip(left, again, strict=True))
-            left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
-            for i, row in pairs:
-                rows[i] = row
-
-
-def _starts_broken(text: bytes) -> bool:
-    """Whether a text begins with bytes that are not a UTF-8 character."""
-    for size in range(1, 5):
-        try:
-            text[:size].decode("utf8")
-        except UnicodeDecodeError:
-            continue
-        return False
-    return True
+            again = dict(zip(left, self.vocab.encode_batch(self.without_space(texts)), strict=True))
+            left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
+            for i in left:
+                rows[i] = again[i]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,10 +76,6 @@ class KnownIds(NamedTuple):
     def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Begin and end in the given ids of spans of ``ids``, none of them empty."""
         return self.position[begin], self.position[end - 1] + 1
-
-    def row_of_given(self, position: np.ndarray) -> np.ndarray:
-        """The row of each position in the given ids that is a known one."""
-        return self.row_of(np.searchsorted(self.position, position))
 
 
 class Guard:
@@ -241,7 +237,8 @@ class Guard:
 
     def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
-        known = self._is_known(given)
+        known = (given >= 0) & (given < self.vocab.size)
+        known[known] = self.vocab.token_lengths[given[known]] > 0
         row_ids = KnownIds.of(given, offsets, known)
         segments, later = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
@@ -255,8 +252,7 @@ class Guard:
         splits = np.bincount(row, comparison.splits, rows).astype(np.int64)
         in_text = join_tables([
             self._deviations(row_ids, segments, canonical, comparison, repaired),
-            self._special_text(row_ids, segments, text),
-            self._broken_text(row_ids, segments, text),
+            *self._text_findings(row_ids, segments, text),
         ])  # fmt: skip
         table = join_tables([in_text, _single_ids(UNKNOWN_ID, ~known, 0),
                              _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)])  # fmt: skip
@@ -266,11 +262,6 @@ class Guard:
             self._round_trip(row_ids, is_canonical, in_text),
             Ragged(repaired.ids, repaired.offsets), table,
         )  # fmt: skip
-
-    def _is_known(self, given: np.ndarray) -> np.ndarray:
-        known = (given >= 0) & (given < self.vocab.size)
-        known[known] = self.vocab.token_lengths[given[known]] > 0
-        return known
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The segments, each of which is encoded alone, and whether a special id precedes each."""
@@ -321,36 +312,32 @@ class Guard:
         if self.allow_special or not special.any():
             return marks
         marks[row_ids.position[special]] = SPECIAL
-        if any(self._frame):
-            self._accept_frames(row_ids, np.unique(row_ids.row_of(np.flatnonzero(special))), marks)
-        return marks
-
-    def _accept_frames(self, row_ids: KnownIds, rows: np.ndarray, marks: np.ndarray) -> None:
-        """Mark the special ids that the tokenizer itself puts around a text as matching."""
-        for row in rows.tolist():
+        if not any(self._frame):
+            return marks
+        # What the tokenizer itself puts around a text matches.
+        for row in np.unique(row_ids.row_of(np.flatnonzero(special))).tolist():
             first, last = row_ids.offsets[row : row + 2].tolist()
             begin, end = self._body(row_ids.ids[first:last].tolist())
             marks[row_ids.position[first : first + begin]] = MATCHES
             marks[row_ids.position[first + end : last]] = MATCHES
+        return marks
 
-    def _special_text(self, row_ids: KnownIds, segments: Segments, text: bytes) -> FindingTable:
-        """Ordinary ids that spell a special token; ``text``: the joined bytes of all segments."""
+    def _text_findings(
+        self, row_ids: KnownIds, segments: Segments, text: bytes
+    ) -> Iterator[FindingTable]:
+        """Ordinary ids that spell a special token, and ids whose bytes are not UTF-8.
+
+        ``text``: the joined bytes of all segments.
+        """
         pattern = self._special_pattern
-        spans = [match.span() for match in pattern.finditer(text)] if pattern else []
-        if not spans:
-            return NO_FINDINGS
-        begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *np.array(spans, np.int64).T)
-        # An added token inside a segment is itself, no spelled one.
-        spelled = (end > begin + 1) | self.vocab.readable[row_ids.ids[begin]]
-        return FindingTable.of(SPECIAL_TEXT, *row_ids.given(begin[spelled], end[spelled]))
-
-    def _broken_text(self, row_ids: KnownIds, segments: Segments, text: bytes) -> FindingTable:
-        """Ids whose bytes are not UTF-8; ``text``: the joined bytes of all segments."""
-        broken = broken_spans(text)
-        if not len(broken[0]):
-            return NO_FINDINGS
-        begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *broken)
-        return FindingTable.of(NOT_UTF8, *row_ids.given(begin, end))
+        special = [match.span() for match in pattern.finditer(text)] if pattern else []
+        spelled = np.array(special, np.int64).reshape(-1, 2).T
+        for kind, spans in ((SPECIAL_TEXT, spelled), (NOT_UTF8, broken_spans(text))):
+            if len(spans[0]):
+                begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *spans)
+                # An added token inside a segment is itself, no spelled one.
+                ordinary = (end > begin + 1) | self.vocab.readable[row_ids.ids[begin]]
+                yield FindingTable.of(kind, *row_ids.given(begin[ordinary], end[ordinary]))
 
     def _deviations(
         self, row_ids: KnownIds, segments: Segments, canonical: CanonicalIds,
@@ -367,23 +354,19 @@ class Guard:
         edges = np.concatenate([[-1], matching, [len(repaired.ids)]])
         first = np.maximum(edges[before] + 1, repaired.offsets[row])
         last = np.minimum(edges[before + 1], repaired.offsets[row + 1])
-        deviating = FindingTable.of(NOT_CANONICAL, *row_ids.given(begin, end), first, last)
-        segment = np.searchsorted(segments.begin, begin, "right") - 1
-        changed = np.flatnonzero(~canonical.same_text[segment])
-        begin, end, first, last = begin[changed], end[changed], first[changed], last[changed]
-        changing = FindingTable.of(TEXT_CHANGES, *row_ids.given(begin, end), first, last)
-        return join_tables([deviating, changing])
+        changed = ~canonical.same_text[np.searchsorted(segments.begin, begin, "right") - 1]
+        columns = *row_ids.given(begin, end), first, last
+        return join_tables([
+            FindingTable.of(NOT_CANONICAL, *columns),
+            FindingTable.of(TEXT_CHANGES, *(column[changed] for column in columns)),
+        ])  # fmt: skip
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[bytes] | None:
         """Finds the text of any special token, the longest first; None if there is none."""
-
-        def make() -> re.Pattern[bytes] | None:
-            contents = {self.vocab.tokens[i] for i in self.vocab.special} - {b""}
-            ordered = sorted(contents, key=lambda c: (-len(c), c))
-            return re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
-
-        return self.vocab.derived("special pattern", make)
+        contents = {self.vocab.tokens[i] for i in self.vocab.special} - {b""}
+        ordered = sorted(contents, key=lambda c: (-len(c), c))
+        return re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
 
     # --- special ids --------------------------------------------------------------------------
 
@@ -410,7 +393,7 @@ class Guard:
     ) -> np.ndarray:
         """Which rows come back from decoding and encoding, special tokens parsed; bool [rows]."""
         back = canonical.copy()
-        back[row_ids.row_of_given(in_text.begin)] = False
+        back[row_ids.row_of(np.searchsorted(row_ids.position, in_text.begin))] = False
         special = np.flatnonzero(~self.vocab.readable[row_ids.ids])
         rows = np.unique(row_ids.row_of(special))
         rows = rows[back[rows]].tolist()
@@ -427,12 +410,9 @@ class Guard:
             back[row] = ids == other.tolist()
         return back
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"allow_special": self.allow_special, "max_length": self.max_length,
-                "vocab": self.vocab}  # fmt: skip
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state.pop("vocab"), **state)
+    def __reduce__(self) -> Any:
+        options = {"allow_special": self.allow_special, "max_length": self.max_length}
+        return partial(type(self), self.vocab, **options), ()
 
 
 def _runs(flags: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -504,9 +484,8 @@ def flatten(rows: IdSequences, max_length: int | None) -> tuple[np.ndarray, np.n
     if not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0:
         raise RobustokError(f"rows are sequences of token ids, not {shown(rows)}")
     arrays = [check_row(row, max_length, f"sequence {number}: ") for number, row in enumerate(rows)]
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(a) for a in arrays], out=offsets[1:])
-    return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
+    values = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+    return values, np.cumsum([0, *map(len, arrays)])
 
 
 def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
@@ -515,26 +494,20 @@ def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
     if is_flat and max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
         raise _too_long(label, len(row), max_length)
     try:
-        ids = _as_array(row)
+        ids = np.asarray(row)
     except ValueError:  # rows of different lengths inside one sequence
         ids = np.empty((0, 0))
+    if ids.ndim == 1 and ids.dtype.kind != "i" and not isinstance(row, np.ndarray):
+        # numpy makes floats or objects of integers that do not fit int64.
+        integers = list(row)
+        if all(type(i) is int or isinstance(i, np.integer) for i in integers):
+            ids = np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in integers], np.int64)
     has_bool = isinstance(row, (list, tuple)) and bool in map(type, row)
     if has_bool or ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
     if ids.dtype == np.uint64:
         ids = np.minimum(ids, np.uint64(_LARGEST))
     return ids.astype(np.int64)
-
-
-def _as_array(row: Any) -> np.ndarray:
-    ids = np.asarray(row)
-    if isinstance(row, np.ndarray) or ids.dtype.kind == "i":
-        return ids
-    # numpy makes floats or objects of integers that do not fit int64.
-    ids = np.array(row, object)
-    if ids.ndim != 1 or not all(type(i) is int or isinstance(i, np.integer) for i in ids):
-        return np.asarray(row)
-    return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
 
 
 def _too_long(label: str, length: int, max_length: int) -> RobustokError:

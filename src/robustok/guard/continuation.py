@@ -13,10 +13,10 @@ the others are encoded.
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
-from collections import OrderedDict
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -47,17 +47,12 @@ class Attempts(NamedTuple):
     """Texts that are encoded after a head, each to see whether its id may follow the head's ids."""
 
     ids: np.ndarray  # int32 [attempts]
-    ends: Ragged  # int32 bytes: those of the id and of what may follow it, never empty
+    ends: np.ndarray  # object [attempts]: bytes of the id and of what may follow it, never empty
     bare: np.ndarray  # bool [attempts]: nothing follows the id
 
     def where(self, chosen: np.ndarray) -> Attempts:
         """Some of the attempts, ``chosen``: bool [attempts]."""
-        return Attempts(self.ids[chosen], _rows_where(self.ends, chosen), self.bare[chosen])
-
-    def texts(self, head: bytes) -> list[bytes]:
-        """``head`` with each end."""
-        joined, offsets = self.ends.values.astype(np.uint8).tobytes(), self.ends.offsets.tolist()
-        return [head + joined[begin:end] for begin, end in itertools.pairwise(offsets)]
+        return Attempts(self.ids[chosen], self.ends[chosen], self.bare[chosen])
 
 
 class Continuation:
@@ -81,7 +76,7 @@ class Continuation:
         self.vocab = check_vocabulary(vocab)
         self._pre_tokenizer = vocab.pre_tokenizer
         self._encoder = SegmentEncoder(vocab)
-        self._masks: OrderedDict[bytes, np.ndarray] = OrderedDict()
+        self._mask_bits = lru_cache(_KEPT)(self._packed_mask)
         self._candidates = np.flatnonzero(vocab.readable).astype(np.int32)
 
     def allowed(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -93,14 +88,8 @@ class Continuation:
         Special ids may follow where the text does not end within a character.
         """
         given = check_ids(ids, self.vocab.size)
-        tail = given[self._restart(given) :]
-        key = tail.tobytes()
-        if key not in self._masks:
-            self._masks[key] = np.packbits(self._mask(tail))
-            if len(self._masks) > _KEPT:
-                self._masks.popitem(last=False)
-        self._masks.move_to_end(key)
-        return np.unpackbits(self._masks[key], count=self.vocab.size).astype(np.bool_)
+        bits = self._mask_bits(given[self._restart(given) :].tobytes())
+        return np.unpackbits(bits, count=self.vocab.size).astype(np.bool_)
 
     def is_start(self, ids: Sequence[int] | np.ndarray) -> bool:
         """Whether ids begin the canonical encoding of some text.
@@ -109,24 +98,24 @@ class Continuation:
             ids: integers, [n]; special ids split them, and each part is judged.
         """
         given = check_ids(ids, self.vocab.size)
-        edges = np.flatnonzero(~self.vocab.readable[given])
-        parts = np.split(given, edges)
-        parts = [
-            part[1:] if len(part) and not self.vocab.readable[part[0]] else part for part in parts
-        ]
-        return all(self._begins_a_text(part) for part in parts if len(part))
+        parts = np.split(given, np.flatnonzero(~self.vocab.readable[given]))
+        return all(self._begins_a_text(part[self.vocab.readable[part]]) for part in parts)
 
     def _begins_a_text(self, ids: np.ndarray) -> bool:
         head = self.vocab.decode_bytes(ids[:-1])
-        return bool(self._fits(ids[:-1], head, self._attempts_with(ids[-1:], head)).any())
+        attempts = self._attempts_with(ids[-1:], head)
+        return not len(ids) or bool(self._fits(ids[:-1], head, attempts).any())
+
+    def _packed_mask(self, tail: bytes) -> np.ndarray:
+        return np.packbits(self._mask(np.frombuffer(tail, np.int32)))
 
     def _mask(self, tail: np.ndarray) -> np.ndarray:
         """The ids that may follow ``tail``, bool [vocabulary]."""
         head = self.vocab.decode_bytes(tail)
         mask = np.zeros(self.vocab.size, np.bool_)
         if _cut_short(head):
-            inside = [0x80 <= self.vocab.tokens[i][0] < 0xC0 for i in self._candidates.tolist()]
-            attempts = self._attempts_with(self._candidates[np.array(inside, np.bool_)], head)
+            first = self.vocab.token_bytes[self.vocab.token_offsets[self._candidates]]
+            attempts = self._attempts_with(self._candidates[first & 0xC0 == 0x80], head)
             fits = self._fits(tail, head, attempts)
         else:
             mask[~self.vocab.readable] = True
@@ -144,7 +133,7 @@ class Continuation:
 
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
         """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
-        texts = attempts.texts(head)
+        texts = [head + end for end in attempts.ends.tolist()]
         encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
         fits = _begin_with(encoded, tail, attempts)
         if self._encoder.adds_space:  # some encoders add a space only where there is none
@@ -155,7 +144,7 @@ class Continuation:
             fits[spaced] = begin & self._encoder.same_text(encoded, whole)
         return fits
 
-    def _encoded_anew(self, head: bytes, ends: Ragged) -> np.ndarray:
+    def _encoded_anew(self, head: bytes, ends: np.ndarray) -> np.ndarray:
         """Whether each end has the ids after ``head`` that it has alone, bool [ends].
 
         So it is where the pre-tokenizer cuts between the two, unless a normalizer composes the
@@ -164,7 +153,7 @@ class Continuation:
         anew = _cut_after(self._pre_tokenizer, head, ends)
         data = self.vocab.data
         if data.stages.normalizers:
-            anew &= _NEVER_COMPOSED[ends.values[ends.offsets[:-1]]]
+            anew &= _NEVER_COMPOSED[[end[0] for end in ends]]
         added = (token.content.encode() for token in data.plain_added.values())
         if any(head.endswith(mark[:size]) for mark in added for size in range(1, len(mark))):
             anew[:] = False
@@ -175,14 +164,13 @@ class Continuation:
 
         An id that ends within a character, or in white space, is tried with what may follow it.
         """
-        tried, ends, bare = [], [], []
-        for i in ids.tolist():
-            token = self.vocab.tokens[i]
-            for ending in self._endings(head + token):
-                tried.append(i)
-                ends.append(np.frombuffer(token + ending, np.uint8).astype(np.int32))
-                bare.append(not ending)
-        return Attempts(np.array(tried, np.int32), Ragged.from_rows(ends), np.array(bare, np.bool_))
+        tokens = self.vocab.tokens
+        tried = [(i, e) for i in ids.tolist() for e in self._endings(head + tokens[i])]
+        return Attempts(
+            np.array([i for i, _ in tried], np.int32),
+            np.array([tokens[i] + ending for i, ending in tried], np.object_),
+            np.array([not ending for _, ending in tried], np.bool_),
+        )
 
     def _endings(self, text: bytes) -> Sequence[bytes]:
         """What is tried after a text."""
@@ -321,37 +309,20 @@ def _cut_short(text: bytes) -> bytes:
     >>> _cut_short("aé".encode()[:-1])
     b'\\xc3'
     """
-    for size in range(1, min(4, len(text)) + 1):
-        byte = text[-size]
-        if byte >= 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return text[-size:] if size < length else b""
-        if byte < 0x80:
-            return b""
-    return b""
+    decoder = getincrementaldecoder("utf8")("replace")
+    decoder.decode(text[-3:])
+    return decoder.getstate()[0]
 
 
-def _cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged) -> np.ndarray:
-    """Whether ``head`` with each end has the pre-tokens of ``head``, and then its own, bool [rows].
+def _cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: np.ndarray) -> np.ndarray:
+    """Whether ``head`` with each end has the pre-tokens of ``head``, and then its own, bool [ends].
 
-    ``ends``: bytes as int32. All texts are cut in one call, with a byte between two of them.
+    All texts are cut in one call, with a byte between two of them.
     """
-    lengths = ends.lengths
+    text = np.frombuffer(bytearray(head + (b"\0" + head).join(ends) + b"\0"), np.uint8)
+    lengths = np.fromiter(map(len, ends), np.int64, len(ends))
     begins = np.concatenate([[0], np.cumsum(lengths + len(head) + 1)])
-    start = np.frombuffer(bytearray(head), np.uint8)
-    text = np.zeros(int(begins[-1]), np.uint8)
-    heads = begins[:-1, None] + np.arange(len(head))
-    text[heads] = start
-    shift = begins[:-1] + len(head) - ends.offsets[:-1]
-    text[np.arange(len(ends.values)) + np.repeat(shift, lengths)] = ends.values
     cuts, own = np.zeros(len(text) + 1, np.bool_), np.zeros(len(head) + 1, np.bool_)
     cuts[pre_tokenizer.cut(text, np.sort(np.concatenate([begins, begins[1:] - 1])))] = True
-    own[pre_tokenizer.cut(start, np.array([0, len(head)]))] = True
-    return (cuts[heads + 1] == own[1:]).all(axis=1)
-
-
-def _rows_where(rows: Ragged, chosen: np.ndarray) -> Ragged:
-    """Some rows of a batch, ``chosen``: bool [rows]."""
-    lengths = rows.lengths
-    offsets = np.concatenate([[0], np.cumsum(lengths[chosen])])
-    return Ragged(rows.values[np.repeat(chosen, lengths)], offsets)
+    own[pre_tokenizer.cut(text[: len(head)], np.array([0, len(head)]))] = True
+    return (cuts[begins[:-1, None] + np.arange(1, len(head) + 1)] == own[1:]).all(axis=1)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from robustok.checks import check_ids, check_list, shown
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.guard.findings import NOT_UTF8
 from robustok.lattice import check_spelled
 from robustok.runtime.display import visible
@@ -27,7 +27,7 @@ from robustok.tokenizer.data import split_at_broken
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 RE_ENCODED, MERGED, SHORTENED, TEXT_CHANGED = "re-encoded", "merged", "shortened", "text-changed"
-REDUCTIONS = ("sum", "mean", "any", "all")
+_REDUCTIONS = {"sum": np.add, "mean": np.add, "any": np.logical_or, "all": np.logical_and}
 _REPLACEMENT = "\ufffd".encode()  # what a decoder writes for bytes that are not UTF-8
 _SHOWN = 6  # ids on each side of a difference
 
@@ -91,13 +91,10 @@ class Alignment:
                 f"values: give one number for each of the {len(self.ids_a)} ids, not "
                 f"{shown(values)}"
             )
-        if how not in REDUCTIONS:
-            raise RobustokError(f"unknown reduction '{how}': {nearest(how, REDUCTIONS)}")
-        if how in ("any", "all"):
-            reduce = np.logical_or if how == "any" else np.logical_and
-            return _reduced(reduce, given.astype(np.bool_), self.edges_a)
-        summed = _reduced(np.add, given.astype(np.float64), self.edges_a)
-        return summed / np.diff(self.edges_a) if how == "mean" else summed
+        reduce = _REDUCTIONS[check_choice("reduction", how, _REDUCTIONS)]
+        given = given.astype(np.float64 if reduce is np.add else np.bool_)
+        reduced = reduce.reduceat(given, self.edges_a[:-1]) if len(self) else given
+        return reduced / np.diff(self.edges_a) if how == "mean" else reduced
 
     def carry(self, values: Sequence[Any] | np.ndarray, how: str = "sum") -> np.ndarray:
         """Values of the first tokenization for the ids of the second, [m].
@@ -158,10 +155,6 @@ def align(
 
 def _edges(ends: np.ndarray, common: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.flatnonzero(np.isin(ends, common)) + 1])
-
-
-def _reduced(reduce: np.ufunc, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    return reduce.reduceat(values, edges[:-1]) if len(edges) > 1 else values[:0]
 
 
 def _replaced(text: bytes, ends: np.ndarray) -> tuple[bytes, np.ndarray]:
@@ -261,31 +254,30 @@ def prefix_of(
 
 def _explained(vocab: Vocabulary, a: np.ndarray, b: np.ndarray, at: int) -> PrefixCheck:
     """What differs from position ``at`` on, where both sides have an id."""
-    text_a, text_b = vocab.decode_bytes(a[at:]), vocab.decode_bytes(b[at:])
+    a, b = a[at:], b[at:]
+    text_a, text_b = vocab.decode_bytes(a), vocab.decode_bytes(b)
     length = _common_bytes(text_a, text_b)
-    ends_a, ends_b = _ends(vocab, a[at:]), _ends(vocab, b[at:])
+    ends_a, ends_b = _ends(vocab, a), _ends(vocab, b)
     meeting = np.intersect1d(ends_a[ends_a <= length], ends_b[ends_b <= length])
     if len(meeting):
-        stop_a = at + int(np.searchsorted(ends_a, meeting[0])) + 1
-        stop_b = at + int(np.searchsorted(ends_b, meeting[0])) + 1
-        line = f"{_shown(vocab, a, at, stop_a)} became '{_spelled(vocab, b, at, stop_b)}': the same"
-        return PrefixCheck(at, RE_ENCODED, f"{line} text was encoded again; keep the sampled ids")
-    if text_b.startswith(text_a):
-        stop = at + int(np.searchsorted(ends_b, len(text_a))) + 1
-        line = f"{_shown(vocab, a, at, len(a))} became '{_spelled(vocab, b, at, stop)}'"
-        return PrefixCheck(
-            at, MERGED, f"{line}: merged with the text that follows; encode new text by itself"
+        cause, advice = RE_ENCODED, "the same text was encoded again; keep the sampled ids"
+        a = a[: np.searchsorted(ends_a, meeting[0]) + 1]
+        b = b[: np.searchsorted(ends_b, meeting[0]) + 1]
+    elif text_b.startswith(text_a):
+        cause = MERGED
+        advice = "merged with the text that follows; encode new text by itself"
+        b = b[: np.searchsorted(ends_b, len(text_a)) + 1]
+    elif length < _common_bytes(*(t.decode(errors="replace").encode() for t in (text_a, text_b))):
+        cause = NOT_UTF8
+        advice = "bytes that are not UTF-8 became U+FFFD; keep the sampled ids"
+    else:
+        cause = TEXT_CHANGED
+        advice = (
+            "the text was changed, as by a template that trims or removes parts of earlier turns"
         )
-    line = f"{_shown(vocab, a, at, len(a))} became '{_spelled(vocab, b, at, len(b))}'"
-    replaced = (text.decode(errors="replace").encode() for text in (text_a, text_b))
-    if _common_bytes(*replaced) > length:
-        return PrefixCheck(
-            at, NOT_UTF8, f"{line}: bytes that are not UTF-8 became U+FFFD; keep the sampled ids"
-        )
-    return PrefixCheck(
-        at, TEXT_CHANGED, f"{line}: the text was changed, as by a template that trims or removes"
-        " parts of earlier turns",
-    )  # fmt: skip
+    where = f"id {at}" if len(a) == 1 else f"ids {at} to {at + len(a) - 1}"
+    line = f"{where} '{_spelled(vocab, a)}' became '{_spelled(vocab, b)}': {advice}"
+    return PrefixCheck(at, cause, line)
 
 
 def _common_bytes(a: bytes, b: bytes) -> int:
@@ -300,14 +292,9 @@ def _ends(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
     return np.cumsum(vocab.token_lengths[ids])
 
 
-def _shown(vocab: Vocabulary, ids: np.ndarray, begin: int, end: int) -> str:
-    where = f"id {begin}" if end == begin + 1 else f"ids {begin} to {end - 1}"
-    return f"{where} '{_spelled(vocab, ids, begin, end)}'"
-
-
-def _spelled(vocab: Vocabulary, ids: np.ndarray, begin: int, end: int) -> str:
-    parts = [visible(vocab.tokens[i]) for i in ids[begin : min(end, begin + _SHOWN)].tolist()]
-    return "|".join(parts) + ("|…" if end > begin + _SHOWN else "")
+def _spelled(vocab: Vocabulary, ids: np.ndarray) -> str:
+    parts = [visible(vocab.tokens[i]) for i in ids[:_SHOWN].tolist()]
+    return "|".join(parts) + ("|…" if len(ids) > _SHOWN else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,8 +46,7 @@ class CanonicalProcessor(LogitsProcessor):
         self._whole: dict[bytes, bool] = {}  # whether a prompt can be continued canonically
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        rows = input_ids.cpu().numpy()
-        masks = [self._allowed(row) for row in rows]
+        masks = [self._allowed(row) for row in input_ids.cpu().numpy()]
         return _masked(scores, np.stack(masks))
 
     def _allowed(self, row: np.ndarray) -> np.ndarray:
@@ -96,13 +95,10 @@ class HealingProcessor(LogitsProcessor):
         """The ids that begin with ``left`` or that it begins with, bool [vocabulary]."""
         if left not in self._masks:
             readable = self.vocab.readable.tolist()
-            self._masks[left] = np.array(
-                [
-                    not left or (text and (token.startswith(left) or left.startswith(token)))
-                    for token, text in zip(self.vocab.tokens, readable, strict=True)
-                ],
-                np.bool_,
-            )
+            self._masks[left] = np.array([
+                not left or (text and (token.startswith(left) or left.startswith(token)))
+                for token, text in zip(self.vocab.tokens, readable, strict=True)
+            ])  # fmt: skip
         return self._masks[left]
 
 
@@ -139,13 +135,12 @@ def heal(
 def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:
     """How many ids stay: the text of the others begins a token of the vocabulary."""
     prefixes = token_prefixes(vocab)
-    longest = vocab.derived("longest prefix", lambda: max(map(len, prefixes), default=0))
     length, text = len(ids), b""
     for position in reversed(range(1, len(ids))):
         if not vocab.readable[ids[position]]:
             break
         text = vocab.tokens[ids[position]] + text
-        if len(text) > longest:
+        if len(text) > vocab.trie.longest:
             break
         if text in prefixes:
             length = position

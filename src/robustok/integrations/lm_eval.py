@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ class RobustokLM(Transformers):
             check_model(pretrained)
             if not Path(pretrained).is_dir() and is_unreachable():
                 load_config(pretrained)  # fails without lm-eval's minute of requests
-        _check_names(kwargs)
+        for name in kwargs:  # lm-eval would pass a mistyped one on to the model
+            if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
+                raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
         kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
@@ -135,11 +138,11 @@ class RobustokLM(Transformers):
         return [_averaged(each) for each in zip(*answers, strict=True)]
 
     def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
-        prepared = []
-        for request in requests:
-            context, continuation = request.args
-            # No string to be remembered by: lm-eval would take this draw's answer for all.
-            prepared.append((None, *self._drawn_pair(context, continuation, number)))
+        # No string to be remembered by: lm-eval would take this draw's answer for all.
+        prepared = [
+            (None, *self._drawn_pair(context, continuation, number))
+            for context, continuation in (request.args for request in requests)
+        ]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
     def _drawn_pair(
@@ -149,19 +152,13 @@ class RobustokLM(Transformers):
             ids = self.tok_encode(continuation, add_special_tokens=False)
             return [self.prefix_token_id], self._draw(ids, continuation, number)
         before, after = self._encode_pair(context, continuation)
-        if not self._cut_where_meant(before, after, context, continuation):
+        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
+        with_space = context[len(context.rstrip()) :] + continuation  # which lm-eval moves
+        if spelled not in (with_space.encode(), continuation.encode()):
             # A token stood across the border, so that lm-eval's cut by length is elsewhere.
             before = self.tok_encode(context)
             after = self.tok_encode(continuation, add_special_tokens=False)
         return self._draw(before, context, number), after
-
-    def _cut_where_meant(
-        self, before: Sequence[int], after: Sequence[int], context: str, continuation: str
-    ) -> bool:
-        """Whether the two sequences spell the two strings; a space may have changed sides."""
-        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
-        moved = context[len(context.rstrip()) :] + continuation
-        return spelled in (moved.encode(), continuation.encode())
 
     def _draw(self, ids: Sequence[int], text: str, number: int) -> list[int]:
         if not len(ids):
@@ -225,13 +222,6 @@ class RobustokLM(Transformers):
         return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
 
 
-def _check_names(arguments: Mapping[str, Any]) -> None:
-    """Raise RobustokError for a mistyped argument, which lm-eval would pass on to the model."""
-    for name in arguments:
-        if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
-            raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
-
-
 def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
     """The logarithm of the mean probability, and whether every draw was greedy."""
     logs = np.array([answer[0] for answer in answers])
@@ -243,18 +233,16 @@ def draw_by_draw() -> Iterator[None]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
     harness: Any = lm_eval
     once = harness.simple_evaluate
-
-    def evaluate(model: Any = "robustok", model_args: Any = None, **options: Any) -> Any:
-        return evaluate_draws(once, model, model_args, **options)
-
-    harness.simple_evaluate = evaluate
+    harness.simple_evaluate = partial(evaluate_draws, once)
     try:
         yield
     finally:
         harness.simple_evaluate = once
 
 
-def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> Any:
+def evaluate_draws(
+    once: Any, model: Any = "robustok", model_args: Any = None, **options: Any
+) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
 
     A model with ``draw`` is asked for that draw alone.
@@ -295,14 +283,9 @@ def merged(
 ) -> dict[str, Any]:
     """The results of one run a draw as one; ``numbers`` are those of the draws."""
     result = dict(runs[0])
-    result["results"] = {
-        task: _task(task, [run["results"][task] for run in runs], runs)
-        for task in runs[0]["results"]
-    }
-    if "groups" in result:
-        result["groups"] = {
-            name: _task(name, [run["groups"][name] for run in runs], runs)
-            for name in runs[0]["groups"]
+    for part in [name for name in ("results", "groups") if name in result]:
+        result[part] = {
+            name: _task(name, [run[part][name] for run in runs], runs) for name in result[part]
         }
     result["draws"] = len(runs)
     samples = {

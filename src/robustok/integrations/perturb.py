@@ -26,7 +26,7 @@ from robustok.integrations.rows import (
 from robustok.integrations.stochastic.switch import row_key
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
-from robustok.samplers import Sampler, UniformK
+from robustok.samplers import Sampler, UniformK, measure
 from robustok.samplers.uniform import ONLY_CANONICAL
 
 _log = logging.getLogger(__name__)
@@ -55,9 +55,6 @@ class EpochCounts(NamedTuple):
     splits: int
 
 
-_TOO_LONG = EpochCounts._fields.index("too_long")
-
-
 class Perturb:
     """New tokenizations for rows of canonical ids; whatever is as long as the ids moves along.
 
@@ -77,7 +74,8 @@ class Perturb:
     encoded them, ``encoded_by``.
 
     ``counts`` is int64 [_PROCESSES, 6]: the fields of :class:`EpochCounts`, by the
-    process that collated the rows, 0 for the main one. ``state`` holds the epoch of the draws.
+    process that collated the rows, 0 for the main one. ``state`` has the epoch of the draws, which
+    worker processes share.
     """
 
     def __init__(
@@ -85,7 +83,6 @@ class Perturb:
         draw: Sampler,
         *,
         seed: int,
-        state: State | None = None,
         where: str = "unlabeled",
         turns: Mask | None = None,
         headers: Mask | None = None,
@@ -93,14 +90,14 @@ class Perturb:
         keep_end: bool = False,
         encoded_by: str = "the model's",
     ) -> None:
-        self.draw, self.seed, self.state = draw, seed, state or State()
+        self.draw, self.seed, self.state = draw, seed, State()
         self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
         self.encoded_by = encoded_by
         self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
         # A token without bytes is never drawn; where one is kept it must still take a place.
-        self.lengths = np.maximum(np.diff(draw.vocab.token_offsets), 1)
+        self.lengths = np.maximum(draw.vocab.token_lengths, 1)
 
     def __call__(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> list[Row]:
         """The rows drawn anew; equal rows with different ``numbers`` have different draws."""
@@ -111,14 +108,15 @@ class Perturb:
         given = numbers or [0] * len(rows)
         owners = [number for number, parts in zip(given, split, strict=True) for _ in parts]
         drawn = iter(self._drawn([part for parts in split for part in parts], owners))
-        joined = [
-            join_packed(row, [next(drawn) for _ in parts])
-            for (row, _), parts in zip(bare, split, strict=True)
-        ]
         return [
-            with_padding(new, row, left)
-            for new, row, (_, left) in zip(joined, rows, bare, strict=True)
+            with_padding(join_packed(packed, [next(drawn) for _ in parts]), row, left)
+            for row, (packed, left), parts in zip(rows, bare, split, strict=True)
         ]
+
+    @property
+    def total(self) -> EpochCounts:
+        """The counts of all processes."""
+        return EpochCounts(*self.counts.sum(dim=0).tolist())
 
     def log_epoch(self, write: Callable[[str], Any] = _log.info) -> None:
         """Write what was perturbed since :attr:`counts` were zero; log a warning if not every row.
@@ -126,7 +124,7 @@ class Perturb:
         Args:
             write: gets the line where every row was perturbed.
         """
-        counts = EpochCounts(*self.counts.sum(dim=0).tolist())
+        counts = self.total
         if not counts.rows:
             return
         share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
@@ -148,12 +146,8 @@ class Perturb:
         ids = [np.asarray(row["input_ids"], dtype=np.int32) for row in rows]
         if self._rows_to_check > 0:
             self._check_canonical(ids)
-        answers = [self._answers(row, row_ids) for row, row_ids in zip(rows, ids, strict=True)]
-        kept = [
-            self._kept(row, row_ids, answer)
-            for row, row_ids, answer in zip(rows, ids, answers, strict=True)
-        ]
-        keep = np.concatenate(kept) if kept else np.empty(0, np.bool_)
+        stays = [self._stays(row, row_ids) for row, row_ids in zip(rows, ids, strict=True)]
+        keep = np.concatenate([np.empty(0, np.bool_), *(kept for _, kept in stays)])
         if len(keep) and keep.all():
             raise RobustokError(
                 f"nothing may be perturbed in {len(rows)} rows: every id has a label or is outside "
@@ -161,20 +155,16 @@ class Perturb:
                 "alone (in TRL, assistant_only_loss=True)"
             )
         keys = [row_key(row, 0, number) for row, number in zip(ids, numbers, strict=True)]
+        batch = Ragged.from_rows(ids)
         drawn = self.draw.sample_batch(
-            Ragged.from_rows(ids),
-            seed=self.seed,
-            keys=np.array(keys, dtype=np.int64),
-            epoch=self.state.epoch,
-            keep=keep,
+            batch, seed=self.seed, keys=keys, epoch=self.state.epoch, keep=keep
         )
-        results, worker = [], get_worker_info()
-        counts = self.counts[1 + worker.id % (_PROCESSES - 1) if worker else 0]
-        for row, old, new, answer, stay in zip(rows, ids, drawn, answers, kept, strict=True):
-            moved = self._moved(row, old, new, answer)
-            counts += torch.tensor(self._counted(old, new, stay, too_long=moved is None))
-            results.append(row if moved is None else moved)
-        return results
+        moved = [
+            self._moved(row, old, new, answers)
+            for row, old, new, (answers, _) in zip(rows, ids, drawn, stays, strict=True)
+        ]
+        self._count(batch, drawn, keep, np.array([new is None for new in moved], np.bool_))
+        return [row if new is None else new for row, new in zip(rows, moved, strict=True)]
 
     def _check_canonical(self, rows: Sequence[np.ndarray]) -> None:
         """Raise RobustokError where the first rows are not the canonical ids of their text.
@@ -206,45 +196,40 @@ class Perturb:
             "and rows that are not drawn yet"
         )
 
-    def _answers(self, row: Row, ids: np.ndarray) -> np.ndarray:
-        """The ids that ``where`` leaves to the model: bool [ids]."""
+    def _stays(self, row: Row, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ids that ``where`` leaves to the model, and all that stay; bool [ids] each.
+
+        The headers of a chat template and padding also stay.
+        """
+        mask = row.get("attention_mask")
+        real = np.ones(len(ids), np.bool_) if mask is None else np.asarray(mask) != 0
         answers = np.zeros(len(ids), np.bool_)
-        if self.where == "all":
-            return answers
-        if is_per_id(row.get("labels"), len(ids)):
-            answers |= np.asarray(row["labels"]) != -100
-        for name in ("completion_mask", "assistant_masks"):
-            if row.get(name) is not None:
-                answers |= np.asarray(row[name], dtype=np.bool_)
-        if self.turns is not None:
-            answers |= ~self.turns(ids)
-        if row.get("attention_mask") is not None:
-            answers &= np.asarray(row["attention_mask"]) != 0
-        return answers
+        if self.where != "all":
+            if is_per_id(row.get("labels"), len(ids)):
+                answers |= np.asarray(row["labels"]) != -100
+            for name in ("completion_mask", "assistant_masks"):
+                if row.get(name) is not None:
+                    answers |= np.asarray(row[name], dtype=np.bool_)
+            if self.turns is not None:
+                answers |= ~self.turns(ids)
+            answers &= real
+        kept = answers | ~real
+        return answers, kept if self.headers is None else kept | self.headers(ids)
 
-    def _kept(self, row: Row, ids: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """The ids that stay: answers, the headers of a chat template, and padding."""
-        kept = answers.copy()
-        if self.headers is not None:
-            kept |= self.headers(ids)
-        if row.get("attention_mask") is not None:
-            kept |= np.asarray(row["attention_mask"]) == 0
-        return kept
+    def _count(self, old: Ragged, new: Ragged, kept: np.ndarray, too_long: np.ndarray) -> None:
+        """Add rows to the counts of this process.
 
-    def _counted(
-        self, old: np.ndarray, new: np.ndarray, kept: np.ndarray, *, too_long: bool
-    ) -> list[int]:
-        """One row as :class:`EpochCounts`."""
-        free = int((~kept & self.draw.vocab.readable[old]).sum())
-        if too_long or np.array_equal(old, new):
-            return [1, 0, too_long, free, 0, 0]
-        old_ends, new_ends = np.cumsum(self.lengths[old]), np.cumsum(self.lengths[new])
-        _, at_old, at_new = np.intersect1d(old_ends, new_ends, True, True)
-        same = (old[at_old] == new[at_new]) & (
-            self.lengths[old][at_old] == self.lengths[new][at_new]
-        )
-        splits = len(new_ends) - len(at_new)
-        return [1, 1, 0, free, len(old) - int(same.sum()), splits]
+        ``kept``: bool [ids], those that stay. ``too_long``: bool [rows], those that stay canonical.
+        """
+        vocab, worker = self.draw.vocab, get_worker_info()
+        free = ~kept & vocab.readable[old.values]
+        replaced = measure(vocab, new, old).distance
+        changed = ~too_long & (replaced > 0)
+        splits = measure(vocab, old, new).splits
+        self.counts[1 + worker.id % (_PROCESSES - 1) if worker else 0] += torch.tensor([
+            len(old), changed.sum(), too_long.sum(), free.sum(), replaced[changed].sum(),
+            splits[changed].sum(),
+        ])  # fmt: skip
 
     def _moved(self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray) -> Row | None:
         """The row with its new ids, cut to what fits; None where the cut would take an answer."""
@@ -308,7 +293,7 @@ class TorchCollator:
         full = padded(self.perturb(rows), self.pad_id)
         if self._unreported_rows > 0:
             self._unreported_rows -= len(rows)
-            if self._unreported_rows <= 0 and self.perturb.counts[:, _TOO_LONG].any():
+            if self._unreported_rows <= 0 and self.perturb.total.too_long:
                 self.perturb.log_epoch()
         return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
 
@@ -321,12 +306,9 @@ def check_rows(rows: Sequence[Any]) -> None:
     A label is the id itself or -100. One label for the whole row, as of a classifier, stays.
     """
     for row in rows:
-        if (
-            not isinstance(row, Mapping)
-            or "input_ids" not in row
-            or isinstance(row["input_ids"], str)
-        ):
-            shown = f"columns {', '.join(row)}" if isinstance(row, Mapping) else type(row).__name__
+        is_row = isinstance(row, Mapping)
+        if not is_row or isinstance(row.get("input_ids", ""), str):
+            shown = f"columns {', '.join(row)}" if is_row else type(row).__name__
             raise RobustokError(
                 f"rows are dictionaries with input_ids, a list of ids, not {shown}: encode the "
                 "texts first"

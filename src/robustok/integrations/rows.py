@@ -24,33 +24,28 @@ _UNKNOWN = (
 )  # fmt: skip
 
 
-class EncodeText:
-    """Rows with ``input_ids``; rows of text get them from the tokenizer, cut to ``max_length``.
+def with_ids(row: Row, tokenizer: Any, column: str, max_length: int | None) -> Row:
+    """A row with ``input_ids``: those of its text, cut to ``max_length``, where it has none.
 
     >>> from transformers import PreTrainedTokenizerFast
     >>> fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    >>> EncodeText(fast, "text", 8)([{"text": "hello world"}])
-    [{'input_ids': [276, 275], 'labels': [276, 275]}]
+    >>> with_ids({"text": "hello world"}, fast, "text", 8)
+    {'input_ids': [276, 275], 'labels': [276, 275]}
 
-    Raises RobustokError for rows that have neither.
+    A row that has ids loses its text, of which collators could make no tensor. Raises RobustokError
+    for a row that has neither.
     """
-
-    def __init__(self, tokenizer: Any, column: str, max_length: int | None) -> None:
-        self.tokenizer, self.column, self.max_length = tokenizer, column, max_length
-
-    def __call__(self, rows: Sequence[Row]) -> list[Row]:
-        return [row if row.get("input_ids") is not None else self._encoded(row) for row in rows]
-
-    def _encoded(self, row: Row) -> Row:
-        if not isinstance(row.get(self.column), str):
-            raise RobustokError(
-                f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
-                f"rows with input_ids, or with text in a column '{self.column}'"
-            )
-        canonical = getattr(self.tokenizer, "wrapped_tokenizer", self.tokenizer)
-        options = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
-        ids = canonical(row[self.column], **options)["input_ids"]
-        return {"input_ids": ids, "labels": list(ids)}
+    if row.get("input_ids") is not None:
+        return {name: value for name, value in row.items() if name != column}
+    if not isinstance(row.get(column), str):
+        raise RobustokError(
+            f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
+            f"rows with input_ids, or with text in a column '{column}'"
+        )
+    canonical = getattr(tokenizer, "wrapped_tokenizer", tokenizer)
+    options = {"truncation": True, "max_length": max_length} if max_length else {}
+    ids = canonical(row[column], **options)["input_ids"]
+    return {"input_ids": ids, "labels": list(ids)}
 
 
 def with_lists(row: Row) -> Row:
@@ -212,23 +207,18 @@ def _lengths(row: Row, size: int) -> list[int] | None:
     if row.get("seq_lengths") is not None:
         return [int(length) for length in row["seq_lengths"]]
     if row.get("position_ids") is not None:
-        return _lengths_by_position(np.asarray(row["position_ids"]), size)
+        positions = np.asarray(row["position_ids"])
+        lengths = _runs(np.flatnonzero(positions == 0)[1:], size)
+        if positions.tolist() != [position for length in lengths for position in range(length)]:
+            raise RobustokError(
+                "the position_ids of a packed row do not count from 0 in each sequence: their "
+                "boundaries cannot be found; switch packing off (packing=False)"
+            )
+        return lengths
     mask = np.asarray(row.get("attention_mask") if row.get("attention_mask") is not None else [])
     if mask.ndim == 1 and len(mask) == size and size and mask.max() > 1:
         return _runs(np.flatnonzero(np.diff(mask)) + 1, size)
     return None
-
-
-def _lengths_by_position(positions: np.ndarray, size: int) -> list[int]:
-    starts = np.flatnonzero(positions == 0) if positions.ndim == 1 else np.empty(0, np.int64)
-    lengths = _runs(starts[1:], size)
-    expected = [position for length in lengths for position in range(length)]
-    if positions.tolist() != expected:
-        raise RobustokError(
-            "the position_ids of a packed row do not count from 0 in each sequence: their "
-            "boundaries cannot be found; switch packing off (packing=False)"
-        )
-    return lengths
 
 
 def _runs(starts: np.ndarray, size: int) -> list[int]:

@@ -1,11 +1,11 @@
 """The policy for prompts of ids, which refuses, repairs or logs; its counters; request bodies.
 
-`read_body` finds which lists of integers of a JSON body are prompts. The integers never become
-Python objects: `kernels.json_ids` finds the lists of integers and shortens strings, and ``json``
-reads the rest, whose size is limited. Fields are looked up by name at any depth, so that the routes
-of vLLM, SGLang and other servers are covered without a list of routes. A body is refused where
-another reader could see other ids in it: doubled keys, and what pydantic's lax mode turns into
-integers (``"83"``, ``83.0``, ``true``).
+`PromptGuard.read` finds which lists of integers of a JSON body are prompts. The integers never
+become Python objects: `kernels.json_ids` finds the lists of integers and shortens strings, and
+``json`` reads the rest, whose size is limited. Fields are looked up by name at any depth, so that
+the routes of vLLM, SGLang and other servers are covered without a list of routes. A body is refused
+where another reader could see other ids in it: doubled keys, and what pydantic's lax mode turns
+into integers (``"83"``, ``83.0``, ``true``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import SPECIAL_ID, UNKNOWN_ID, Guard, Verdict, describe
 from robustok.guard.check import blocks_of, flatten
-from robustok.kernels.json_ids import LARGEST, LONG_KEY, SCANNED, TOO_DEEP, Lists, find_lists
+from robustok.kernels.json_ids import LARGEST, LONG_KEY, SCANNED, TOO_DEEP, find_lists
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -173,7 +173,7 @@ class PromptGuard:
         self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
         self.fields = tuple(fields)
         self.counters = Counters()
-        read_body(b"[]")  # compiles kernels before the first request
+        self.read(b"[]")  # compiles kernels before the first request
         self.guard.check_batch([[0]])
 
     @classmethod
@@ -203,10 +203,41 @@ class PromptGuard:
         )
 
     def read(self, raw: bytes | bytearray) -> RequestBody:
-        """The prompts of a JSON body, see `read_body`; raises :class:`Refused`."""
-        return read_body(
-            raw, fields=self.fields, strict=self.policy == "strict", max_values=self.max_values
-        )
+        """The prompts of ids in a JSON body.
+
+        >>> PromptGuard(vocab).read(b'{"prompt": [[83, 258], "the"], "seed": 0}').rows[0]
+        array([ 83, 258], dtype=int32)
+
+        Takes time linear in the length of the body and releases the interpreter lock while it reads
+        ids. Raises Refused for a body that is not JSON in UTF-8, is too large or too deep, has a
+        key twice, or has a prompt that is neither text nor integers.
+        """
+        if not json.detect_encoding(raw).startswith("utf-8"):
+            raise Refused("not-json", "the body is not JSON in UTF-8")
+        lists = find_lists(raw, self.max_values, _MAX_DEPTH)
+        if lists.state == TOO_DEEP:
+            raise Refused(
+                "too-deep", f"the body has more than {_MAX_DEPTH} open brackets", is_limit=True
+            )
+        if lists.state != SCANNED:
+            raise Refused(
+                "too-many-values",
+                f"the body has more than {self.max_values} values beside ids; send fewer of them "
+                "at a time",
+                status=413, is_limit=True,
+            )  # fmt: skip
+        try:
+            value = json.loads(lists.skeleton, object_pairs_hook=_unique)
+        except Refused:
+            raise
+        except (ValueError, RecursionError):
+            raise Refused("not-json", "the body is not JSON") from None
+        known = {**FIELDS, **dict.fromkeys(self.fields, IDS)}
+        numbers = sorted(_prompts(value, known, self.policy == "strict", lists.offsets))
+        rows = Ragged(lists.values, lists.offsets)
+        if len(numbers) < len(rows):
+            rows = Ragged.from_rows([rows[i] for i in numbers])
+        return RequestBody(raw, rows, lists.spans[numbers].reshape(-1, 2))
 
     def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
         """The prompts for the model, the same or repaired; raises :class:`Refused`.
@@ -245,9 +276,7 @@ class PromptGuard:
         repaired: dict[int, np.ndarray] = {}
         try:
             for first, last in blocks_of(rows.offsets):  # verdicts of one block are kept at a time
-                begin, end = rows.offsets[[first, last]]
-                block = Ragged(rows.values[begin:end], rows.offsets[first : last + 1] - begin)
-                repaired |= self._repairs_of_block(block, first)
+                repaired |= self._repairs_of_block(rows.between(first, last), first)
             return repaired
         finally:
             self.counters.add("seconds", amount=time.perf_counter() - started)
@@ -270,10 +299,10 @@ class PromptGuard:
     def _one(self, number: int, verdict: Verdict) -> np.ndarray | None:
         """The ids that replace those of prompt ``number``; None where they stay."""
         kinds = verdict.findings.kinds
+        forbidden = kinds & {UNKNOWN_ID, SPECIAL_ID}
         for kind in kinds:
             self.counters.add("findings", kind)
-        wrong = bool(kinds & {UNKNOWN_ID, SPECIAL_ID}) or not verdict.canonical
-        if not wrong:
+        if verdict.canonical and not forbidden:
             self.counters.add("sequences", "canonical")
             return None
         if self.policy == "log":
@@ -284,15 +313,12 @@ class PromptGuard:
             )  # fmt: skip
             self.counters.add("sequences", "logged")
             return None
-        repairable = self.policy == "repair" and not kinds & {UNKNOWN_ID, SPECIAL_ID}
+        repairable = self.policy == "repair" and not forbidden
         if repairable and self.guard.check(verdict.repaired).canonical:
             self.counters.add("sequences", "repaired")
             return verdict.repaired
         self.counters.add("sequences", "refused")
-        finding = next(
-            (f for f in verdict.findings if f.kind in (UNKNOWN_ID, SPECIAL_ID)),
-            verdict.findings[0],
-        )
+        finding = next((f for f in verdict.findings if f.kind in forbidden), verdict.findings[0])
         line = describe(self.guard.vocab, finding)
         raise Refused(
             finding.kind, f"prompt {number}: {line}; send text, or the tokenizer's own ids of it"
@@ -331,7 +357,8 @@ class RequestBody:
     def replaced(self, rows: dict[int, np.ndarray]) -> bytes:
         """The body with other ids in some rows; every other byte stays as it is.
 
-        >>> read_body(b'{"prompt": [83, 258], "n":1}').replaced({0: np.array([266])})
+        >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}')
+        >>> body.replaced({0: np.array([266])})
         b'{"prompt": [266], "n":1}'
 
         Args:
@@ -344,51 +371,6 @@ class RequestBody:
             parts += [bytes(self.raw[at:begin]), json.dumps(rows[row].tolist()).encode()]
             at = end
         return b"".join([*parts, bytes(self.raw[at:])])
-
-
-def read_body(
-    raw: bytes | bytearray,
-    *,
-    fields: tuple[str, ...] = (),
-    strict: bool = False,
-    max_values: int = MAX_VALUES,
-) -> RequestBody:
-    """The prompts of ids in a JSON body.
-
-    >>> read_body(b'{"prompt": [[83, 258], "the"], "seed": 0}').rows[0]
-    array([ 83, 258], dtype=int32)
-
-    Args:
-        raw: the body.
-        fields: names of further fields with ids, of at most `MAX_NAME` characters.
-        strict: whether lists of what can be read as integers are refused in unknown fields.
-        max_values: greatest number of values beside integers in lists.
-
-    Takes time linear in the length of the body and releases the interpreter lock while it reads
-    ids. Raises Refused for a body that is not JSON in UTF-8, is too large or too deep, has a key
-    twice, or has a prompt that is neither text nor integers.
-    """
-    if not json.detect_encoding(raw).startswith("utf-8"):
-        raise Refused("not-json", "the body is not JSON in UTF-8")
-    lists = find_lists(raw, max_values, _MAX_DEPTH)
-    if lists.state == TOO_DEEP:
-        raise Refused(
-            "too-deep", f"the body has more than {_MAX_DEPTH} open brackets", is_limit=True
-        )
-    if lists.state != SCANNED:
-        raise Refused(
-            "too-many-values",
-            f"the body has more than {max_values} values beside ids; send fewer of them at a time",
-            status=413, is_limit=True,
-        )  # fmt: skip
-    try:
-        value = json.loads(lists.skeleton, object_pairs_hook=_unique)
-    except Refused:
-        raise
-    except (ValueError, RecursionError):
-        raise Refused("not-json", "the body is not JSON") from None
-    known = {**FIELDS, **dict.fromkeys(fields, IDS)}
-    return _with_rows(raw, lists, sorted(_prompts(value, known, strict, lists.offsets)))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -460,10 +442,3 @@ def _can_be_integers(values: list[Any]) -> bool:
         elif type(value) not in _NUMBERS or (isinstance(value, float) and value % 1 != 0):
             return False
     return some
-
-
-def _with_rows(raw: bytes | bytearray, lists: Lists, numbers: list[int]) -> RequestBody:
-    if len(numbers) == len(lists.spans):
-        return RequestBody(raw, Ragged(lists.values, lists.offsets), lists.spans)
-    rows = [lists.values[lists.offsets[i] : lists.offsets[i + 1]] for i in numbers]
-    return RequestBody(raw, Ragged.from_rows(rows), lists.spans[numbers].reshape(-1, 2))

@@ -16,9 +16,8 @@ from transformers import (
 
 from robustok.errors import RobustokError, check_choice
 from robustok.integrations.perturb import WHERE, Perturb
-from robustok.integrations.rows import EncodeText, Row, padded, repacked
+from robustok.integrations.rows import Row, padded, repacked, with_ids
 from robustok.models.load import max_length_of
-from robustok.runtime.processes import State
 from robustok.samplers import Sampler, sampler
 from robustok.tokenizer.chat import template_headers, user_turns
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -85,12 +84,8 @@ def robustify(
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
     vocab = Vocabulary.load(tokenizer)
     _check_trainer(trainer, where)
-    if _tokenizes(trainer) and _draws(trainer.processing_class):
-        raise RobustokError(
-            "the trainer's tokenizer draws itself, so its rows may be drawn already: make the "
-            "trainer with the plain tokenizer, or call eval() on the stochastic one first"
-        )
     args = trainer.args
+    wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
     limit = max_length or getattr(args, "max_length", None) or max_length_of(trainer.model)
     perturb = Perturb(
         sampler(scheme, vocab),
@@ -98,7 +93,7 @@ def robustify(
         where=where,
         turns=user_turns(tokenizer, vocab) if where == "user" else None,
         headers=template_headers(tokenizer, vocab),
-        max_length=None if _is_wrapped(trainer) else limit,
+        max_length=None if wrapped else limit,
         keep_end=getattr(args, "truncation_mode", "") == "keep_end",
         encoded_by=_likely_encoder(trainer, tokenizer),
     )
@@ -106,13 +101,12 @@ def robustify(
         perturb_rollouts(trainer, perturb, share_group=share_group)
     else:
         column = getattr(args, "dataset_text_field", None) or "text"
-        encode = EncodeText(tokenizer, column, limit)
+        encode = partial(with_ids, tokenizer=tokenizer, column=column, max_length=limit)
         pad_id = getattr(tokenizer, "pad_token_id", None) or 0
-        block_size = limit if _is_wrapped(trainer) else None
         collator = partial(StochasticCollator, pad_id=pad_id, encode=encode)
-        for_training = partial(collator, perturb, block_size=block_size)
+        for_training = partial(collator, perturb, block_size=limit if wrapped else None)
         _collate_with(trainer, for_training, partial(collator, None), column)
-    trainer.add_callback(EpochCallback(perturb.state, perturb))
+    trainer.add_callback(EpochCallback(perturb))
 
 
 def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
@@ -122,20 +116,6 @@ def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
         return f"the trainer's processing_class, {getattr(other, 'name_or_path', '') or 'unnamed'}"
     name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "")
     return f"the model's, {name}" if name else "the model's"
-
-
-def _tokenizes(trainer: Any) -> bool:
-    """Whether the trainer encodes its data set or prompts itself, as TRL's do."""
-    return any(base.__module__.startswith("trl.") for base in type(trainer).__mro__)
-
-
-def _draws(tokenizer: Any) -> bool:
-    return hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training
-
-
-def _is_wrapped(trainer: Any) -> bool:
-    args = trainer.args
-    return getattr(args, "packing", False) and getattr(args, "packing_strategy", "") == "wrapped"
 
 
 def _collate_with(trainer: Any, for_training: Any, for_evaluation: Any, column: str) -> None:
@@ -181,13 +161,21 @@ def _check_trainer(trainer: Any, where: str) -> None:
             "where='all' would perturb the completions of preferences: choose 'unlabeled' (the "
             "prompt) or 'user'"
         )
+    # TRL's trainers encode their data set and prompts themselves.
+    encodes = any(base.__module__.startswith("trl.") for base in type(trainer).__mro__)
+    tokenizer = trainer.processing_class
+    if encodes and hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training:
+        raise RobustokError(
+            "the trainer's tokenizer draws itself, so its rows may be drawn already: make the "
+            "trainer with the plain tokenizer, or call eval() on the stochastic one first"
+        )
 
 
 class EpochCallback(TrainerCallback):
     """Sets the epoch that worker processes share, and prints how much was perturbed in it."""
 
-    def __init__(self, state: State, perturb: Perturb) -> None:
-        self.shared, self.perturb = state, perturb
+    def __init__(self, perturb: Perturb) -> None:
+        self.perturb = perturb
         self.begun: int | None = None  # passes over the data before this one; None: not training
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
@@ -196,7 +184,7 @@ class EpochCallback(TrainerCallback):
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         # Of a stream, state.epoch is the share of max_steps: passes are counted instead.
         self.begun = int(state.epoch or 0) if self.begun is None else self.begun + 1
-        self.shared.epoch = self.begun
+        self.perturb.state.epoch = self.begun
         self.perturb.counts.zero_()
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
@@ -217,54 +205,30 @@ class StochasticCollator:
         perturb: Perturb | None,
         collate: Callable[[list[Row]], Any],
         *,
-        pad_id: int = 0,
-        encode: EncodeText | None = None,
+        pad_id: int,
+        encode: Callable[[Row], Row],
         block_size: int | None = None,
     ) -> None:
         self.perturb, self.collate, self.pad_id = perturb, collate, pad_id
         self.encode, self.block_size = encode, block_size
 
     def __call__(self, rows: Sequence[Row]) -> Any:
-        rows = [self._without_text(row) for row in rows]
-        if rows and is_preference(rows[0]):
-            return self.collate(
-                list(rows) if self.perturb is None else perturbed_preferences(self.perturb, rows)
-            )
-        if self.perturb is None and not _may_need_padding(self.collate, rows):
-            return self.collate(list(rows))
-        rows = self.encode(rows) if self.encode else rows
+        if rows and {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*rows[0]}:  # DPOTrainer's
+            drawn = perturbed_preferences(self.perturb, rows) if self.perturb else rows
+            return self.collate(list(drawn))
+        # Canonical rows of ids that need no padding are left alone entirely.
+        changed = self.perturb or any(row.get("input_ids") is None for row in rows)
+        rows = [self.encode(row) for row in rows]
         if self.perturb is not None:
             rows = self.perturb(rows)
         if self.block_size:
             rows = repacked(rows, self.block_size)
-        if _pads_incompletely(self.collate):
+        pads_incompletely = self.collate is default_data_collator or isinstance(
+            self.collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)
+        )
+        if pads_incompletely and (changed or len({len(row["input_ids"]) for row in rows}) > 1):
             rows = padded(rows, self.pad_id)
-        return self.collate(list(rows))
-
-    def _without_text(self, row: Row) -> Row:
-        """The row without its text where it has ids: collators make no tensor of a string."""
-        if self.encode is None or row.get("input_ids") is None:
-            return row
-        return {name: value for name, value in row.items() if name != self.encode.column}
-
-
-def _pads_incompletely(collate: Any) -> bool:
-    return collate is default_data_collator or isinstance(
-        collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)
-    )
-
-
-def _may_need_padding(collate: Any, rows: Sequence[Row]) -> bool:
-    """Whether canonical rows need a text encoded or padding: others are left alone entirely."""
-    return bool(rows) and (
-        "input_ids" not in rows[0]
-        or (_pads_incompletely(collate) and len({len(row["input_ids"]) for row in rows}) > 1)
-    )
-
-
-def is_preference(row: Row) -> bool:
-    """Whether a row is one of DPOTrainer: ids of a prompt and of two completions."""
-    return {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*row}
+        return self.collate(rows)
 
 
 def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:

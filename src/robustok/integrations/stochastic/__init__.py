@@ -60,13 +60,10 @@ def stochastic(
 
         wrapper = StochasticTokenizer(tokenizer, scheme, seed)
     elif package in ("tiktoken", "sentencepiece"):
-        from robustok.integrations.stochastic import processors
+        from robustok.integrations.stochastic import processors as kinds
 
-        kinds: dict[str, Any] = {
-            "tiktoken": processors.StochasticEncoding,
-            "sentencepiece": processors.StochasticProcessor,
-        }
-        wrapper = kinds[package](tokenizer, scheme, seed)
+        kind = kinds.StochasticEncoding if package == "tiktoken" else kinds.StochasticProcessor
+        wrapper = kind(tokenizer, scheme, seed)
     else:
         raise RobustokError(
             f"cannot make a {type(tokenizer).__name__} stochastic: pass a transformers tokenizer "

@@ -14,8 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -49,11 +48,7 @@ class StochasticTokenizer(Wrapper):
 
     def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
         super().__init__(tokenizer, scheme, seed, state)
-        self._start()
-
-    def _start(self) -> None:
-        self._size, self._bare = self.wrapped_tokenizer.get_vocab_size(), {}
-        vars(self).pop("_names", None)
+        self._size = tokenizer.get_vocab_size()
 
     def encode(
         self,
@@ -99,7 +94,9 @@ class StochasticTokenizer(Wrapper):
         return self._changed(self.wrapped_tokenizer.add_special_tokens(tokens))
 
     def _changed(self, added: int) -> int:
-        self._start()
+        self._size = self.wrapped_tokenizer.get_vocab_size()
+        for name in ("_names", "_bare"):
+            vars(self).pop(name, None)
         self.draws.forget()
         return added
 
@@ -110,7 +107,9 @@ class StochasticTokenizer(Wrapper):
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
-        bare = self._bare_tokenizer()
+        bare = self._bare
+        if bare.encode_special_tokens != self.wrapped_tokenizer.encode_special_tokens:
+            bare.encode_special_tokens = self.wrapped_tokenizer.encode_special_tokens
         if len(texts) == 1:  # a tenth less than a batch of one
             raw = [bare.encode(texts[0], None, is_pretokenized, False)]
         else:
@@ -147,15 +146,10 @@ class StochasticTokenizer(Wrapper):
             encoding.pad(longest, **{name: padding[name] for name in names})
         return encodings
 
-    def _bare_tokenizer(self) -> Any:
+    @cached_property
+    def _bare(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
-        special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        twin = self._bare.get(special_is_text)
-        if twin is None:
-            twin = plain_twin(self.wrapped_tokenizer)
-            twin.encode_special_tokens = special_is_text
-            self._bare[special_is_text] = twin
-        return twin
+        return plain_twin(self.wrapped_tokenizer)
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, np.ndarray]:
@@ -201,15 +195,15 @@ def _fixed(texts: list[Any], raw: list[Any]) -> list[np.ndarray] | None:
     spans_of = SPANS.get()
     if spans_of is None:
         return None
-    return [_outside(spans_of.get(text), one) for text, one in zip(texts, raw, strict=True)]
-
-
-def _outside(spans: list[tuple[int, int]] | None, encoding: Any) -> np.ndarray:
-    fixed = np.full(len(encoding), spans is not None)
-    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    for begin, end in spans or ():
-        fixed &= ~((offsets[:, 0] >= begin) & (offsets[:, 1] <= end))
-    return fixed
+    rows = []
+    for text, encoding in zip(texts, raw, strict=True):
+        spans = spans_of.get(text)
+        fixed = np.full(len(encoding), spans is not None)
+        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        for begin, end in spans or ():
+            fixed &= ~((offsets[:, 0] >= begin) & (offsets[:, 1] <= end))
+        rows.append(fixed)
+    return rows
 
 
 class StochasticPreTrained(Switch):
@@ -238,13 +232,6 @@ class StochasticPreTrained(Switch):
             return plain.apply_chat_template(conversation, *args, **kwargs)
         if kwargs.get("sanitize_control_tokens"):
             self._refuse("sanitize_control_tokens", "it without this option")
-        with self._spans_of(conversation, args, kwargs):
-            return plain.apply_chat_template(conversation, *args, **kwargs)
-
-    @contextmanager
-    def _spans_of(self, conversation: Any, args: Any, kwargs: Any) -> Iterator[None]:
-        """Tell the backend which characters of the rendered chats may be drawn."""
-        plain: Any = super()
         unused = ("tokenize", "return_dict", "return_assistant_tokens_mask", "return_tensors")
         options = {name: value for name, value in kwargs.items() if name not in unused}
 
@@ -254,14 +241,14 @@ class StochasticPreTrained(Switch):
         batched = bool(conversation) and (
             isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages")
         )
-        spans = {}
+        spans = {}  # the characters of each rendered chat that may be drawn
         for one in conversation if batched else [conversation]:
             messages = getattr(one, "messages", one)
             rendered = render(messages)
             spans[rendered] = content_spans(rendered, messages, self.__dict__["_roles"], render)
         token = SPANS.set(spans)
         try:
-            yield
+            return plain.apply_chat_template(conversation, *args, **kwargs)
         finally:
             SPANS.reset(token)
 
@@ -271,10 +258,6 @@ class StochasticPreTrained(Switch):
 
     def __reduce__(self) -> Any:
         return _rebuilt, (original_class(type(self)), dict(self.__dict__))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Its own settings, epoch and mode, on a copied backend."""
-        return _rebuilt(original_class(type(self)), copy.deepcopy(dict(self.__dict__), memo))
 
 
 def stochastic_pretrained(tokenizer: Any, scheme: Any, seed: int, roles: Sequence[str]) -> Any:

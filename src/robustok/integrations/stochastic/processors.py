@@ -17,11 +17,11 @@ class StochasticEncoding(Wrapper):
 
     def encode(self, text: str, **kwargs: Any) -> list[int]:
         """As `tiktoken.Encoding.encode`."""
-        return self._drawn(self.wrapped_tokenizer.encode(text, **kwargs))
+        return self._drawn_rows([self.wrapped_tokenizer.encode(text, **kwargs)])[0]
 
     def encode_ordinary(self, text: str) -> list[int]:
         """As `tiktoken.Encoding.encode_ordinary`."""
-        return self._drawn(self.wrapped_tokenizer.encode_ordinary(text))
+        return self._drawn_rows([self.wrapped_tokenizer.encode_ordinary(text)])[0]
 
     def encode_to_numpy(self, text: str, **kwargs: Any) -> np.ndarray:
         """As `tiktoken.Encoding.encode_to_numpy`: uint32 [tokens]."""

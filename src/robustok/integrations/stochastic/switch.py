@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -73,7 +74,7 @@ class Switch:
         Args:
             epoch: an int64; each value gives other draws.
         """
-        self.draws.set_epoch(epoch)
+        self.draws.state.epoch = check_epoch(epoch)
 
     def sample_encode(self, text: str, n: int = 1) -> list[list[int]]:
         """Draw ``n`` tokenizations of a text in the current epoch, without special tokens.
@@ -108,15 +109,6 @@ class Switch:
                 f"{name} cannot draw tokenizations: use {instead}, or tokenizer.eval() first"
             )
 
-    def _drawn_rows(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Canonical ids, drawn in training mode; special ids stay."""
-        if not self.training:
-            return [list(row) for row in rows]
-        return [row.tolist() for row in self.draws.draw([np.asarray(r, np.int32) for r in rows])]
-
-    def _drawn(self, ids: Sequence[int]) -> list[int]:
-        return self._drawn_rows([ids])[0]
-
 
 class Wrapper(Switch):
     """The methods of the wrapped object, but for those that encode and are not defined here.
@@ -134,7 +126,7 @@ class Wrapper(Switch):
         self, tokenizer: Any, scheme: Scheme, seed: int, state: State | None = None
     ) -> None:
         self.wrapped_tokenizer = tokenizer
-        self.draws = SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
+        self.draws = SeededScheme(tokenizer, scheme, seed, state)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
@@ -143,6 +135,12 @@ class Wrapper(Switch):
         if any(part in name.lower() for part in self._encoding_names):
             self._refuse(name, "encode")
         return value
+
+    def _drawn_rows(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Canonical ids, drawn in training mode; special ids stay."""
+        if not self.training:
+            return [list(row) for row in rows]
+        return [row.tolist() for row in self.draws.draw([np.asarray(r, np.int32) for r in rows])]
 
     def __reduce__(self) -> Any:
         draws = self.draws
@@ -155,28 +153,21 @@ class Wrapper(Switch):
 
 
 class SeededScheme:
-    """A scheme with its seed, epoch and mode.
+    """A scheme with its seed, epoch and mode, on the vocabulary of a tokenizer.
 
-    Args:
-        scheme: a spec, or a sampler.
-        seed: any integer.
-        load: returns the vocabulary; called again after :meth:`forget`.
-        state: the epoch and the mode.
+    Arguments are those of `Wrapper`.
     """
 
     def __init__(
-        self, scheme: Scheme, seed: int, load: Callable[[], Vocabulary], state: State | None = None
+        self, tokenizer: Any, scheme: Scheme, seed: int, state: State | None = None
     ) -> None:
         check_seed(seed)
-        self.scheme, self.seed, self.load = scheme, seed, load
+        self.tokenizer, self.scheme, self.seed = tokenizer, scheme, seed
         self.state = state or State()
-        self._sampler: Sampler | None = None
 
-    @property
+    @cached_property
     def sampler(self) -> Sampler:
-        if self._sampler is None:
-            self._sampler = sampler(self.scheme, self.load())
-        return self._sampler
+        return sampler(self.scheme, Vocabulary.load(self.tokenizer))
 
     @property
     def vocab(self) -> Vocabulary:
@@ -186,11 +177,7 @@ class SeededScheme:
         """Read the vocabulary again at the next draw: the tokenizer has changed."""
         if isinstance(self.scheme, Sampler):
             self.scheme = self.scheme.spec
-        self._sampler = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, an int64; each value gives other draws."""
-        self.state.epoch = check_epoch(epoch)
+        vars(self).pop("sampler", None)
 
     def draw(
         self, rows: Sequence[np.ndarray], fixed: Sequence[np.ndarray] | None = None, number: int = 0
@@ -216,13 +203,6 @@ class SeededScheme:
             batch.values, batch.offsets, stays, runs, 1, drawn.values, drawn.offsets
         )
         return list(Ragged(values, offsets))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if not k.startswith("_")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._sampler = None
 
 
 def row_key(ids: np.ndarray, place: int = 0, number: int = 0) -> int:
