@@ -36,7 +36,9 @@ _WORST_IN_TABLE = (
     "The worst is over all searches of the suite, on fewer questions, beside their canonical "
     "accuracy."
 )
-_SUBTITLE = "How the answers change when the tokenization of a question changes, its text does not."
+_SUBTITLE = (
+    "How the answers change when the tokenization of a question changes and its text does not."
+)
 _AT_CHANCE = (
     "on no task clearly above the accuracy of a guess, so that there is no accuracy to lose. Read "
     "consistency and perplexity instead."
