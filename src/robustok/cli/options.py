@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
@@ -25,47 +25,60 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, special_token
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
-_TO_TYPER = ("min", "max", "metavar", "callback")  # metadata that typer.Option takes as it is
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+_KEYWORD = Parameter.KEYWORD_ONLY
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with an option for each field of its settings classes, as typer reads it.
 
-    A parameter annotated with a dataclass gets an instance of it. One annotated with
-    ``Annotated[dict, CLASS]`` gets the fields that are given, by name. Fields without ``help`` or
-    with empty ``flags`` are no options, nor are those that the command has as own parameters.
+    A parameter whose default is made by :func:`option` is an option of the command's own. One
+    annotated with a dataclass gets an instance of it. One annotated with ``Annotated[dict, CLASS]``
+    gets the fields that are given, by name. Fields without ``help`` or with empty ``flags`` are no
+    options, nor are those that the command has as own parameters.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
-    own = hints.keys() - classes.keys()
-    parameters: list[Parameter] = []
-    fields_of: dict[str, dict[str, str]] = {name: {} for name in classes}  # by parameter
-    for name, parameter in signature(command).parameters.items():
-        if name not in classes:
-            hint = hints[name]
-            parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
-            continue
-        types = typing.get_type_hints(classes[name])
-        for one in fields(classes[name]):
-            if one.metadata.get("help") and _flags(one) and one.name not in own:
-                made = _as_parameter(one, types[one.name], name, partial=is_partial(hints[name]))
-                parameters.append(made)
-                fields_of[name][made.name] = one.name
+    taken = hints.keys() - classes.keys()
+    given_parameters = signature(command).parameters.items()
+    own = [(name, hints[name], one.default) for name, one in given_parameters
+           if isinstance(one.default, Field)]  # fmt: skip
+    own_options = make_dataclass(command.__name__, own, kw_only=True)
+    parameters = [Parameter("context", _KEYWORD, annotation=typer.Context)]
+    for name, parameter in given_parameters:
+        if name in classes:
+            partial, types = is_partial(hints[name]), typing.get_type_hints(classes[name])
+            parameters += [
+                _as_parameter(one, types[one.name], f"{name}_{one.name}", partial=partial)
+                for one in _options_of(classes[name], taken)
+            ]
+        elif isinstance(parameter.default, Field):
+            parameters.append(_as_parameter(parameter.default, hints[name], name))
+        elif name != "context":
+            parameters.append(parameter.replace(annotation=hints[name], kind=_KEYWORD))
 
-    def run(**values: Any) -> Any:
+    def run(context: Any, **values: Any) -> Any:
+        values |= {name: _unlisted(values[name]) for name, *_ in own}
+        check_settings(own_options, values)
         for name, cls in classes.items():
-            given = {field: values.pop(made) for made, field in fields_of[name].items()}
-            given = {field: tuple(value) if isinstance(value, list) else value
-                     for field, value in given.items() if value not in (None, [])}  # fmt: skip
+            partial, given = is_partial(hints[name]), {}
+            for one in _options_of(cls, taken):
+                option = f"{name}_{one.name}"
+                value = _unlisted(values.pop(option))
+                if not partial or context.get_parameter_source(option).name != "DEFAULT":
+                    given[one.name] = value
             check_settings(cls, given)
-            values[name] = given if is_partial(hints[name]) else cls(**given)
-        return command(**values)
+            values[name] = given if partial else cls(**given)
+        return command(**values, **({"context": context} if "context" in hints else {}))
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _unlisted(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def is_partial(hint: Any) -> bool:
@@ -78,50 +91,34 @@ def _settings_class(hint: Any) -> Any:
     return cls if is_dataclass(cls) else None
 
 
-def _flags(one: Field[Any]) -> tuple[str, ...]:
-    return one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
+def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
+    """The fields of a settings class that are options, without those of ``taken`` names."""
+    return [
+        one for one in fields(cls)
+        if one.metadata.get("help") and one.metadata.get("flags") != () and one.name not in taken
+    ]  # fmt: skip
 
 
-def _as_parameter(one: Field[Any], hint: Any, owner: str, *, partial: bool) -> Parameter:
-    """A field as a parameter of a command: None, or no values, where it is not given."""
-    metadata = dict(one.metadata)
-    flags = _flags(one)
-    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
-    single: Any = kinds[0] if kinds and NoneType in typing.get_args(hint) else hint
-    if several := typing.get_origin(single) is tuple:
-        single = typing.get_args(single)[0]
-    passed = {key: metadata[key] for key in _TO_TYPER if key in metadata}
-    passed.setdefault("metavar", _METAVARS.get(single))
-    required = one.default is MISSING and not partial
-    info = typer.Option(
-        *flags, help=_help_of(one, flags, repeatable=several), show_default=False,
-        rich_help_panel=metadata.get("panel"), **passed,
-    )  # fmt: skip
-    annotation = list[single] if several else single
-    return Parameter(
-        f"{owner}_{one.name}",
-        Parameter.KEYWORD_ONLY,
-        annotation=Annotated[annotation if required else annotation | None, info],
-        default=Parameter.empty if required else None,
-    )
-
-
-def _help_of(one: Field[Any], flags: tuple[str, ...], *, repeatable: bool) -> str:
-    """The help text of a field, with what its type and its default add to it."""
+def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = False) -> Parameter:
+    """A field as a parameter of a command, called ``name`` there."""
+    kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
+    several = typing.get_origin(hint) is tuple
     text, bracket, default = one.metadata["help"].partition("[default")
-    parts = [text.rstrip(), "repeatable" if repeatable else ""]
-    text = "; ".join(filter(None, parts)) + (f"  {bracket}{default}" if bracket else "")
-    return text + _default_of(one, flags)
-
-
-def _default_of(one: Field[Any], flags: tuple[str, ...]) -> str:
-    """The default as `--help` prints it behind the help text."""
-    value = one.default
-    if value is MISSING or value is None or value is False or value in ("", ()):
-        return ""
-    if value is True:
-        value = flags[0].partition("/")[0].lstrip("-")
-    return f"  [default: {', '.join(map(str, value)) if isinstance(value, tuple) else value}]"
+    parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
+    info = typer.Option(
+        *one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)),
+        help="; ".join(parts) + (f"  {bracket}{default}" if bracket else ""),
+        rich_help_panel=one.metadata.get("panel"),
+        metavar=one.metadata.get("metavar", _METAVARS.get(kind)),
+        **{key: one.metadata[key] for key in ("min", "max", "callback") if key in one.metadata},
+    )
+    required = one.default is MISSING and not partial
+    return Parameter(
+        name,
+        _KEYWORD,
+        annotation=Annotated[list[kind] if several else hint, info],
+        default=Parameter.empty if required else None if one.default is MISSING else one.default,
+    )
 
 
 class Command(TyperCommand):
