@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -234,9 +234,6 @@ Scheme = Annotated[
     ),
 ]  # fmt: skip
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="the same seed, the same draws")]
-Draws = Annotated[
-    int, typer.Option("--draws", "-n", metavar="N", min=1, help="draws of each text or word")
-]
 Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="number of items to read")
 ]
@@ -359,7 +356,7 @@ class FrameOptions(ScoringOptions):
         return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
 
 
-def by_name(paths: list[str], kind: str = "model") -> dict[str, str]:
+def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:
     """Paths by name; the name is the last part of the path unless given before "=".
 
     A tokenizer.json has the name of its folder, as "." has.
