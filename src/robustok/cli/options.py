@@ -275,29 +275,26 @@ class WordOptions:
         return frequent_words(self.words, **settings)
 
 
-@dataclass(frozen=True)
-class OverflowOptions:
-    """What to do with rows that are too long."""
-
-    overflow: str = option(
+def overflow_option() -> Any:
+    """A field of what to do with rows that are too long."""
+    return option(
         "rows longer than the model's max_length: error, drop, left or canonical", default="error",
         metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
         panel="Model",
     )  # fmt: skip
 
 
+def tokenizer_option(**metadata: Any) -> Any:
+    """A field of a tokenizer that the model has by default."""
+    metadata |= {"default": None, "metavar": "PATH"}
+    return option("[default: the model's own]", "--tokenizer", "-t", **metadata)
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """How a model is loaded."""
 
-    tokenizer: str | None = option(
-        "[default: the model's own]",
-        "--tokenizer",
-        "-t",
-        default=None,
-        metavar="PATH",
-        panel="Model",
-    )
+    tokenizer: str | None = tokenizer_option(panel="Model")
     dtype: str = option(
         "type of the weights: auto (what is fastest here), float32 or bfloat16",
         default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
@@ -329,8 +326,10 @@ class StartOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class ScoringOptions(OverflowOptions, StartOptions):
+class ScoringOptions(StartOptions):
     """How questions are scored."""
+
+    overflow: str = overflow_option()
 
 
 @dataclass(frozen=True)

@@ -118,22 +118,18 @@ def corpus(
         )
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    out: Path = option(
-        "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
-    )
-    language: str = option(
-        "language of the frequent words, such as de", default="en", metavar="CODE"
-    )
-    train: int = option("training questions", default=10_000, min=1)
-    test: int = option("test questions", default=1_000, min=1)
-
-
 def data(
     game: Annotated[str, typer.Argument(metavar="langgame | cute")],
+    *,
     seed: Seed,
-    options: DataOptions,
+    out: Path = option(
+        "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
+    ),
+    language: str = option(
+        "language of the frequent words, such as de", default="en", metavar="CODE"
+    ),
+    train: int = option("training questions", default=10_000, min=1),
+    test: int = option("test questions", default=1_000, min=1),
     words: WordOptions,
     as_json: Json = False,
 ) -> None:
@@ -143,18 +139,18 @@ def data(
     """
     check_choice("data set", game, GAMES)
     make, title, about = GAMES[game]
-    names = words.read(language=options.language)
+    names = words.read(language=language)
     splits = {
         split: make(names, count, seed=seed, split=split)
-        for split, count in (("train", options.train), ("test", options.test))
+        for split, count in (("train", train), ("test", test))
     }
-    source = words.words_file or f"the most frequent words of '{options.language}' in wordfreq"
+    source = words.words_file or f"the most frequent words of '{language}' in wordfreq"
     write_dataset(
-        options.out, splits, title=title, about=about, words=len(names), seed=seed,
-        language=options.language, source=source,
+        out, splits, title=title, about=about, words=len(names), seed=seed,
+        language=language, source=source,
     )  # fmt: skip
     if as_json:
-        print_json({"out": str(options.out), "train": options.train, "test": options.test,
+        print_json({"out": str(out), "train": train, "test": test,
                     "baselines": baselines(splits["test"])})  # fmt: skip
     else:
-        typer.echo(f"{options.train} training and {options.test} test questions: {options.out}")
+        typer.echo(f"{train} training and {test} test questions: {out}")
