@@ -14,7 +14,7 @@ from tests.cli.conftest import TEXT, Shell
 import robustok as rt
 from robustok.cli import printing
 from robustok.cli.app import run
-from robustok.cli.bars import Bars
+from robustok.cli.bars import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study.cells.inputs import DataCell
@@ -137,7 +137,7 @@ def lines_of_log(
 ) -> list[str]:
     """The log of ``count`` cells after the ``ended`` ones, each of which takes so long."""
     log, record = io.StringIO(), {"result": {}, "seconds": seconds}
-    with Bars(Console(file=log, width=200), at_once=at_once) as bars:
+    with StudyBars(Console(file=log, width=200), at_once=at_once) as bars:
         bars.plan(cells, {cell.key: record for cell in cells[:ended]})
         for cell in cells[ended : ended + count]:
             bars.start(cell)
@@ -172,7 +172,7 @@ def test_a_log_has_lines_of_a_running_cell(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
     (cell,) = cells_of_a_minute(1)
     log = io.StringIO()
-    with Bars(Console(file=log, width=200)) as bars:
+    with StudyBars(Console(file=log, width=200)) as bars:
         bars.plan((cell,), {})
         bars.start(cell)
         for step in range(40, 50):  # of a cell that an earlier run began

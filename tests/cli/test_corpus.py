@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
-from robustok.cli.printing import log_line
+from robustok.cli import printing
 
 __all__ = ["inline", "tokenizer"]
 pytestmark = pytest.mark.usefixtures("inline")
@@ -61,8 +61,15 @@ def test_one_line_on_what_cannot_be(
     assert message in shell.fails(line)
 
 
-def test_a_log_has_rate_and_time_left() -> None:
-    assert log_line(50_000_000, 200_000_000, 50_000_000, 10.0, "B") == (
-        "25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left"
-    )
-    assert log_line(0, 200_000_000, 0, 10.0, "B") == "0.0% of 200.0 MB"
+def test_a_log_has_rate_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(printing, "EVERY", 30.0)
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    with printing.bar("input", in_bytes=True) as progress:
+        for now[0], done in ((30.0, 0), (40.0, 1_000_000), (70.0, 50_000_000)):
+            progress(done, 200_000_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "input: 0.0% of 200.0 MB"
+    assert second == "input: 25.0% of 200.0 MB, 1.6 MB/s, 0:01:32 left"

@@ -93,7 +93,7 @@ def corpus(
     if "keep_columns" in options and options["keep_columns"] != "all":
         names = (name.strip() for name in options["keep_columns"].split(","))
         options["keep_columns"] = [name for name in names if name]
-    with bar("input", unit="B") as progress:
+    with bar("input", in_bytes=True) as progress:
         receipt = run_corpus(
             inputs, out, tokenizer, scheme, seed=seed, sample_by=sample_by, progress=progress,
             **options,

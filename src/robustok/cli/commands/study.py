@@ -122,7 +122,7 @@ def run(
 
     The same command continues an interrupted run.
     """
-    from robustok.cli.bars import Bars
+    from robustok.cli.bars import StudyBars
     from robustok.report import Results, find_headlines, write_report
     from robustok.report.sources import read_source
     from robustok.study import run_study
@@ -139,7 +139,7 @@ def run(
             "to run several at once"
         )
     console = Console(highlight=False)
-    with Bars(console, cells_at_once(study.threads, jobs)) as bars:
+    with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
     for headline in find_headlines(Results(read_source(folder).rows)):
