@@ -108,6 +108,7 @@ def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = Fals
     info = typer.Option(
         *one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)),
         help="; ".join(parts) + (f"  {bracket}{default}" if bracket else ""),
+        show_default=not bracket,
         rich_help_panel=one.metadata.get("panel"),
         metavar=one.metadata.get("metavar", _METAVARS.get(kind)),
         **{key: one.metadata[key] for key in ("min", "max", "callback") if key in one.metadata},
