@@ -127,7 +127,8 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
+        last = ("--json", "--help")
+        for param in sorted(self.get_params(ctx), key=lambda param: param.opts[-1] in last):
             text = getattr(param, "help", None)
             if text and SCHEMES in text:
                 param.help = text.replace(SCHEMES, ", ".join(schemes()))  # type: ignore[attr-defined]
@@ -205,6 +206,11 @@ def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> A
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 
 
+def limit_option(*flags: str) -> Any:
+    """A field of a number of items to read."""
+    return option("number of items to read", *flags, default=None, min=1)
+
+
 def draws_option(help: str, default: int | None) -> Any:
     """A field of a number of draws."""
     return option(help, "--draws", "-n", default=default, min=1)
@@ -235,9 +241,6 @@ Scheme = Annotated[
     ),
 ]  # fmt: skip
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="the same seed, the same draws")]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="number of items to read")
-]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="folder or hub name of a model")]
 Models = Annotated[
     list[str],
@@ -293,8 +296,9 @@ def tokenizer_option(**metadata: Any) -> Any:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is loaded."""
+    """How a model is loaded, and how results are printed."""
 
+    as_json: bool = option("print JSON", "--json", default=False)
     tokenizer: str | None = tokenizer_option(panel="Model")
     dtype: str = option(
         "type of the weights: auto (what is fastest here), float32 or bfloat16",
@@ -304,10 +308,10 @@ class ModelOptions:
     def vocabulary(self, model: str) -> Any:
         return Vocabulary.load(self.tokenizer or model)
 
-    def load(self, model: str, as_json: bool) -> Any:
+    def load(self, model: str) -> Any:
         """The model; prints the type of its weights, unless as JSON."""
         loaded = load_model(model, dtype=self.dtype)
-        if not as_json:
+        if not self.as_json:
             typer.echo(f"{model}: weights in {precision_of(loaded)}")
         return loaded
 
@@ -342,11 +346,13 @@ class FrameOptions(ScoringOptions):
     )
     system: str | None = option("system prompt; implies --chat", default=None, panel="Model")
 
+    def __post_init__(self) -> None:
+        if self.is_chat and self.start_token is not None:
+            raise RobustokError("a chat template has its own start token: leave --start-token out")
+
     @property
     def is_chat(self) -> bool:
         """Whether the chat template is around a question; --system implies it."""
-        if (self.chat or self.system is not None) and self.start_token is not None:
-            raise RobustokError("a chat template has its own start token: leave --start-token out")
         return self.chat or self.system is not None
 
     def frame(self, model: str, vocab: Any) -> dict[str, Any]:

@@ -69,6 +69,12 @@ def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:
         typer.echo(str(result))
 
 
+def row_of(result: Any, *names: str) -> dict[str, Any]:
+    """Fields of a result as a row of JSON, and how many tokenizations overflowed, if any did."""
+    row = {name: getattr(result, name) for name in names}
+    return row | ({"overflowed": n} if (n := getattr(result, "overflowed", 0)) else {})
+
+
 def print_written(paths: Iterable[Path], as_json: bool) -> None:
     if not as_json:
         typer.echo("written: " + ", ".join(map(str, paths)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,6 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.cli.commands.attack import attack_row
 from robustok.cli.options import (
-    Json,
-    Limit,
     Model,
     Models,
     SampleBy,
@@ -31,6 +29,7 @@ from robustok.cli.options import (
     by_name,
     draws_option,
     file_option,
+    limit_option,
     option,
     scheme_option,
 )
@@ -49,13 +48,19 @@ from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskOptions(ScoringOptions):
     """What `evaluate` and `icl` measure, and the files that they write."""
 
+    items: tuple[str, ...] = option(
+        "JSON Lines with question, choices and label, a folder of such files, or the name of a "
+        "benchmark on the hub",
+        metavar="SOURCE",
+    )
+    seed: int = option("the same seed, the same draws")
     draws: int = draws_option("draws of each question; a canonical scheme is drawn once", 10)
     scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
-    limit: int | None = option("number of items to read", default=None, min=1)
+    limit: int | None = limit_option()
     out: Path | None = file_option(
         "file for per-item results, .jsonl or .parquet; also resumes an interrupted run of the "
         "same settings, which FILE.part.jsonl keeps",
@@ -64,19 +69,7 @@ class TaskOptions(ScoringOptions):
     table: Path | None = file_option("file for a Markdown table in the paper's form")
 
 
-Items = Annotated[
-    list[str],
-    typer.Option(
-        "--items", metavar="SOURCE",
-        help="JSON Lines with question, choices and label, a folder of such files, or the name "
-        "of a benchmark on the hub; repeatable",
-    ),
-]  # fmt: skip
-
-
-def evaluate(
-    models: Models, items: Items, seed: Seed, options: TaskOptions, as_json: Json = False
-) -> None:
+def evaluate(models: Models, options: TaskOptions) -> None:
     """Measure MODELS under drawn tokenizations.
 
     Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
@@ -84,41 +77,22 @@ def evaluate(
     Several models are also compared with the first one. Items without a question, such as BLiMP's,
     are scored as whole sentences.
     """
-    tasks = _read_tasks(items, options.limit)
-    results: dict[str, list[TaskResult]] = {}
-    named = by_name(models)
-    parts = _part_files(options.out, list(named))
-    for (name, path), part in zip(named.items(), parts, strict=True):
-        vocab = options.vocabulary(path)
-        _, results[name] = _run_tasks(
-            path, options, vocab, tasks, seed=seed, start=options.start_ids(vocab), name=name,
-            resume_file=part, as_json=as_json,
-        )  # fmt: skip
-    _compare_models(results, as_json)
-    _write_results(results, options)
-
-
-@dataclass(frozen=True)
-class FewShotOptions:
-    count: int = option(
-        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
-    )
-    scheme: str = option(
-        "scheme of the examples' questions", "--example-scheme", default="canonical",
-        metavar="SCHEME",
-    )  # fmt: skip
-    attack: bool = option(
-        "also the greedy attack on every question", "--attack/--no-attack", default=False
-    )
+    _evaluate(by_name(models), _read_tasks(options.items, options.limit), options)
 
 
 def icl(
     model: Model,
-    items: Items,
-    seed: Seed,
-    shots: FewShotOptions,
+    count: int = option(
+        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
+    ),
+    example_scheme: str = option(
+        "scheme of the examples' questions", default="canonical", metavar="SCHEME"
+    ),
+    attack: bool = option(
+        "also the greedy attack on every question", "--attack/--no-attack", default=False
+    ),
+    *,
     options: TaskOptions,
-    as_json: Json = False,
 ) -> None:
     """Measure MODEL with few-shot examples before every question.
 
@@ -127,35 +101,56 @@ def icl(
     """
     from robustok.evaluation.questions import check_questions
 
-    vocab = options.vocabulary(model)
-    limit = options.limit
-    tasks = _read_tasks(items, limit + shots.count if limit else None)
+    tasks = _read_tasks(options.items, options.limit + count if options.limit else None)
     for name, questions in tasks.items():
-        if len(questions) <= shots.count:
+        if len(questions) <= count:
             raise RobustokError(
-                f"'{name}' has {len(questions)} items: too few for {shots.count} examples"
+                f"'{name}' has {len(questions)} items: too few for {count} examples"
             )
-        if shots.attack:
+        if attack:
             check_questions(questions)
-    few_shot = FewShot(shots.count, shots.scheme)
-    start = options.start_ids(vocab)
-    (part,) = _part_files(options.out, [model])
-    loaded, results = _run_tasks(
-        model, options, vocab, tasks, seed=seed, start=start, few_shot=few_shot, name=model,
-        resume_file=part, as_json=as_json,
-    )  # fmt: skip
-    _write_results({model: results}, options)
-    if not shots.attack:
-        return
-    for name, questions in tasks.items():
-        solved, rest = questions[-shots.count :], questions[: -shots.count]
-        prefix = evaluation.solved_examples(vocab, solved, shots.scheme, seed=seed, start=start)
+    loaded, vocab = _evaluate({model: model}, tasks, options, FewShot(count, example_scheme))
+    for name, questions in tasks.items() if attack else ():
+        prefix = evaluation.solved_examples(
+            vocab, questions[-count:], example_scheme, seed=options.seed,
+            start=options.start_ids(vocab),
+        )  # fmt: skip
         with bar(f"attack {name}") as progress:
             result = attacks.attack_items(
-                loaded, vocab, rest, seed=seed, prefix=prefix, overflow=options.overflow,
+                loaded, vocab, questions[:-count], seed=options.seed, prefix=prefix,
+                overflow=options.overflow, progress=progress,
+            )  # fmt: skip
+        row = {"model": model, "task": name} | attack_row(result)
+        print_result(result, row, options.as_json)
+
+
+def _evaluate(
+    models: Mapping[str, str], tasks: Mapping[str, list[Item]], options: TaskOptions,
+    few_shot: FewShot | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Evaluate models by name, print and write the results; returns the last one with its vocab."""
+    results: dict[str, list[TaskResult]] = {}
+    loaded = vocab = None
+    for (name, path), part in zip(models.items(), _part_files(options.out, models), strict=True):
+        vocab = options.vocabulary(path)
+        start = options.start_ids(vocab)
+        loaded = options.load(path)
+        with bar("evaluate") as progress:
+            results[name] = evaluation.evaluate_tasks(
+                loaded, vocab, tasks, options.scheme, draws=options.draws, seed=options.seed,
+                few_shot=few_shot, start=start, overflow=options.overflow, resume_file=part,
                 progress=progress,
             )  # fmt: skip
-        print_result(result, {"model": model, "task": name} | attack_row(result), as_json)
+        _print_results(name, results[name], options.as_json)
+    several = len(results) > 1
+    if several:
+        _compare_models(results, options.as_json)
+    if options.table is not None:
+        text = model_table(results) if several else table(*results.values())
+        write_whole(options.table, text + "\n")
+    if options.out is not None:
+        _write_items(results, options.out)
+    return loaded, vocab
 
 
 def _read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item]]:
@@ -171,32 +166,7 @@ def _read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Ite
     return tasks
 
 
-def _run_tasks(
-    model: str,
-    options: TaskOptions,
-    vocab: Any,
-    tasks: dict[str, list[Item]],
-    *,
-    seed: int,
-    start: Sequence[int],
-    few_shot: FewShot | None = None,
-    name: str,
-    resume_file: Path | None,
-    as_json: bool,
-) -> tuple[Any, list[TaskResult]]:
-    """Evaluate the tasks and print the results under a name; returns the model, too."""
-    loaded = options.load(model, as_json)
-    with bar("evaluate") as progress:
-        results = evaluation.evaluate_tasks(
-            loaded, vocab, tasks, options.scheme, draws=options.draws, seed=seed,
-            few_shot=few_shot, start=start, overflow=options.overflow,
-            resume_file=resume_file, progress=progress,
-        )  # fmt: skip
-    _print_results(name, results, as_json)
-    return loaded, results
-
-
-def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
+def _part_files(out: Path | None, names: Collection[str]) -> Sequence[Path | None]:
     """The files that keep the finished results of each model, with their settings.
 
     Raises RobustokError where the file of results is there, but none that says its settings.
@@ -209,23 +179,11 @@ def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
         raise RobustokError(
             f"'{out}' holds results with other settings: delete it, or name another file"
         )
-    return list(parts)
-
-
-def _write_results(results: Mapping[str, Sequence[TaskResult]], options: TaskOptions) -> None:
-    """Write the files of --table and --out."""
-    if options.table is not None:
-        several = len(results) > 1
-        text = model_table(results) if several else table(next(iter(results.values())))
-        write_whole(options.table, text + "\n")
-    if options.out is not None:
-        _write_items(results, options.out)
+    return parts
 
 
 def _compare_models(results: Mapping[str, Sequence[TaskResult]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one."""
-    if len(results) == 1:
-        return
     if not as_json:
         typer.echo("\n" + model_table(results))
         return
@@ -269,22 +227,17 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
     write_whole(out, sink.getvalue().to_pybytes())
 
 
-@dataclass(frozen=True)
-class PerplexityOptions:
-    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
-    draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None)
-    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False)
-
-
 def perplexity(
     model: Model,
     texts: Texts,
     seed: Seed,
-    options: PerplexityOptions,
-    loading: StartOptions,
-    limit: Limit = None,
+    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform")),
+    draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None),
+    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False),
+    *,
+    options: StartOptions,
+    limit: int | None = limit_option(),
     sample_by: SampleBy = "line",
-    as_json: Json = False,
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
 
@@ -293,30 +246,31 @@ def perplexity(
     --marginal prints the probability of each text over all its tokenizations, estimated by
     importance sampling, and that of its canonical tokenization.
     """
-    vocab = loading.vocabulary(model)
+    vocab = options.vocabulary(model)
     documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
-    start = next(iter(loading.start_ids(vocab)), None)
-    loaded = loading.load(model, as_json)
+    start = next(iter(options.start_ids(vocab)), None)
+    loaded = options.load(model)
     precision = {"precision": precision_of(loaded)}
-    if options.marginal:
+    if marginal:
         with bar("marginal") as progress:
             sums = evaluation.marginal(
-                loaded, vocab, documents, draws=options.draws or 256, seed=seed, start=start,
+                loaded, vocab, documents, draws=draws or 256, seed=seed, start=start,
                 progress=progress,
             )  # fmt: skip
         for text, one in zip(documents, sums, strict=True):
             # A count of any size does not fit a JSON number, and neither does infinity.
             error = one.error if math.isfinite(one.error) else None
             row = asdict(one) | {"tokenizations": str(one.tokenizations), "error": error}
-            print_result(_marginal_line(text, one), {"text": text} | row | precision, as_json)
+            row = {"text": text} | row | precision
+            print_result(_marginal_line(text, one), row, options.as_json)
         return
-    for spec in options.scheme:
+    for spec in scheme:
         with bar(spec) as progress:
             result = evaluation.perplexity(
-                loaded, vocab, documents, spec, draws=options.draws or 1, seed=seed, start=start,
+                loaded, vocab, documents, spec, draws=draws or 1, seed=seed, start=start,
                 progress=progress,
             )  # fmt: skip
-        print_result(result, {"model": model} | asdict(result) | precision, as_json)
+        print_result(result, {"model": model} | asdict(result) | precision, options.as_json)
 
 
 def _marginal_line(text: str, one: Any) -> str:
