@@ -206,9 +206,9 @@ def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> A
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 
 
-def limit_option(*flags: str) -> Any:
+def limit_option() -> Any:
     """A field of a number of items to read."""
-    return option("number of items to read", *flags, default=None, min=1)
+    return option("number of items to read", default=None, min=1)
 
 
 def draws_option(help: str, default: int | None) -> Any:
@@ -360,6 +360,21 @@ class FrameOptions(ScoringOptions):
         if self.is_chat:
             return chat_frame(load_tokenizer(self.tokenizer or model), system=self.system)._asdict()
         return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
+
+
+@dataclass(frozen=True)
+class QuestionOptions(FrameOptions):
+    """One question or many, how they are scored, and what is around them."""
+
+    text: str | None = option("one question, or one prompt", default=None)
+    choices: tuple[str, ...] = option(
+        "one of two or more answers, with its leading space", "--option", default=()
+    )
+    items: str | None = option(
+        "or many questions: JSON Lines with question, choices and label", default=None,
+        metavar="FILE",
+    )  # fmt: skip
+    limit: int | None = limit_option()
 
 
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:

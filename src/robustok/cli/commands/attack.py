@@ -18,7 +18,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     function_named,
 )
-from robustok.cli.options import FrameOptions, Model, file_option, limit_option, option, refuse
+from robustok.cli.options import Model, QuestionOptions, file_option, option, refuse
 from robustok.cli.printing import bar, print_json, print_result, print_tokens, row_of
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
@@ -32,20 +32,14 @@ _MORE: dict[str, Any] = {"panel": "Suites, other models and answers"}
 
 
 @dataclass(frozen=True)
-class AttackOptions(FrameOptions):
-    """What is attacked, what else is done with the attacks, and the files that are written."""
+class AttackOptions(QuestionOptions):
+    """What else is attacked or done with the attacks, and the files that are written."""
 
     seed: int | None = option("the same seed, the same draws; required", default=None)
-    text: str | None = option("one question to attack", default=None)
-    choices: tuple[str, ...] = option(
-        "one of two or more answers, with its leading space", "--option", default=()
-    )
     label: int | None = option("which option is right, from 0  [default: 0]", default=None)
-    items: str | None = option("or JSON Lines with question, choices and label", **_FILES)
     prompts: str | None = option(
         "JSON Lines with prompt, and target or choices and label", **_FILES
     )
-    limit: int | None = limit_option()
     control: bool = option("also a random search with as many tokenizations scored", default=False)
     out: Path | None = file_option(
         "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o"

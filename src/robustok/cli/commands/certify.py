@@ -17,9 +17,9 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import CertifySettings
 from robustok.cli.options import (
-    FrameOptions,
     ModelOptions,
     Models,
+    QuestionOptions,
     ResultFolder,
     Seed,
     StartOptions,
@@ -46,41 +46,27 @@ from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
 from robustok.tasks import read_items
 
 
-@dataclass(frozen=True)
-class CertifyOptions(FrameOptions):
-    """What is certified."""
-
-    text: str | None = option("one question to certify", default=None)
-    choices: tuple[str, ...] = option(
-        "one of two or more answers, with its leading space", "--option", default=()
-    )
-    items: str | None = option(
-        "many questions: JSON Lines with question, choices and label", default=None, metavar="FILE"
-    )
-    max_items: int | None = limit_option("--limit")
-    smoothed: str | None = option(
-        "certify the vote over the draws of a scheme, for every tokenization", default=None,
-        metavar="SCHEME",
-    )  # fmt: skip
-
-
 def certify(
     models: Models,
     seed: Seed,
+    smoothed: str | None = option(
+        "certify the vote over the draws of a scheme, for every tokenization", default=None,
+        metavar="SCHEME",
+    ),
     *,
-    options: CertifyOptions,
+    options: QuestionOptions,
     settings: CertifySettings,
     distances: tuple[str, ...] = option(
         "whole number or 'all'  [default: 2, 4, 6]", "--distance", default=(), metavar="N"
     ),
     out: ResultFolder = None,
-) -> None:
+) -> None:  # fmt: skip
     """Certify the answers of MODELS against retokenization.
 
     Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws
     bound the share that changes the answer. The result of the greedy attack is printed beside it.
     """
-    text, items, smoothed = options.text, options.items, options.smoothed
+    text, items = options.text, options.items
     refuse({
         "give either --text with its --option flags, or --items": (text is None) == (items is None),
         "--out is for many questions: give --items": text is not None and out is not None,
@@ -89,7 +75,7 @@ def certify(
     })  # fmt: skip
     if distances:
         settings = replace(settings, distances=tuple(map(_distance, distances)))
-    questions = [] if items is None else read_items(items, limit=options.max_items)
+    questions = [] if items is None else read_items(items, limit=options.limit)
     rows: list[dict[str, Any]] = []
     for name, path in by_name(models).items():
         vocab = options.vocabulary(path)
@@ -104,7 +90,7 @@ def certify(
                 done = evaluation.certify_smoothed(
                     model, vocab, question, choices, smoothed, **given
                 )
-                _print_vote(done, question, choices, options)
+                _print_vote(done, question, choices, smoothed, options.as_json)
             continue
         given |= {"settings": settings, "overflow": options.overflow}
         if text is not None:
@@ -133,18 +119,20 @@ def _distance(argument: str) -> int | None:
     return int(argument)
 
 
-def _print_vote(done: Any, text: str, choices: Sequence[str], options: CertifyOptions) -> None:
+def _print_vote(
+    done: Any, text: str, choices: Sequence[str], scheme: str, as_json: bool
+) -> None:  # fmt: skip
     verdict = "certified" if done.certified else "abstains"
     bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
     print_result(
-        f"answer {choices[done.answer]!r}, {verdict}: {done.share:.1%} of {options.smoothed}"
-        f"{bound}, {done.n_scored} tokenizations scored",
+        f"answer {choices[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
+        f"{done.n_scored} tokenizations scored",
         {"text": text, **asdict(done)},
-        options.as_json,
+        as_json,
     )
 
 
-def _print_certificate(certificate: Any, vocab: Any, options: CertifyOptions) -> None:
+def _print_certificate(certificate: Any, vocab: Any, options: QuestionOptions) -> None:
     answer = options.choices[certificate.answer]
     print_result(f"answer {answer!r}, {certificate}", certificate.to_json(), options.as_json)
     if certificate.witness is not None and not options.as_json:

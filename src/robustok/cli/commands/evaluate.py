@@ -335,10 +335,10 @@ def lm_eval(
 def _with_dtype(args: list[str], dtype: str) -> list[str]:
     """The arguments with the type of the weights in --model_args."""
     check_choice("dtype", dtype, PRECISIONS)
-    for number, arg in enumerate(args):
-        if arg.startswith("--model_args="):
-            return [*args[:number], f"{arg},dtype={dtype}", *args[number + 1 :]]
-        if arg == "--model_args" and number + 1 < len(args):
-            value = f"{args[number + 1]},dtype={dtype}"
-            return [*args[: number + 1], value, *args[number + 2 :]]
-    raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
+    value = next(
+        (number + ("=" not in arg) for number, arg in enumerate(args)
+         if arg.partition("=")[0] == "--model_args"), len(args)
+    )  # fmt: skip
+    if value >= len(args):
+        raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
+    return [*args[:value], f"{args[value]},dtype={dtype}", *args[value + 1 :]]
