@@ -32,10 +32,11 @@ _KEYWORD = Parameter.KEYWORD_ONLY
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with an option for each field of its settings classes, as typer reads it.
 
-    A parameter whose default is made by :func:`option` is an option of the command's own. One
-    annotated with a dataclass gets an instance of it. One annotated with ``Annotated[dict, CLASS]``
-    gets the fields that are given, by name. Fields without ``help`` or with empty ``flags`` are no
-    options, nor are those that the command has as own parameters.
+    A parameter whose default is made by :func:`option` is an option of the command's own. One with
+    a plain type is what ``SHARED`` has by its name. One annotated with a dataclass gets an instance
+    of it, one with ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without
+    ``help`` or with empty ``flags`` are no options, nor are those that the command has as own
+    parameters.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
@@ -55,7 +56,10 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         elif isinstance(parameter.default, Field):
             parameters.append(_as_parameter(parameter.default, hints[name], name))
         elif name != "context":
-            parameters.append(parameter.replace(annotation=hints[name], kind=_KEYWORD))
+            hint = hints[name]
+            if typing.get_origin(hint) is not Annotated and name in SHARED:
+                hint = Annotated[hint, SHARED[name]]
+            parameters.append(parameter.replace(annotation=hint, kind=_KEYWORD))
 
     def run(context: Any, **values: Any) -> Any:
         values |= {name: _unlisted(values[name]) for name, *_ in own}
@@ -148,7 +152,7 @@ class Command(TyperCommand):
 def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: Any) -> None:
     """Register commands under the names of their functions."""
     for command in commands:
-        name = command.__name__.replace("_", "-")
+        name = command.__name__.strip("_").replace("_", "-")
         app.command(name, cls=Command, **settings)(with_settings(command))
 
 
@@ -201,6 +205,12 @@ def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metada
     return option(help, *flags, default=None, **metadata)
 
 
+def folder_option(help: str, *, required: bool = False, check: Any = output_folder) -> Any:
+    """A field that is a folder to write to."""
+    default = MISSING if required else None
+    return option(help, "--out", "-o", default=default, metavar="FOLDER", callback=check)
+
+
 def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> Any:
     """A field of one scheme or several."""
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
@@ -227,41 +237,30 @@ def _check_writable(path: Path) -> None:
             raise RobustokError(f"{needed} cannot be written: give another path")
 
 
-def _folder(help: str) -> Any:
-    return typer.Option("--out", "-o", metavar="FOLDER", callback=output_folder, help=help)
-
-
 TOKENIZER = "tokenizer.json, a folder with one, or a hub name"
-Tokenizer = Annotated[str, typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER)]
-Scheme = Annotated[
-    str,
-    typer.Option(
+# What a command's parameter of this name is, where the command does not say it.
+SHARED = {
+    "model": typer.Argument(metavar="MODEL", help="folder or hub name of a model"),
+    "models": typer.Argument(
+        metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"
+    ),
+    "tokenizer": typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER),
+    "scheme": typer.Option(
         "--scheme", "-s", metavar="SCHEME",
         help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
     ),
-]  # fmt: skip
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="the same seed, the same draws")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="folder or hub name of a model")]
-Models = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"),
-]
-Texts = Annotated[
-    list[Path], typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz")
-]
-Out = Annotated[Path, _folder("folder of the trained model")]
-ResultFolder = Annotated[
-    Path | None,
-    _folder("folder for figure, CSV and rows; also resumes an interrupted run"),
-]
-SampleBy = Annotated[
-    str,
-    typer.Option(
+    "seed": typer.Option("--seed", metavar="N", help="the same seed, the same draws"),
+    "texts": typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz"),
+    "sample_by": typer.Option(
         "--sample-by", metavar="UNIT",
         help="documents of a .txt file: line (each line) or document (the file)",
     ),
-]  # fmt: skip
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+    "out": typer.Option(
+        "--out", "-o", metavar="FOLDER", callback=output_folder,
+        help="folder for figure, CSV and rows; also resumes an interrupted run",
+    ),
+    "as_json": typer.Option("--json", help="print JSON"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,12 @@ import typer
 from robustok import analysis
 from robustok.cli.options import (
     TOKENIZER,
-    SampleBy,
-    Texts,
-    Tokenizer,
     WordOptions,
     add_commands,
     by_name,
     draws_option,
     figure_folder,
+    folder_option,
     option,
     scheme_option,
 )
@@ -65,10 +63,9 @@ class AnalysisOptions:
     """The seed and the output of an analysis."""
 
     seed: int = option("the same seed, the same draws")
-    out: Path | None = option(
-        "folder for the figure (PNG, SVG) and the CSV", "--out", "-o", default=None,
-        metavar="FOLDER", callback=figure_folder,
-    )  # fmt: skip
+    out: Path | None = folder_option(
+        "folder for the figure (PNG, SVG) and the CSV", check=figure_folder
+    )
     as_json: bool = option("print JSON", "--json", default=False)
 
     def each(
@@ -106,7 +103,7 @@ def split_counts(
     text: TextOptions,
     token: int = option("number of the canonical token, from 0", default=0, min=0),
     scheme: tuple[str, ...] = scheme_option(default=PAPER),
-    tokenizer: Tokenizer,
+    tokenizer: str,
     options: AnalysisOptions,
 ) -> None:
     """Count the splits inside one token, drawn and in theory."""
@@ -158,7 +155,7 @@ def dropout(
     rule: tuple[str, ...] = option(
         "[default: provilkov, hf, sentencepiece]", default=(), metavar="NAME"
     ),
-    tokenizer: Tokenizer,
+    tokenizer: str,
     options: AnalysisOptions,
 ) -> None:
     """Count the splits of BPE-dropout.
@@ -214,11 +211,11 @@ def bias(
 
 def growth(
     *,
-    texts: Texts,
+    texts: list[Path],
     scheme: tuple[str, ...] = scheme_option("name without alpha"),
     alpha: tuple[float, ...] = option("[default: 0.1 to 3]", default=()),
     limit: int = option("number of texts to read", default=200, min=1),
-    sample_by: SampleBy = "line",
+    sample_by: str = "line",
     tokenizer: Tokenizers,
     options: AnalysisOptions,
 ) -> None:

@@ -18,7 +18,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     function_named,
 )
-from robustok.cli.options import Model, QuestionOptions, file_option, option, refuse
+from robustok.cli.options import QuestionOptions, file_option, option, refuse
 from robustok.cli.printing import bar, print_json, print_result, print_tokens, row_of
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
@@ -69,7 +69,7 @@ class AttackOptions(QuestionOptions):
 
 
 def attack(
-    model: Model,
+    model: str,
     objective: str = option(
         "probability or log-probability of the options; or target, refusal, guard, classifier, "
         "margin or MODULE:FUNCTION",

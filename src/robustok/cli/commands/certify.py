@@ -18,10 +18,7 @@ from robustok import evaluation
 from robustok.attack.settings import CertifySettings
 from robustok.cli.options import (
     ModelOptions,
-    Models,
     QuestionOptions,
-    ResultFolder,
-    Seed,
     StartOptions,
     WordOptions,
     by_name,
@@ -47,8 +44,8 @@ from robustok.tasks import read_items
 
 
 def certify(
-    models: Models,
-    seed: Seed,
+    models: list[str],
+    seed: int,
     smoothed: str | None = option(
         "certify the vote over the draws of a scheme, for every tokenization", default=None,
         metavar="SCHEME",
@@ -59,7 +56,7 @@ def certify(
     distances: tuple[str, ...] = option(
         "whole number or 'all'  [default: 2, 4, 6]", "--distance", default=(), metavar="N"
     ),
-    out: ResultFolder = None,
+    out: Path | None = None,
 ) -> None:  # fmt: skip
     """Certify the answers of MODELS against retokenization.
 
@@ -150,8 +147,8 @@ def _print_certification(result: Any, name: str, model: Any, as_json: bool) -> l
 
 
 def embeddings(
-    models: Models,
-    seed: Seed,
+    models: list[str],
+    seed: int,
     words: WordOptions,
     draws: int = draws_option("draws of each text or word", 50),
     sentence: tuple[str, ...] = option(
@@ -159,7 +156,7 @@ def embeddings(
     ),
     *,
     options: StartOptions,
-    out: ResultFolder = None,
+    out: Path | None = None,
 ) -> None:
     """Compare the tokenizations of a word inside MODELS.
 
@@ -209,7 +206,7 @@ class BoundOptions(ModelOptions):
     limit: int | None = limit_option()
 
 
-def bound(models: Models, options: BoundOptions, out: ResultFolder = None) -> None:
+def bound(models: list[str], options: BoundOptions, out: Path | None = None) -> None:
     """Compute the bound of MODELS from their weights.
 
     Prints C1, C2 and the bound by layer and for the whole model, as in the theorem and as in its

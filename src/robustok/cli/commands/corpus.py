@@ -9,15 +9,10 @@ from typing import Annotated
 import typer
 
 from robustok.cli.options import (
-    Json,
-    SampleBy,
-    Scheme,
-    Seed,
-    Tokenizer,
     WordOptions,
     draws_option,
+    folder_option,
     option,
-    output_folder,
 )
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
@@ -76,12 +71,12 @@ def corpus(
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="folder of the shards")],
-    tokenizer: Tokenizer,
-    scheme: Scheme,
-    seed: Seed,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
     options: Annotated[dict, CorpusOptions],
-    sample_by: SampleBy = "line",
-    as_json: Json = False,
+    sample_by: str = "line",
+    as_json: bool = False,
 ) -> None:
     """Re-tokenize every document of a corpus with a scheme.
 
@@ -121,17 +116,15 @@ def corpus(
 def data(
     game: Annotated[str, typer.Argument(metavar="langgame | cute")],
     *,
-    seed: Seed,
-    out: Path = option(
-        "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
-    ),
+    seed: int,
+    out: Path = folder_option("folder of the data set", required=True),
     language: str = option(
         "language of the frequent words, such as de", default="en", metavar="CODE"
     ),
     train: int = option("training questions", default=10_000, min=1),
     test: int = option("test questions", default=1_000, min=1),
     words: WordOptions,
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Generate a data set of questions about letters.
 

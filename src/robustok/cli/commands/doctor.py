@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json
 from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.devices import devices
@@ -23,7 +22,7 @@ def doctor(
     hub: Annotated[
         bool, typer.Option("--hub", help="open the files that the studies read from the model hub")
     ] = False,
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Show versions, hardware, caches and missing packages."""
     if hub:

@@ -19,13 +19,8 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.cli.commands.attack import attack_row
 from robustok.cli.options import (
-    Model,
-    Models,
-    SampleBy,
     ScoringOptions,
-    Seed,
     StartOptions,
-    Texts,
     by_name,
     draws_option,
     file_option,
@@ -69,7 +64,7 @@ class TaskOptions(ScoringOptions):
     table: Path | None = file_option("file for a Markdown table in the paper's form")
 
 
-def evaluate(models: Models, options: TaskOptions) -> None:
+def evaluate(models: list[str], options: TaskOptions) -> None:
     """Measure MODELS under drawn tokenizations.
 
     Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
@@ -81,7 +76,7 @@ def evaluate(models: Models, options: TaskOptions) -> None:
 
 
 def icl(
-    model: Model,
+    model: str,
     count: int = option(
         "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
     ),
@@ -228,16 +223,16 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
 
 
 def perplexity(
-    model: Model,
-    texts: Texts,
-    seed: Seed,
+    model: str,
+    texts: list[Path],
+    seed: int,
     scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform")),
     draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None),
     marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False),
     *,
     options: StartOptions,
     limit: int | None = limit_option(),
-    sample_by: SampleBy = "line",
+    sample_by: str = "line",
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
 

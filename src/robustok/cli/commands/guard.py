@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Tokenizer, file_option, option
+from robustok.cli.options import file_option, option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
@@ -32,14 +32,14 @@ def guard(
             "line of standard input",
         ),
     ],
-    tokenizer: Tokenizer,
+    tokenizer: str,
     mode: str = option(
         "report all, stop at the first finding, or print repaired ids",
         default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
     ),
     allow_special: bool = option("do not report special ids", default=False),
     max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1),
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:  # fmt: skip
     """Compare IDS with the canonical encoding of their text.
 
@@ -138,13 +138,13 @@ def audit(
             help="files of ids or conversations (Parquet or JSON Lines), or folders",
         ),
     ],
-    tokenizer: Tokenizer,
+    tokenizer: str,
     column: str | None = option(
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     ),
     top: int = option("tokens and exchanges to list", default=20, min=0),
     html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",)),
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Report how far id sequences in PATHS drifted.
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from robustok.cli.options import Command, Json, add_commands, option, output_folder
+from robustok.cli.options import add_commands, folder_option, option
 from robustok.cli.printing import print_json
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
@@ -44,10 +44,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `stud
 class StudyOptions:
     """The folders of a run, and what replaces the study's own fields: see ``load_study``."""
 
-    out: Path | None = option(
-        "[default: runs/NAME]", "--out", "-o", default=None, metavar="FOLDER",
-        callback=output_folder,
-    )  # fmt: skip
+    out: Path | None = folder_option("[default: runs/NAME]")
     scale: str | None = option(
         "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
     )
@@ -68,7 +65,7 @@ class StudyOptions:
     words_file: str | None = option("file with one word per line", default=None, metavar="FILE")
 
 
-def list_(as_json: Json = False) -> None:
+def list_(as_json: bool = False) -> None:
     """List the included studies and the requirements of each."""
     from robustok.study.config import scales_of, studies
 
@@ -87,7 +84,7 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"    {scale}: {text}")
 
 
-def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: Json = False) -> None:
+def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
     """Show every cell of a study, and which are done."""
     from robustok.study import plan as plan_cells
     from robustok.study.work import RECORD
@@ -156,14 +153,13 @@ def report(
             "several are merged into one report; card.jsonl of model cards, set beside each other",
         ),
     ],
-    out: Path | None = option(
-        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
-        "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,
+    out: Path | None = folder_option(
+        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]"
     ),
     table: Path | None = option(
         "also write the accuracies with their intervals as a Markdown table", default=None
     ),
-) -> None:  # fmt: skip
+) -> None:
     """Write the report of runs or files of results.
 
     It has tables and figures: report.html, report.md and figures/. Several runs or files make one
@@ -177,8 +173,7 @@ def report(
     typer.echo(f"The report is at {page.resolve()}")
 
 
-app.command("list", cls=Command)(list_)
-add_commands(app, plan, run, report)
+add_commands(app, list_, plan, run, report)
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:

@@ -12,10 +12,6 @@ import typer
 from rich.console import Console
 
 from robustok.cli.options import (
-    Json,
-    Scheme,
-    Seed,
-    Tokenizer,
     by_name,
     draws_option,
     file_option,
@@ -40,11 +36,11 @@ Text = Annotated[
 
 def sample(
     text: Text,
-    tokenizer: Tokenizer,
-    scheme: Scheme,
-    seed: Seed,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
     draws: int = draws_option("draws of each text or word", 1),
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Draw tokenizations of TEXT.
 
@@ -74,7 +70,7 @@ def sample(
 
 def count(
     text: Text,
-    tokenizer: Tokenizer,
+    tokenizer: str,
     by: str | None = option(
         "also count by distance from the canonical tokenization, or by segments", default=None,
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
@@ -82,7 +78,7 @@ def count(
     most: int | None = option(
         "greatest distance or number of segments", "--max", default=None, min=0
     ),
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:  # fmt: skip
     """Count the tokenizations of TEXT, exactly.
 
@@ -107,7 +103,7 @@ def count(
 
 def inspect(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="a text")],
-    tokenizer: Tokenizer,
+    tokenizer: str,
     scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
     seed: int = option("the same seed, the same draws", default=0),
     draws: int = draws_option("draws shown for each scheme", 3),

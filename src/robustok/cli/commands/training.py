@@ -10,13 +10,7 @@ import typer
 
 from robustok import training
 from robustok.cli.options import (
-    Json,
-    Model,
-    Out,
-    SampleBy,
-    Scheme,
-    Seed,
-    Tokenizer,
+    folder_option,
     option,
     overflow_option,
     tokenizer_option,
@@ -40,10 +34,11 @@ def pretrain(
     texts: Annotated[
         list[Path], typer.Argument(metavar="TEXTS", help=".txt, .jsonl or .parquet files")
     ],
-    tokenizer: Tokenizer,
-    scheme: Scheme,
-    seed: Seed,
-    out: Out,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
+    *,
+    out: Path = folder_option("folder of the trained model", required=True),
     recipe: Given,
     preset: Preset = None,
     shape: str = option(
@@ -54,8 +49,8 @@ def pretrain(
     every: int = option("steps between measurements of held-out text", default=500, min=1),
     held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE"),
     end: str | None = option("token after each document", default=None, metavar="TOKEN"),
-    sample_by: SampleBy = "line",
-    as_json: Json = False,
+    sample_by: str = "line",
+    as_json: bool = False,
 ) -> None:  # fmt: skip
     """Train a small model on drawn tokenizations.
 
@@ -97,7 +92,7 @@ class LoraOptions:
 
 
 def finetune(
-    model: Model,
+    model: str,
     *,
     preset: Preset = None,
     items: str = option(
@@ -105,9 +100,9 @@ def finetune(
     ),
     lora: bool = option("train low-rank adapters instead of all weights", default=False),
     tokenizer: str | None = tokenizer_option(),
-    scheme: Scheme,
-    seed: Seed,
-    out: Out,
+    scheme: str,
+    seed: int,
+    out: Path = folder_option("folder of the trained model", required=True),
     overflow: str = overflow_option(),
     pack: int | None = option(
         "tokens of a row, into which questions are packed", default=None, min=2
@@ -117,7 +112,7 @@ def finetune(
     ),
     recipe: Given,
     lora_settings: Annotated[dict, LoraOptions],
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
 
