@@ -12,7 +12,6 @@ from rich.console import Console
 from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
-from robustok.cli import printing
 from robustok.cli.app import run
 from robustok.cli.bars import StudyBars
 from robustok.samplers.spec import SCHEMES
@@ -166,17 +165,14 @@ def test_the_time_left_follows_what_finished_cells_took(
     assert low <= int(last.partition("; ")[2].split(":")[1]) <= high
 
 
-def test_a_log_has_lines_of_a_running_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(printing, "EVERY", 30.0)
-    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+def test_a_log_has_lines_of_a_running_cell(clock: list[float]) -> None:
     (cell,) = cells_of_a_minute(1)
     log = io.StringIO()
     with StudyBars(Console(file=log, width=200)) as bars:
         bars.plan((cell,), {})
         bars.start(cell)
         for step in range(40, 50):  # of a cell that an earlier run began
-            now[0] += 20.0
+            clock[0] += 20.0
             bars.progress(cell, step, 100)
     lines = log.getvalue().splitlines()[1:]
     assert len(lines) == 5
