@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -28,16 +28,9 @@ from robustok.cli.options import (
     option,
     scheme_option,
 )
-from robustok.cli.printing import bar, print_json, print_result
-from robustok.errors import RobustokError, check_choice
-from robustok.evaluation.results import (
-    FewShot,
-    TaskResult,
-    compare_models,
-    item_rows,
-    model_table,
-    table,
-)
+from robustok.cli.printing import bar, print_json, print_result, row_of
+from robustok.errors import RobustokError
+from robustok.evaluation.results import item_rows, model_table, table
 from robustok.models.devices import PRECISIONS, precision_of
 from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
@@ -104,7 +97,9 @@ def icl(
             )
         if attack:
             check_questions(questions)
-    loaded, vocab = _evaluate({model: model}, tasks, options, FewShot(count, example_scheme))
+    loaded, vocab = _evaluate(
+        {model: model}, tasks, options, evaluation.FewShot(count, example_scheme)
+    )
     for name, questions in tasks.items() if attack else ():
         prefix = evaluation.solved_examples(
             vocab, questions[-count:], example_scheme, seed=options.seed,
@@ -121,10 +116,10 @@ def icl(
 
 def _evaluate(
     models: Mapping[str, str], tasks: Mapping[str, list[Item]], options: TaskOptions,
-    few_shot: FewShot | None = None,
+    few_shot: evaluation.FewShot | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Evaluate models by name, print and write the results; returns the last one with its vocab."""
-    results: dict[str, list[TaskResult]] = {}
+    results: dict[str, list[evaluation.TaskResult]] = {}
     loaded = vocab = None
     for (name, path), part in zip(models.items(), _part_files(options.out, models), strict=True):
         vocab = options.vocabulary(path)
@@ -177,26 +172,24 @@ def _part_files(out: Path | None, names: Collection[str]) -> Sequence[Path | Non
     return parts
 
 
-def _compare_models(results: Mapping[str, Sequence[TaskResult]], as_json: bool) -> None:
+def _compare_models(results: Mapping[str, Sequence[evaluation.TaskResult]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one."""
     if not as_json:
         typer.echo("\n" + model_table(results))
         return
-    for one in compare_models(results):
+    for one in evaluation.compare_models(results):
         names = {"model": one.model, "against": one.against, "task": one.task}
         print_json(names | {"eval_scheme": one.eval_scheme} | asdict(one.paired))
 
 
-def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
-    names = (
-        "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n",
-        "draws", "seed", "seconds", "precision",
-    )  # fmt: skip
+def _print_results(model: str, results: Sequence[evaluation.TaskResult], as_json: bool) -> None:
     several = len({result.task for result in results}) > 1
     for result in results:
         one, against = result.evaluation, result.against
-        row = {"model": model, "task": result.task} | {name: getattr(one, name) for name in names}
-        row |= {"overflowed": one.overflowed} if one.overflowed else {}
+        row = {"model": model, "task": result.task} | row_of(
+            one, "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low",
+            "acc_norm_high", "n", "draws", "seed", "seconds", "precision",
+        )  # fmt: skip
         row |= {} if one.consistency is None else {"consistency": one.consistency}
         text = f"{result.task}, {one}" if several else str(one)
         if against:
@@ -208,7 +201,7 @@ def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> 
         print_result(text, row, as_json)
 
 
-def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None:
+def _write_items(results: Mapping[str, Sequence[evaluation.TaskResult]], out: Path) -> None:
     """Write the outcome of every item, as JSON Lines or Parquet."""
     rows = [{"model": name, **row} for name, one in results.items() for row in item_rows(one)]
     if out.suffix == ".jsonl":
@@ -295,9 +288,9 @@ LM_EVAL = {
 
 def lm_eval(
     context: typer.Context,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="TYPE", help="auto, float32 or bfloat16")
-    ] = None,
+    dtype: str | None = option(
+        "auto, float32 or bfloat16", default=None, choices=PRECISIONS, metavar="TYPE"
+    ),
 ) -> None:
     """Run lm-eval with contexts tokenized by a scheme.
 
@@ -309,16 +302,16 @@ def lm_eval(
 
     from robustok.integrations.lm_eval import draw_by_draw
 
-    args = list(context.args)
-    subcommand = args[0] if args and not args[0].startswith("-") else "run"
-    if subcommand == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
-        args = [*(["run"] if args[:1] != ["run"] else []), *args]
-        args[1:1] = ["--model", "robustok"]
+    command, *args = context.args or ["run"]
+    if command.startswith("-"):
+        command, args = "run", context.args
+    if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
+        args = ["--model", "robustok", *args]
     if dtype is not None:
         args = _with_dtype(args, dtype)
-    if {"-h", "--help"} & set(args) or not args:
+    if {"-h", "--help"} & set(args):
         typer.echo(LM_EVAL_HELP)
-    before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
+    before, sys.argv = sys.argv, ["lm-eval", command, *args]
     try:
         harness = HarnessCLI()
         with draw_by_draw():
@@ -329,7 +322,6 @@ def lm_eval(
 
 def _with_dtype(args: list[str], dtype: str) -> list[str]:
     """The arguments with the type of the weights in --model_args."""
-    check_choice("dtype", dtype, PRECISIONS)
     value = next(
         (number + ("=" not in arg) for number, arg in enumerate(args)
          if arg.partition("=")[0] == "--model_args"), len(args)
