@@ -40,7 +40,7 @@ from robustok.cli.printing import (
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
 from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
-from robustok.tasks import read_items
+from robustok.tasks import Item, read_items
 
 
 def certify(
@@ -79,15 +79,8 @@ def certify(
         given = {"seed": seed, **options.frame(path, vocab)}
         model = options.load(path)
         if smoothed is not None:
-            texts = [(text, options.choices)] if text is not None else [
-                (item.question, item.choices) for item in questions
-            ]  # fmt: skip
             given |= {one: getattr(settings, one) for one in ("limit", "draws", "confidence")}
-            for question, choices in texts:
-                done = evaluation.certify_smoothed(
-                    model, vocab, question, choices, smoothed, **given
-                )
-                _print_vote(done, question, choices, smoothed, options.as_json)
+            _certify_votes(model, vocab, questions, options, smoothed, given)
             continue
         given |= {"settings": settings, "overflow": options.overflow}
         if text is not None:
@@ -116,17 +109,21 @@ def _distance(argument: str) -> int | None:
     return int(argument)
 
 
-def _print_vote(
-    done: Any, text: str, choices: Sequence[str], scheme: str, as_json: bool
+def _certify_votes(
+    model: Any, vocab: Any, questions: Sequence[Item], options: QuestionOptions, scheme: str,
+    given: dict[str, Any],
 ) -> None:  # fmt: skip
-    verdict = "certified" if done.certified else "abstains"
-    bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
-    print_result(
-        f"answer {choices[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
-        f"{done.n_scored} tokenizations scored",
-        {"text": text, **asdict(done)},
-        as_json,
-    )
+    texts = [(item.question, item.choices) for item in questions]
+    for text, choices in texts or [(str(options.text), options.choices)]:
+        done = evaluation.certify_smoothed(model, vocab, text, choices, scheme, **given)
+        verdict = "certified" if done.certified else "abstains"
+        bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
+        print_result(
+            f"answer {choices[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
+            f"{done.n_scored} tokenizations scored",
+            {"text": text, **asdict(done)},
+            options.as_json,
+        )
 
 
 def _print_certificate(certificate: Any, vocab: Any, options: QuestionOptions) -> None:
