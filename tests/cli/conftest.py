@@ -32,6 +32,15 @@ def silent() -> None:
     printing.EVERY = threading.TIMEOUT_MAX
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of progress in a log, as one number that a test changes."""
+    now = [0.0]
+    monkeypatch.setattr(printing, "EVERY", 30.0)
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    return now
+
+
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"

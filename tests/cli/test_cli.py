@@ -12,9 +12,8 @@ from rich.console import Console
 from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
-from robustok.cli import printing
 from robustok.cli.app import run
-from robustok.cli.bars import Bars
+from robustok.cli.bars import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study.cells.inputs import DataCell
@@ -137,7 +136,7 @@ def lines_of_log(
 ) -> list[str]:
     """The log of ``count`` cells after the ``ended`` ones, each of which takes so long."""
     log, record = io.StringIO(), {"result": {}, "seconds": seconds}
-    with Bars(Console(file=log, width=200), at_once=at_once) as bars:
+    with StudyBars(Console(file=log, width=200), at_once=at_once) as bars:
         bars.plan(cells, {cell.key: record for cell in cells[:ended]})
         for cell in cells[ended : ended + count]:
             bars.start(cell)
@@ -166,17 +165,14 @@ def test_the_time_left_follows_what_finished_cells_took(
     assert low <= int(last.partition("; ")[2].split(":")[1]) <= high
 
 
-def test_a_log_has_lines_of_a_running_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(printing, "EVERY", 30.0)
-    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+def test_a_log_has_lines_of_a_running_cell(clock: list[float]) -> None:
     (cell,) = cells_of_a_minute(1)
     log = io.StringIO()
-    with Bars(Console(file=log, width=200)) as bars:
+    with StudyBars(Console(file=log, width=200)) as bars:
         bars.plan((cell,), {})
         bars.start(cell)
         for step in range(40, 50):  # of a cell that an earlier run began
-            now[0] += 20.0
+            clock[0] += 20.0
             bars.progress(cell, step, 100)
     lines = log.getvalue().splitlines()[1:]
     assert len(lines) == 5

@@ -1,4 +1,4 @@
-"""The command: what it prints, what it leaves, and one line with code 2 on what cannot be."""
+"""corpus and data: what they print, what they leave, and one line with code 2 on what cannot be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
-from robustok.cli.printing import log_line
+from robustok.cli import printing
+from robustok.tasks import read_items
 
 __all__ = ["inline", "tokenizer"]
 pytestmark = pytest.mark.usefixtures("inline")
@@ -61,8 +62,34 @@ def test_one_line_on_what_cannot_be(
     assert message in shell.fails(line)
 
 
-def test_a_log_has_rate_and_time_left() -> None:
-    assert log_line(50_000_000, 200_000_000, 50_000_000, 10.0, "B") == (
-        "25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left"
-    )
-    assert log_line(0, 200_000_000, 0, 10.0, "B") == "0.0% of 200.0 MB"
+def test_a_log_has_rate_and_time_left(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with printing.bar("input", in_bytes=True) as progress:
+        for clock[0], done in ((30.0, 0), (40.0, 1_000_000), (70.0, 50_000_000)):
+            progress(done, 200_000_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "input: 0.0% of 200.0 MB"
+    assert second == "input: 25.0% of 200.0 MB, 1.6 MB/s, 0:01:32 left"
+
+
+@pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "de")])
+def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shell: Shell) -> None:
+    import datasets
+
+    out = tmp_path / "made"
+    size = f"--words 300 --train 420 --test 420 --language {language}"
+    record = shell.json(f"data {game} --seed 0 --out {out} {size}")
+    loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
+    items = read_items(out / "test.jsonl")
+    row = loaded["test"][0]
+    assert (row["question"], tuple(row["choices"])) == (items[0].question, items[0].choices)
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    # A sixth of LangGame asks for the longest word and a sixth for the shortest: 0.33 is theirs.
+    # Beyond that, three standard errors of 420 questions.
+    assert all(abs(share - chance) < 0.085 + 0.06 for share in record["baselines"].values()), record
+    card = (out / "README.md").read_text(encoding="utf-8")
+    for kind in {item.kind for item in items}:
+        assert f"| {kind} |" in card
+    assert f"Chance is {100 * chance:.1f}." in card

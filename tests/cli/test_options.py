@@ -141,14 +141,11 @@ def test_the_folder_that_is_the_current_one_is_a_model(
 
 
 def test_a_log_gets_a_line_every_30_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr(printing, "EVERY", 30.0)
-    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
     with printing.bar("evaluate") as report:
         for done in range(1, 11):
-            now[0] += 10.0
+            clock[0] += 10.0
             report(done, 20, "items uniform")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
+from tests.play.conftest import MODEL, OPTIONS, TEXT, VOCAB, client, serving
 
-import robustok as rt
 from robustok import attack as package
 from robustok.errors import RobustokError
-from robustok.models import Shape, small_model, train_tokenizer
-from robustok.play import application, server
+from robustok.play import server
 from robustok.play.server import LONGEST, SAMPLES, attack_steps, picture, probabilities
 from robustok.scoring import score
-
-TEXT = "Which word starts with 'm': one, two, me? Answer:"
-OPTIONS = [" me", " one", " two"]
-VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290))
-MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
-
-
-def client(model: Any = None, host: str = "127.0.0.1") -> TestClient:
-    return TestClient(application({"tiny": VOCAB}, model), base_url=f"http://{host}")
 
 
 def test_a_picture_is_what_the_library_says() -> None:
@@ -91,7 +76,7 @@ def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_is_wrong_is_one_line(path: str, body: Any, message: str) -> None:
-    with client(MODEL) as asking:
+    with client(model=MODEL) as asking:
         answer = asking.post(f"/api/{path}", json=body)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
@@ -107,42 +92,26 @@ def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
 
 
 def test_the_page_knows_its_model_and_asks_none_without_one() -> None:
-    with client(MODEL) as asking:
+    with client(model=MODEL) as asking:
         assert asking.get("/api/about").json()["model"] == type(MODEL).__name__
     with client() as asking:
         assert asking.get("/api/about").json()["model"] is None
         assert asking.post("/api/score", json={}).status_code == 404
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    import uvicorn
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    app = application({"tiny": VOCAB}, MODEL)
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}/"
-    server.should_exit = True
-    thread.join()
-
-
-def test_the_page_draws_and_asks_in_a_real_browser(address: str, tmp_path: Path) -> None:
+def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium on this machine: install it to see the page in a browser")
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--disable-sync",
              "--window-size=390,1500", f"--user-data-dir={tmp_path}"]  # fmt: skip
-    seen = subprocess.run(
-        [browser, *quiet, "--virtual-time-budget=20000", "--dump-dom", address],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
+    with serving(MODEL) as port:
+        seen = subprocess.run(
+            [browser, *quiet, "--virtual-time-budget=20000", "--dump-dom",
+             f"http://127.0.0.1:{port}/"],
+            capture_output=True, text=True, timeout=120, check=True,
+        ).stdout  # fmt: skip
     assert 'data-drawn="stochastok(alpha=0.5)"' in seen
     assert 'data-asked="yes"' in seen
     assert seen.count('class="row"') == 1 + 6 + 1

@@ -7,32 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
+from tests.play.conftest import TEXT, TOKENIZER, client, free_port, serving
 
-import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import train_tokenizer
-from robustok.play import allowed_hosts, application, server
+from robustok.play import allowed_hosts, server
 from robustok.play.server import Connection
 
-TEXT = "hello world, the quick brown fox"
-TOKENIZER = train_tokenizer([TEXT] * 4, 290)
-VOCAB = rt.Vocabulary.load(TOKENIZER)
 QUESTION = json.dumps({"text": TEXT}).encode()
-
-
 PAGE = {"Content-Type": "application/json"}
-
-
-def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
-    return TestClient(application({"tiny": VOCAB}, **options), base_url=f"http://{host}")
 
 
 def post(body: bytes, host: str = "127.0.0.1:8765", headers: Any = PAGE) -> tuple[int, Any]:
@@ -179,26 +167,9 @@ def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    import uvicorn
-
     monkeypatch.setattr("robustok.play.server._HEAD_SECONDS", 0.3)
-    port = free_port()
-    app = application({"tiny": VOCAB})
-    config = uvicorn.Config(app, port=port, log_level="error", ws="none", http=Connection)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield port
-    server.should_exit = True
-    thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    with serving(http=Connection) as port:
+        yield port
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local", b"GET /"])

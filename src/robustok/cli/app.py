@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,7 @@ _MODULES = {
 }  # fmt: skip
 _GROUPS = ("study", "analyze")  # commands that have commands
 
+_PANIC = "PanicException"
 _OUTPUT_CLOSED = 141  # as a shell reports a command that SIGPIPE ended
 
 
@@ -75,23 +77,17 @@ def run(args: Sequence[str]) -> int:
     0: success. 1: findings of `guard` and `audit`. 2: an error, after its one line. 130: an
     interrupt. 141: the reader of the output closed it.
     """
-    debug = "--debug" in args
     # transformers draws a bar for each load of weights, between our bars, and logs an unreachable
     # hub many times before our error.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
-    with _silent_unless_first():
-        return _run(args, debug)
-
-
-@contextmanager
-def _silent_unless_first() -> Iterator[None]:
-    """Print only in the first of the processes of a distributed launcher."""
-    if "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0":
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123
-        yield
+    # Of the processes of a distributed launcher, the first alone prints.
+    prints = "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
+    with (
+        Path(os.devnull).open("w") as nowhere,
+        nullcontext() if prints else redirect_stdout(nowhere),
+    ):
+        return _run(args, "--debug" in args)
 
 
 def _run(args: Sequence[str], debug: bool) -> int:
@@ -109,25 +105,21 @@ def _run(args: Sequence[str], debug: bool) -> int:
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing finished is lost", 130)
-    except SystemExit as error:
+    except (SystemExit, BrokenPipeError) as error:
         # typer and rich turn a broken pipe into exit code 1. typer also ends so after completion.
-        if isinstance(error.__context__, BrokenPipeError):
-            return _broken_pipe(error.__context__)
-        return error.code if isinstance(error.code, int) else 0
-    except BrokenPipeError as error:
-        return _broken_pipe(error)
-    except Exception as error:
-        if debug:
+        pipe = error if isinstance(error, BrokenPipeError) else error.__context__
+        if isinstance(pipe, BrokenPipeError):
+            return _broken_pipe(pipe)
+        code = getattr(error, "code", 0)
+        return code if isinstance(code, int) else 0
+    except BaseException as error:
+        # A panic of a Rust library is no Exception.
+        if debug or not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
             raise
         return _fail(error_line(error), 2)
-    except BaseException as error:
-        # A panic in a Rust library is a BaseException.
-        if debug or type(error).__name__ != "PanicException":
-            raise
-        return _fail(f"a library failed: {_reason(error)} (--debug shows where)", 2)
 
 
-def error_line(error: Exception) -> str:
+def error_line(error: BaseException) -> str:
     """One line on what is wrong and what to do.
 
     >>> error_line(OSError(28, "No space left on device", "out.jsonl"))
@@ -146,11 +138,9 @@ def error_line(error: Exception) -> str:
         return ": ".join(str(part) for part in (error.strerror, error.filename) if part is not None)
     if isinstance(error, MemoryError):
         return "out of memory: give less input at once"
-    return f"{type(error).__name__}: {_reason(error)} (--debug shows where)"
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or "no reason given"
+    name = type(error).__name__
+    reason = " ".join(str(error).split()) or "no reason given"
+    return f"{'a library failed' if name == _PANIC else name}: {reason} (--debug shows where)"
 
 
 def _broken_pipe(error: BrokenPipeError) -> int:

@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
-from robustok.cli.printing import ProgressCallback, log_lines
+from robustok.cli.printing import Bars
 from robustok.study import Cell, Watch
 from robustok.study.cells.base import Estimate
 
 LABEL = 44  # columns; longer labels are cut off, so that the bars keep their place
 
 
-class Bars(Watch):
+class StudyBars(Watch):
     """Shows the progress of a run: bars on a terminal, lines in a log.
 
     The time left is that of :class:`robustok.study.cells.base.Estimate`, divided by ``at_once``,
@@ -28,24 +28,22 @@ class Bars(Watch):
     def __init__(self, console: Console, at_once: int = 1) -> None:
         self._console, self._at_once = console, at_once
         self._estimate = Estimate((), {})
-        self._bars = Progress(
+        self._bars = Bars(
             TextColumn("{task.description}", table_column=Column(width=LABEL, no_wrap=True)),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             console=console,
-            disable=not console.is_terminal,
             expand=True,
         )
-        self._whole = self._bars.add_task("whole study", total=1, left="")
+        self._whole = self._bars.add_task("whole study", left="")
         self._current: dict[str, TaskID] = {}
-        self._print_line: dict[str, ProgressCallback] = {}  # of each running cell
         self._work: dict[str, float] = {}  # of every cell, by key
         self._shares: dict[str, float] = {}  # how much of each running or finished cell is done
         self._number = self._count = 0
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> StudyBars:
         self._bars.start()
         return self
 
@@ -57,6 +55,7 @@ class Bars(Watch):
         self._work = {cell.key: cell.work for cell in cells}
         self._shares = dict.fromkeys(finished, 1.0)
         self._estimate = Estimate(cells, finished)
+        self._bars.update(self._whole, total=sum(self._work.values()))
         if finished:
             self._console.print(f"{len(finished)} of {len(cells)} cells are already done")
         if todo := len(cells) - len(finished):
@@ -67,16 +66,13 @@ class Bars(Watch):
         label = cell.label.removeprefix("evaluate ")
         self._current[cell.key] = self._bars.add_task(label, total=1, left="")
         self._shares[cell.key] = 0.0
-        if not self._console.is_terminal:
-            self._print_line[cell.key] = log_lines(self._console, label)
 
     def progress(self, cell: Cell, done: int, total: int) -> None:
-        share = done / max(total, 1)
-        self._bars.update(self._current[cell.key], completed=share, left=f"{done}/{total}")
-        self._shares[cell.key] = share
+        task = self._current[cell.key]
+        self._bars.update(task, completed=done, total=total, left=f"{done}/{total}")
+        self._bars.print_line(task)
+        self._shares[cell.key] = done / max(total, 1)
         self._draw_whole()
-        if not self._console.is_terminal:
-            self._print_line[cell.key](done, total)
 
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
         self._number += 1
@@ -93,9 +89,8 @@ class Bars(Watch):
 
     def _draw_whole(self) -> None:
         done = sum(self._work[key] * share for key, share in self._shares.items())
-        total = max(sum(self._work.values()), 1e-9)
         left = f"{self._left()} left" if self._number < self._count else ""
-        self._bars.update(self._whole, completed=done / total, left=left)
+        self._bars.update(self._whole, completed=done, left=left)
 
     def _left(self) -> str:
         seconds = self._estimate.seconds_left(self._shares) / self._at_once

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
@@ -25,47 +25,64 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, special_token
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
-_TO_TYPER = ("min", "max", "metavar", "callback")  # metadata that typer.Option takes as it is
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+_KEYWORD = Parameter.KEYWORD_ONLY
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with an option for each field of its settings classes, as typer reads it.
 
-    A parameter annotated with a dataclass gets an instance of it. One annotated with
-    ``Annotated[dict, CLASS]`` gets the fields that are given, by name. Fields without ``help`` or
-    with empty ``flags`` are no options, nor are those that the command has as own parameters.
+    A parameter whose default is made by :func:`option` is an option of the command's own. One with
+    a plain type is what ``SHARED`` has by its name. One annotated with a dataclass gets an instance
+    of it, one with ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without
+    ``help`` or with empty ``flags`` are no options, nor are those that the command has as own
+    parameters.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
-    own = hints.keys() - classes.keys()
-    parameters: list[Parameter] = []
-    fields_of: dict[str, dict[str, str]] = {name: {} for name in classes}  # by parameter
-    for name, parameter in signature(command).parameters.items():
-        if name not in classes:
+    taken = hints.keys() - classes.keys()
+    given_parameters = signature(command).parameters.items()
+    own = [(name, hints[name], one.default) for name, one in given_parameters
+           if isinstance(one.default, Field)]  # fmt: skip
+    own_options = make_dataclass(command.__name__, own, kw_only=True)
+    parameters = [Parameter("context", _KEYWORD, annotation=typer.Context)]
+    for name, parameter in given_parameters:
+        if name in classes:
+            partial, types = is_partial(hints[name]), typing.get_type_hints(classes[name])
+            parameters += [
+                _as_parameter(one, types[one.name], f"{name}_{one.name}", partial=partial)
+                for one in _options_of(classes[name], taken)
+            ]
+        elif isinstance(parameter.default, Field):
+            parameters.append(_as_parameter(parameter.default, hints[name], name))
+        elif name != "context":
             hint = hints[name]
-            parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
-            continue
-        types = typing.get_type_hints(classes[name])
-        for one in fields(classes[name]):
-            if one.metadata.get("help") and _flags(one) and one.name not in own:
-                made = _as_parameter(one, types[one.name], name, partial=is_partial(hints[name]))
-                parameters.append(made)
-                fields_of[name][made.name] = one.name
+            if typing.get_origin(hint) is not Annotated and name in SHARED:
+                hint = Annotated[hint, SHARED[name]]
+            parameters.append(parameter.replace(annotation=hint, kind=_KEYWORD))
 
-    def run(**values: Any) -> Any:
+    def run(context: Any, **values: Any) -> Any:
+        values |= {name: _unlisted(values[name]) for name, *_ in own}
+        check_settings(own_options, values)
         for name, cls in classes.items():
-            given = {field: values.pop(made) for made, field in fields_of[name].items()}
-            given = {field: tuple(value) if isinstance(value, list) else value
-                     for field, value in given.items() if value not in (None, [])}  # fmt: skip
+            partial, given = is_partial(hints[name]), {}
+            for one in _options_of(cls, taken):
+                option = f"{name}_{one.name}"
+                value = _unlisted(values.pop(option))
+                if not partial or context.get_parameter_source(option).name != "DEFAULT":
+                    given[one.name] = value
             check_settings(cls, given)
-            values[name] = given if is_partial(hints[name]) else cls(**given)
-        return command(**values)
+            values[name] = given if partial else cls(**given)
+        return command(**values, **({"context": context} if "context" in hints else {}))
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _unlisted(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def is_partial(hint: Any) -> bool:
@@ -78,50 +95,35 @@ def _settings_class(hint: Any) -> Any:
     return cls if is_dataclass(cls) else None
 
 
-def _flags(one: Field[Any]) -> tuple[str, ...]:
-    return one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
+def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
+    """The fields of a settings class that are options, without those of ``taken`` names."""
+    return [
+        one for one in fields(cls)
+        if one.metadata.get("help") and one.metadata.get("flags") != () and one.name not in taken
+    ]  # fmt: skip
 
 
-def _as_parameter(one: Field[Any], hint: Any, owner: str, *, partial: bool) -> Parameter:
-    """A field as a parameter of a command: None, or no values, where it is not given."""
-    metadata = dict(one.metadata)
-    flags = _flags(one)
-    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
-    single: Any = kinds[0] if kinds and NoneType in typing.get_args(hint) else hint
-    if several := typing.get_origin(single) is tuple:
-        single = typing.get_args(single)[0]
-    passed = {key: metadata[key] for key in _TO_TYPER if key in metadata}
-    passed.setdefault("metavar", _METAVARS.get(single))
-    required = one.default is MISSING and not partial
-    info = typer.Option(
-        *flags, help=_help_of(one, flags, repeatable=several), show_default=False,
-        rich_help_panel=metadata.get("panel"), **passed,
-    )  # fmt: skip
-    annotation = list[single] if several else single
-    return Parameter(
-        f"{owner}_{one.name}",
-        Parameter.KEYWORD_ONLY,
-        annotation=Annotated[annotation if required else annotation | None, info],
-        default=Parameter.empty if required else None,
-    )
-
-
-def _help_of(one: Field[Any], flags: tuple[str, ...], *, repeatable: bool) -> str:
-    """The help text of a field, with what its type and its default add to it."""
+def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = False) -> Parameter:
+    """A field as a parameter of a command, called ``name`` there."""
+    kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
+    several = typing.get_origin(hint) is tuple
     text, bracket, default = one.metadata["help"].partition("[default")
-    parts = [text.rstrip(), "repeatable" if repeatable else ""]
-    text = "; ".join(filter(None, parts)) + (f"  {bracket}{default}" if bracket else "")
-    return text + _default_of(one, flags)
-
-
-def _default_of(one: Field[Any], flags: tuple[str, ...]) -> str:
-    """The default as `--help` prints it behind the help text."""
-    value = one.default
-    if value is MISSING or value is None or value is False or value in ("", ()):
-        return ""
-    if value is True:
-        value = flags[0].partition("/")[0].lstrip("-")
-    return f"  [default: {', '.join(map(str, value)) if isinstance(value, tuple) else value}]"
+    parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
+    info = typer.Option(
+        *one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)),
+        help="; ".join(parts) + (f"  {bracket}{default}" if bracket else ""),
+        show_default=not bracket,
+        rich_help_panel=one.metadata.get("panel"),
+        metavar=one.metadata.get("metavar", _METAVARS.get(kind)),
+        **{key: one.metadata[key] for key in ("min", "max", "callback") if key in one.metadata},
+    )
+    required = one.default is MISSING and not partial
+    return Parameter(
+        name,
+        _KEYWORD,
+        annotation=Annotated[list[kind] if several else hint, info],
+        default=Parameter.empty if required else None if one.default is MISSING else one.default,
+    )
 
 
 class Command(TyperCommand):
@@ -129,7 +131,8 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
+        last = ("--json", "--help")
+        for param in sorted(self.get_params(ctx), key=lambda param: param.opts[-1] in last):
             text = getattr(param, "help", None)
             if text and SCHEMES in text:
                 param.help = text.replace(SCHEMES, ", ".join(schemes()))  # type: ignore[attr-defined]
@@ -149,7 +152,7 @@ class Command(TyperCommand):
 def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: Any) -> None:
     """Register commands under the names of their functions."""
     for command in commands:
-        name = command.__name__.replace("_", "-")
+        name = command.__name__.strip("_").replace("_", "-")
         app.command(name, cls=Command, **settings)(with_settings(command))
 
 
@@ -202,9 +205,20 @@ def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metada
     return option(help, *flags, default=None, **metadata)
 
 
+def folder_option(help: str, *, required: bool = False, check: Any = output_folder) -> Any:
+    """A field that is a folder to write to."""
+    default = MISSING if required else None
+    return option(help, "--out", "-o", default=default, metavar="FOLDER", callback=check)
+
+
 def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> Any:
     """A field of one scheme or several."""
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
+
+
+def limit_option() -> Any:
+    """A field of a number of items to read."""
+    return option("number of items to read", default=None, min=1)
 
 
 def draws_option(help: str, default: int | None) -> Any:
@@ -223,47 +237,30 @@ def _check_writable(path: Path) -> None:
             raise RobustokError(f"{needed} cannot be written: give another path")
 
 
-def _folder(help: str) -> Any:
-    return typer.Option("--out", "-o", metavar="FOLDER", callback=output_folder, help=help)
-
-
 TOKENIZER = "tokenizer.json, a folder with one, or a hub name"
-Tokenizer = Annotated[str, typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER)]
-Scheme = Annotated[
-    str,
-    typer.Option(
+# What a command's parameter of this name is, where the command does not say it.
+SHARED = {
+    "model": typer.Argument(metavar="MODEL", help="folder or hub name of a model"),
+    "models": typer.Argument(
+        metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"
+    ),
+    "tokenizer": typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER),
+    "scheme": typer.Option(
         "--scheme", "-s", metavar="SCHEME",
         help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
     ),
-]  # fmt: skip
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="the same seed, the same draws")]
-Draws = Annotated[
-    int, typer.Option("--draws", "-n", metavar="N", min=1, help="draws of each text or word")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="number of items to read")
-]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="folder or hub name of a model")]
-Models = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"),
-]
-Texts = Annotated[
-    list[Path], typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz")
-]
-Out = Annotated[Path, _folder("folder of the trained model")]
-ResultFolder = Annotated[
-    Path | None,
-    _folder("folder for figure, CSV and rows; also resumes an interrupted run"),
-]
-SampleBy = Annotated[
-    str,
-    typer.Option(
+    "seed": typer.Option("--seed", metavar="N", help="the same seed, the same draws"),
+    "texts": typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz"),
+    "sample_by": typer.Option(
         "--sample-by", metavar="UNIT",
         help="documents of a .txt file: line (each line) or document (the file)",
     ),
-]  # fmt: skip
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+    "out": typer.Option(
+        "--out", "-o", metavar="FOLDER", callback=output_folder,
+        help="folder for figure, CSV and rows; also resumes an interrupted run",
+    ),
+    "as_json": typer.Option("--json", help="print JSON"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,29 +278,27 @@ class WordOptions:
         return frequent_words(self.words, **settings)
 
 
-@dataclass(frozen=True)
-class OverflowOptions:
-    """What to do with rows that are too long."""
-
-    overflow: str = option(
+def overflow_option() -> Any:
+    """A field of what to do with rows that are too long."""
+    return option(
         "rows longer than the model's max_length: error, drop, left or canonical", default="error",
         metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
         panel="Model",
     )  # fmt: skip
 
 
+def tokenizer_option(**metadata: Any) -> Any:
+    """A field of a tokenizer that the model has by default."""
+    metadata |= {"default": None, "metavar": "PATH"}
+    return option("[default: the model's own]", "--tokenizer", "-t", **metadata)
+
+
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is loaded."""
+    """How a model is loaded, and how results are printed."""
 
-    tokenizer: str | None = option(
-        "[default: the model's own]",
-        "--tokenizer",
-        "-t",
-        default=None,
-        metavar="PATH",
-        panel="Model",
-    )
+    as_json: bool = option("print JSON", "--json", default=False)
+    tokenizer: str | None = tokenizer_option(panel="Model")
     dtype: str = option(
         "type of the weights: auto (what is fastest here), float32 or bfloat16",
         default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
@@ -312,10 +307,10 @@ class ModelOptions:
     def vocabulary(self, model: str) -> Any:
         return Vocabulary.load(self.tokenizer or model)
 
-    def load(self, model: str, as_json: bool) -> Any:
+    def load(self, model: str) -> Any:
         """The model; prints the type of its weights, unless as JSON."""
         loaded = load_model(model, dtype=self.dtype)
-        if not as_json:
+        if not self.as_json:
             typer.echo(f"{model}: weights in {precision_of(loaded)}")
         return loaded
 
@@ -335,8 +330,10 @@ class StartOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class ScoringOptions(OverflowOptions, StartOptions):
+class ScoringOptions(StartOptions):
     """How questions are scored."""
+
+    overflow: str = overflow_option()
 
 
 @dataclass(frozen=True)
@@ -348,11 +345,13 @@ class FrameOptions(ScoringOptions):
     )
     system: str | None = option("system prompt; implies --chat", default=None, panel="Model")
 
+    def __post_init__(self) -> None:
+        if self.is_chat and self.start_token is not None:
+            raise RobustokError("a chat template has its own start token: leave --start-token out")
+
     @property
     def is_chat(self) -> bool:
         """Whether the chat template is around a question; --system implies it."""
-        if (self.chat or self.system is not None) and self.start_token is not None:
-            raise RobustokError("a chat template has its own start token: leave --start-token out")
         return self.chat or self.system is not None
 
     def frame(self, model: str, vocab: Any) -> dict[str, Any]:
@@ -362,7 +361,22 @@ class FrameOptions(ScoringOptions):
         return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
 
 
-def by_name(paths: list[str], kind: str = "model") -> dict[str, str]:
+@dataclass(frozen=True)
+class QuestionOptions(FrameOptions):
+    """One question or many, how they are scored, and what is around them."""
+
+    text: str | None = option("one question, or one prompt", default=None)
+    choices: tuple[str, ...] = option(
+        "one of two or more answers, with its leading space", "--option", default=()
+    )
+    items: str | None = option(
+        "or many questions: JSON Lines with question, choices and label", default=None,
+        metavar="FILE",
+    )  # fmt: skip
+    limit: int | None = limit_option()
+
+
+def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:
     """Paths by name; the name is the last part of the path unless given before "=".
 
     A tokenizer.json has the name of its folder, as "." has.

@@ -18,10 +18,12 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -65,6 +67,12 @@ def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:
         print_json(row)
     else:
         typer.echo(str(result))
+
+
+def row_of(result: Any, *names: str) -> dict[str, Any]:
+    """Fields of a result as a row of JSON, and how many tokenizations overflowed, if any did."""
+    row = {name: getattr(result, name) for name in names}
+    return row | ({"overflowed": n} if (n := getattr(result, "overflowed", 0)) else {})
 
 
 def print_written(paths: Iterable[Path], as_json: bool) -> None:
@@ -130,61 +138,44 @@ def training_log(as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def bar(label: str, *, unit: str = "") -> Iterator[ProgressCallback]:
+def bar(label: str, *, in_bytes: bool = False) -> Iterator[ProgressCallback]:
     """A bar for one call; yields the callback for its `progress`. In a log, a line now and then.
 
-    With ``unit="B"`` the counts are bytes, and the rate is shown.
+    Counts of bytes are shown with their rate.
     """
-    console = Console(stderr=True, highlight=False)
-    columns = () if not unit else (
+    columns = () if not in_bytes else (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal,
-                  transient=True) as bars:  # fmt: skip
-        task = bars.add_task(label, total=100.0 if not unit else None)
-        print_line = None if console.is_terminal else log_lines(console, label, unit)
+    with Bars(*columns, console=Console(stderr=True, highlight=False), transient=True) as bars:
+        task = bars.add_task(label, total=None if in_bytes else 100.0, in_bytes=in_bytes)
 
         def progress(done: int, total: int, label: str | None = None) -> None:
             bars.update(task, completed=done, total=total, description=label)
-            if print_line:
-                print_line(done, total, label)
+            bars.print_line(task)
 
         yield progress
 
 
-def log_lines(console: Console, name: str, unit: str = "") -> ProgressCallback:
-    """A callback that prints a line at most every 30 seconds."""
-    last = time.monotonic()
-    first: tuple[int, float] | None = None  # a continued run starts with what was done before
+class Bars(Progress):
+    """Bars on a terminal; elsewhere ``print_line`` prints a line every 30 seconds at most."""
 
-    def print_line(done: int, total: int, label: str | None = None) -> None:
-        nonlocal first, last
-        now = time.monotonic()
-        first = first or (done, now)
-        if now - last >= EVERY:
-            last = now
-            line = log_line(done, total, done - first[0], now - first[1], unit)
-            console.print(f"{label or name}: {line}", soft_wrap=True, markup=False)
+    def __init__(self, *columns: Any, console: Console, **settings: Any) -> None:
+        super().__init__(
+            *columns, console=console, disable=not console.is_terminal,
+            speed_estimate_period=3600, get_time=time.monotonic, **settings,
+        )  # fmt: skip
 
-    return print_line
-
-
-def log_line(done: int, total: int, fresh: int, seconds: float, unit: str = "") -> str:
-    """How far a run is; ``fresh`` of what is done was done in these seconds.
-
-    >>> log_line(50_000_000, 200_000_000, 50_000_000, 10.0, "B")
-    '25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left'
-    >>> log_line(300, 1200, 100, 60.0)
-    '25.0% of 1,200, 0:09:00 left'
-    """
-    rate = fresh / max(seconds, 1e-9)
-    parts = [f"{100 * done / max(total, 1):.1f}% of {_size(total, unit)}"]
-    if fresh:  # no rate is known before
-        parts += [f"{_size(rate, unit)}/s"] if unit else []
-        parts.append(f"{timedelta(seconds=round((total - done) / rate))} left")
-    return ", ".join(parts)
-
-
-def _size(count: float, unit: str) -> str:
-    return f"{count / 1e6:,.1f} M{unit}" if unit else f"{count:,.0f}"
+    def print_line(self, number: TaskID) -> None:
+        """Print how far a task is, unless a bar shows it or another line was just printed."""
+        task, now = self._tasks[number], self.get_time()
+        if not self.disable or now - task.fields.get("printed", task.start_time) < EVERY:
+            return
+        task.fields["printed"] = now
+        in_bytes = task.fields.get("in_bytes")
+        total = decimal(int(task.total or 0)) if in_bytes else f"{task.total:,.0f}"
+        line = f"{task.description}: {task.percentage:.1f}% of {total}"
+        if task.speed:  # unknown at first
+            line += f", {decimal(int(task.speed))}/s" if in_bytes else ""
+            line += f", {timedelta(seconds=int(task.time_remaining or 0))} left"
+        self.console.print(line, soft_wrap=True, markup=False)

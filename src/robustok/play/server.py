@@ -37,9 +37,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from robustok.errors import RobustokError
-from robustok.lattice import distance
 from robustok.runtime.display import visible
-from robustok.samplers import sampler
+from robustok.samplers import measure, sampler
 from robustok.samplers.parameters import Number
 from robustok.samplers.spec import Spec, scheme_class, schemes_in
 
@@ -103,13 +102,6 @@ def allowed_hosts(host: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(LOOPBACK if loopback else ()), own, *names]))
 
 
-def _name(model: Any) -> str | None:
-    """The last part of a model's path or hub name, or its class; None without a model."""
-    if model is None:
-        return None
-    return Path(str(model.config.name_or_path)).name or type(model).__name__
-
-
 def application(
     vocabularies: Mapping[str, Vocabulary], model: Any = None, *, hosts: tuple[str, ...] = LOOPBACK
 ) -> Starlette:
@@ -126,13 +118,11 @@ def application(
     """
     names = list(vocabularies)
 
-    async def page(request: Request) -> HTMLResponse:
-        return HTMLResponse(
-            files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
-        )
-
-    async def about(request: Request) -> JSONResponse:
-        return JSONResponse({"tokenizers": names, "model": _name(model), "longest": LONGEST})
+    page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
+    about: dict[str, Any] = {"tokenizers": names, "model": None, "longest": LONGEST}
+    if model is not None:  # the last part of its path or hub name
+        name = Path(str(model.config.name_or_path)).name
+        about["model"] = name or type(model).__name__
 
     def draw(text: str, question: dict[str, Any]) -> Any:
         name = str(question.get("tokenizer") or names[0])
@@ -149,7 +139,11 @@ def application(
         return attack_steps(model, vocabularies[names[0]], text, _options_of(question))
 
     draws, one = CapacityLimiter(2), CapacityLimiter(1)  # a model answers one question at a time
-    routes = [Route("/", page), Route("/api/about", about), _post("/api/draw", draw, draws)]
+    routes = [
+        Route("/", lambda _: HTMLResponse(page)),
+        Route("/api/about", lambda _: JSONResponse(about)),
+        _post("/api/draw", draw, draws),
+    ]
     if model is not None:
         routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
     checks = [
@@ -234,18 +228,14 @@ def read_question(body: bytes) -> dict[str, Any]:
     {'text': 'hello'}
     """
     try:
-        question = json.loads(body, parse_constant=_no_constant)
-        # A lone surrogate can be written in JSON, but is no text.
-        json.dumps(question, ensure_ascii=False).encode()
+        question = json.loads(body)
+        # Python reads NaN, which is no JSON, and a lone surrogate, which is no text.
+        json.dumps(question, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise RobustokError("the question is not JSON") from None
     if not isinstance(question, dict):
         raise RobustokError("ask with a JSON object")
     return question
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _check_text(text: Any) -> str:
@@ -322,25 +312,18 @@ class Connection(H11Protocol):
     byte by byte, would hold its file descriptor for good.
     """
 
-    _deadline: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._restart()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._restart()
+        self._deadline.cancel()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         super().connection_lost(exc)
-
-    def _restart(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
 
     def _expire(self) -> None:
         answering = self.cycle is not None and not self.cycle.response_complete
@@ -388,11 +371,10 @@ def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, 
     canonical, lattice = vocab.encode(text), vocab.lattice(text)
     total = lattice.count()
     rows, seconds = _draws(draw, text, seed)
-    seen = Counter(distance(vocab, canonical, row) for row in rows)
-    exact = lattice.counts(by="distance")
+    seen = Counter(measure(vocab, [canonical], rows).distance.tolist())
     shares = [
-        (at, int(count) / total if count else 0.0, seen[at] / SAMPLES)
-        for at, count in enumerate(exact)
+        (at, count / total, seen[at] / SAMPLES)
+        for at, count in enumerate(lattice.counts(by="distance"))
     ]
     return {
         "scheme": draw.spec,

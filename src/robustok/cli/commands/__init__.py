@@ -1,1 +1,1 @@
-"""The commands, one a file: each has a `NAME` and a typer function or app."""
+"""The commands: each is a function of its name, or a typer app of several."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from robustok import analysis
 from robustok.cli.options import (
     TOKENIZER,
-    Json,
-    SampleBy,
-    Seed,
-    Texts,
     WordOptions,
     add_commands,
     by_name,
     draws_option,
     figure_folder,
+    folder_option,
     option,
     scheme_option,
 )
@@ -44,159 +42,156 @@ PAIR = ("uniform", "stochastok(alpha=1)")
 
 
 @dataclass(frozen=True)
+class TextOptions:
+    """What is drawn where an analysis is of one text."""
+
+    draws: int = draws_option("draws of each text", 50_000)
+    text: str = option("[default: the paper's sentence]", default=analysis.SENTENCE)
+
+
+Tokenizers = Annotated[
+    list[str],
+    typer.Option(
+        "--tokenizer", "-t", metavar="PATH",
+        help=f"{TOKENIZER}; NAME=PATH sets its name; repeatable",
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
 class AnalysisOptions:
-    """The tokenizers of an analysis and its figure."""
+    """The seed and the output of an analysis."""
 
-    tokenizer: tuple[str, ...] = option(
-        f"{TOKENIZER}; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"
+    seed: int = option("the same seed, the same draws")
+    out: Path | None = folder_option(
+        "folder for the figure (PNG, SVG) and the CSV", check=figure_folder
     )
-    out: Path | None = option(
-        "folder for the figure (PNG, SVG) and the CSV", "--out", "-o", default=None,
-        metavar="FOLDER", callback=figure_folder,
-    )  # fmt: skip
+    as_json: bool = option("print JSON", "--json", default=False)
 
-    def vocabularies(self) -> dict[str, Vocabulary]:
-        given: Any = self.tokenizer  # a str where an analysis is of one tokenizer
-        paths = [given] if isinstance(given, str) else list(given)
-        return {name: Vocabulary.load(path) for name, path in by_name(paths, "tokenizer").items()}
-
-    def each(self, analyze: Callable[..., Any], *args: Any, **settings: Any) -> dict[str, Any]:
-        """The analysis of each tokenizer, by its name."""
+    def each(
+        self, tokenizers: Sequence[str], analyze: Callable[..., Any], *args: Any, **settings: Any
+    ) -> dict[str, Any]:
+        """The analysis of each tokenizer, by its name; without the settings that are empty."""
+        given = {name: value for name, value in settings.items() if value != ()}
         results = {}
-        for name, vocab in self.vocabularies().items():
+        for name, path in by_name(tokenizers, "tokenizer").items():
+            vocab = Vocabulary.load(path)
             with bar(name) as progress:
-                results[name] = analyze(vocab, *args, progress=progress, **settings)
+                results[name] = analyze(vocab, *args, seed=self.seed, progress=progress, **given)
         return results
 
     def show(
-        self, rows: Sequence[Row], columns: Mapping[str, str], as_json: bool,
+        self, rows: Sequence[Row], columns: Mapping[str, str],
         draw: Callable[[Path], list[Path]], table: Sequence[Row] | None = None,
     ) -> None:  # fmt: skip
         """Print all rows as JSON, or a table of formats of their fields, and draw the figure.
 
         ``table`` has the rows of the table where they are others.
         """
-        if as_json:
+        if self.as_json:
             print_json(list(rows))
         else:
-            derived = [
-                {**row, "about": "" if row.get("exact", True) else "~",
-                 "plus": Z95 * row.get("error", 0)}
-                for row in (rows if table is None else table)
-            ]  # fmt: skip
-            cells = [[text.format(**row) for text in columns.values()] for row in derived]
+            shown = rows if table is None else table
+            cells = [[text.format(**row) for text in columns.values()] for row in shown]
             print_table([*columns], cells)
         if self.out is not None:
-            print_written(draw(self.out), as_json)
+            print_written(draw(self.out), self.as_json)
 
 
-@dataclass(frozen=True)
-class TextOptions(AnalysisOptions):
-    """An analysis of a token of a text."""
-
-    draws: int = draws_option("draws of each text", 50_000)
-    text: str | None = option("[default: the paper's sentence]", default=None)
-
-    @property
-    def sentence(self) -> str:
-        return self.text or analysis.SENTENCE
-
-
-@dataclass(frozen=True)
-class SplitCountOptions(TextOptions):
-    tokenizer: str = option(TOKENIZER, "--tokenizer", "-t", metavar="PATH")  # type: ignore
-    token: int = option("number of the canonical token, from 0", default=0, min=0)
-    scheme: tuple[str, ...] = scheme_option(default=PAPER)
-
-
-def split_counts(seed: Seed, options: SplitCountOptions, as_json: Json = False) -> None:
+def split_counts(
+    *,
+    text: TextOptions,
+    token: int = option("number of the canonical token, from 0", default=0, min=0),
+    scheme: tuple[str, ...] = scheme_option(default=PAPER),
+    tokenizer: str,
+    options: AnalysisOptions,
+) -> None:
     """Count the splits inside one token, drawn and in theory."""
-    (vocab,) = options.vocabularies().values()
+    vocab = Vocabulary.load(tokenizer)
     results = []
-    for spec in options.scheme:
+    for spec in scheme:
         with bar(spec) as progress:
             counts = analysis.split_counts(
-                vocab, options.sentence, spec, seed=seed, token=options.token,
-                draws=options.draws, progress=progress,
+                vocab, text.text, spec, seed=options.seed, token=token, draws=text.draws,
+                progress=progress,
             )  # fmt: skip
         results.append(counts)
     columns = {"scheme": "{scheme}", "distribution": "{distribution}", "splits": "{splits}",
                "share": "{share:.2%}"}  # fmt: skip
-    rows = figures.split_rows(results)
-    options.show(rows, columns, as_json, partial(figures.draw_split_counts, results))
+    draw = partial(figures.draw_split_counts, results)
+    options.show(figures.split_rows(results), columns, draw)
 
 
-@dataclass(frozen=True)
-class SegmentationOptions(TextOptions):
-    token: int = option("number of the canonical token, from 0", default=0, min=0)
-    scheme: tuple[str, ...] = scheme_option(default=PAIR)
-    splits: int = option("greatest number of splits", default=4, min=1)
-
-
-def segmentations(seed: Seed, options: SegmentationOptions, as_json: Json = False) -> None:
+def segmentations(
+    *,
+    text: TextOptions,
+    token: int = option("number of the canonical token, from 0", default=0, min=0),
+    scheme: tuple[str, ...] = scheme_option(default=PAIR),
+    splits: int = option("greatest number of splits", default=4, min=1),
+    tokenizer: Tokenizers,
+    options: AnalysisOptions,
+) -> None:
     """Count how often each segmentation of a token is drawn."""
     results = options.each(
-        analysis.segmentations, options.sentence, list(options.scheme), seed=seed,
-        token=options.token, splits=options.splits, draws=options.draws,
+        tokenizer, analysis.segmentations, text.text, list(scheme), token=token, splits=splits,
+        draws=text.draws,
     )  # fmt: skip
     rows = figures.segmentation_rows(results)
     names = ("tokenizer", "splits", "scheme")
-    table: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        group = {name: row[name] for name in names}
-        counts = table.setdefault((*group.values(),), group | {"drawn": 0, "segmentations": 0})
-        counts["drawn"] += row["share"] > 0
-        counts["segmentations"] += 1
+    groups = [tuple(row[name] for name in names) for row in rows]
+    drawn = Counter(group for group, row in zip(groups, rows, strict=True) if row["share"] > 0)
+    table = [
+        dict(zip(names, group, strict=True)) | {"drawn": drawn[group], "segmentations": count}
+        for group, count in Counter(groups).items()
+    ]
     columns = {name: f"{{{name}}}" for name in (*names, "drawn", "segmentations")}
-    draw = partial(figures.draw_segmentations, results)
-    options.show(rows, columns, as_json, draw, [*table.values()])
+    options.show(rows, columns, partial(figures.draw_segmentations, results), table)
 
 
-@dataclass(frozen=True)
-class DropoutOptions(TextOptions):
-    """Options of `dropout`; without values the library's."""
-
-    tokenizer: str = option(TOKENIZER, "--tokenizer", "-t", metavar="PATH")  # type: ignore
-    p: tuple[float, ...] = option("[default: 0.1, 0.25, 0.5, 0.75]", default=())
+def dropout(
+    *,
+    text: TextOptions,
+    p: tuple[float, ...] = option("[default: 0.1, 0.25, 0.5, 0.75]", default=()),
     rule: tuple[str, ...] = option(
         "[default: provilkov, hf, sentencepiece]", default=(), metavar="NAME"
-    )
-
-
-def dropout(seed: Seed, options: DropoutOptions, as_json: Json = False) -> None:
+    ),
+    tokenizer: str,
+    options: AnalysisOptions,
+) -> None:
     """Count the splits of BPE-dropout.
 
     The paper's table, for its sentence and Llama 3, is printed beside them.
     """
-    (results,) = options.each(
-        analysis.dropout_splits, options.sentence, seed=seed, draws=options.draws,
-        **_given(probabilities=options.p, rules=options.rule),
-    ).values()  # fmt: skip
+    by_tokenizer = options.each(
+        [tokenizer], analysis.dropout_splits, text.text, draws=text.draws, probabilities=p,
+        rules=rule,
+    )  # fmt: skip
+    (results,) = by_tokenizer.values()
     columns = {"rule": "{rule}", "p": "{p:g}", "mean": "{mean:.2f}", "std": "{std:.2f}",
                "min": "{min}", "max": "{max}"}  # fmt: skip
     rows = figures.dropout_rows(results)
-    options.show(rows, columns, as_json, partial(figures.draw_dropout, rows))
+    options.show(rows, columns, partial(figures.draw_dropout, rows))
 
 
-@dataclass(frozen=True)
-class BiasOptions(AnalysisOptions):
-    scheme: tuple[str, ...] = scheme_option("scheme to measure  [default: all of the paper's]")
-    splits: int = option("greatest number of splits", default=4, min=1)
+def bias(
+    *,
+    words: WordOptions,
+    scheme: tuple[str, ...] = scheme_option("scheme to measure  [default: all of the paper's]"),
+    splits: int = option("greatest number of splits", default=4, min=1),
     draws: int = draws_option(
         "draws of each word, where a scheme has no exact probabilities", 10_000
-    )
-
-
-def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = False) -> None:
+    ),
+    tokenizer: Tokenizers,
+    options: AnalysisOptions,
+) -> None:
     """Measure the bias of schemes in the segmentation of words.
 
     Total variation and KL from the uniform distribution over the segmentations of a word, and the
     share of them that the scheme can draw. --out also writes a row for each word to bias-words.csv.
     """
     results = options.each(
-        analysis.bias, words.read(), options.scheme or analysis.SCHEMES, seed=seed,
-        splits=options.splits, draws=options.draws,
-    )  # fmt: skip
+        tokenizer, analysis.bias, words.read(), schemes=scheme, splits=splits, draws=draws
+    )
     rows = figures.bias_rows({name: analysis.summarize(own) for name, own in results.items()})
 
     def draw(folder: Path) -> list[Path]:
@@ -209,35 +204,28 @@ def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = F
         "total variation": "{about}{total_variation:.3f}", "KL, nats": "{about}{kl_divergence:.3f}",
         "support": "{about}{support:.3f}",
     }  # fmt: skip
-    options.show(rows, columns, as_json, draw)
-
-
-@dataclass(frozen=True)
-class GrowthOptions(AnalysisOptions):
-    """Options of `growth`; without values the library's."""
-
-    scheme: tuple[str, ...] = scheme_option("name without alpha")
-    alpha: tuple[float, ...] = option("[default: 0.1 to 3]", default=())
-    limit: int = option("number of texts to read", default=200, min=1)
+    table = [{**row, "about": "" if row["exact"] else "~"} for row in rows]
+    options.show(rows, columns, draw, table)
 
 
 def growth(
-    seed: Seed, texts: Texts, options: GrowthOptions, sample_by: SampleBy = "line",
-    as_json: Json = False,
-) -> None:  # fmt: skip
+    *,
+    texts: list[Path],
+    scheme: tuple[str, ...] = scheme_option("name without alpha"),
+    alpha: tuple[float, ...] = option("[default: 0.1 to 3]", default=()),
+    limit: int = option("number of texts to read", default=200, min=1),
+    sample_by: str = "line",
+    tokenizer: Tokenizers,
+    options: AnalysisOptions,
+) -> None:
     """Measure how much longer texts become, by alpha."""
-    documents = list(islice(read_texts(texts, sample_by=sample_by), options.limit))
-    given = _given(schemes=options.scheme, alphas=options.alpha)
-    results = options.each(analysis.growth, documents, seed=seed, **given)
+    documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
+    results = options.each(tokenizer, analysis.growth, documents, schemes=scheme, alphas=alpha)
     columns = {"tokenizer": "{tokenizer}", "scheme": "{scheme}", "alpha": "{alpha:g}",
                "length ratio": "{ratio:.3f} ± {plus:.3f}"}  # fmt: skip
     rows = figures.growth_rows(results)
-    options.show(rows, columns, as_json, partial(figures.draw_growth, rows))
-
-
-def _given(**values: Sequence[Any]) -> dict[str, Any]:
-    """The settings that have values; the library has defaults of the others."""
-    return {name: value for name, value in values.items() if value}
+    table = [{**row, "plus": Z95 * row["error"]} for row in rows]
+    options.show(rows, columns, partial(figures.draw_growth, rows), table)
 
 
 add_commands(app, split_counts, segmentations, dropout, bias, growth)

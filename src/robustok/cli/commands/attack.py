@@ -18,8 +18,8 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     function_named,
 )
-from robustok.cli.options import FrameOptions, Json, Model, file_option, option, refuse
-from robustok.cli.printing import bar, print_json, print_result, print_tokens
+from robustok.cli.options import QuestionOptions, file_option, option, refuse
+from robustok.cli.printing import bar, print_json, print_result, print_tokens, row_of
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
 from robustok.report.analyses import draw_curve
@@ -32,20 +32,14 @@ _MORE: dict[str, Any] = {"panel": "Suites, other models and answers"}
 
 
 @dataclass(frozen=True)
-class AttackOptions:
-    """What is attacked, what else is done with the attacks, and the files that are written."""
+class AttackOptions(QuestionOptions):
+    """What else is attacked or done with the attacks, and the files that are written."""
 
     seed: int | None = option("the same seed, the same draws; required", default=None)
-    text: str | None = option("one question to attack", default=None)
-    choices: tuple[str, ...] = option(
-        "one of two or more answers, with its leading space", "--option", default=()
-    )
     label: int | None = option("which option is right, from 0  [default: 0]", default=None)
-    items: str | None = option("or JSON Lines with question, choices and label", **_FILES)
     prompts: str | None = option(
         "JSON Lines with prompt, and target or choices and label", **_FILES
     )
-    limit: int | None = option("number of items to read", default=None, min=1)
     control: bool = option("also a random search with as many tokenizations scored", default=False)
     out: Path | None = file_option(
         "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o"
@@ -75,21 +69,16 @@ class AttackOptions:
 
 
 def attack(
-    model: Model,
-    objective: Annotated[
-        str,
-        typer.Option(
-            "--objective", metavar="NAME", rich_help_panel="Objective",
-            help="probability or log-probability of the options; or target, refusal, guard, "
-            "classifier, margin or MODULE:FUNCTION  [default: probability]", show_default=False,
-        ),
-    ] = "probability",
+    model: str,
+    objective: str = option(
+        "probability or log-probability of the options; or target, refusal, guard, classifier, "
+        "margin or MODULE:FUNCTION",
+        default="probability", metavar="NAME", panel="Objective",
+    ),
     *,
     others: Annotated[dict, ObjectiveSettings],
-    settings: Annotated[dict, AttackSettings],
+    search: AttackSettings,
     options: AttackOptions,
-    frame: FrameOptions,
-    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Attack MODEL through the tokenization of its questions.
 
@@ -100,36 +89,31 @@ def attack(
     """
     if options.seed is None and options.replay is None:
         raise RobustokError("an attack draws at random: give --seed")
-    _ = frame.is_chat
-    search = AttackSettings(**settings)
     of_options = objective in SCALES
     more = options.suite or options.prompts or options.replay or options.jointly
     if of_options and search.search != "annealing" and not more:
         if others:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
             raise RobustokError(f"{names}: give another --objective, such as margin")
-        _attack_questions(model, options, frame, replace(search, objective=objective), as_json)
+        _attack_questions(model, options, replace(search, objective=objective))
         return
-    named = ObjectiveSettings(
-        "margin" if of_options else objective, seed=options.seed or 0, **others
-    )
     if objective == "log-probability":
         raise RobustokError("--objective log-probability is for questions by a greedy or random "
                             "search: give margin")  # fmt: skip
-    job = _Job(model, options, frame, search, named, as_json)
-    _check(job)
+    named = ObjectiveSettings(
+        "margin" if of_options else objective, seed=options.seed or 0, **others
+    )
+    _check(options, search, named)
     if options.replay is not None:
-        _replay_records(job, attacks.read_attacks(str(options.replay))[: options.limit])
+        _replay_records(model, options, named)
     else:
-        _attack_prompts(job)
+        _attack_prompts(model, options, search, named)
 
 
 # --- questions: the margin of their options -----------------------------------------------------
 
 
-def _attack_questions(
-    model: str, options: AttackOptions, frame: FrameOptions, settings: AttackSettings, as_json: bool
-) -> None:
+def _attack_questions(model: str, options: AttackOptions, settings: AttackSettings) -> None:
     text, items = options.text, options.items
     refuse({
         "--transfer, --generate, --judge and --server need another --objective":
@@ -140,27 +124,23 @@ def _attack_questions(
         "--option and --label are about one --text: the items have their own":
             items is not None and (options.choices or options.label is not None),
     })  # fmt: skip
-    vocab = frame.vocabulary(model)
+    vocab = options.vocabulary(model)
     arguments: dict[str, Any] = {
-        "settings": settings, "seed": options.seed, "overflow": frame.overflow,
-        **frame.frame(model, vocab),
+        "settings": settings, "seed": options.seed, "overflow": options.overflow,
+        **options.frame(model, vocab),
     }  # fmt: skip
-    loaded = frame.load(model, as_json)
+    loaded = options.load(model)
     if items is not None:
-        _attack_items(loaded, vocab, options, arguments, as_json)
+        _attack_items(loaded, vocab, options, arguments)
         return
     result = attacks.attack(
         loaded, vocab, str(text), options.choices, options.label or 0, **arguments
     )
-    ids = [int(i) for i in result.ids]
-    if as_json:
-        print_json({
-            "ids": ids, "margins": list(result.margins), "success": bool(result.success),
-            "n_scored": result.n_scored,
-            **({"overflowed": result.overflowed} if result.overflowed else {}),
-        })  # fmt: skip
+    if options.as_json:
+        print_json({"ids": result.ids.tolist(), "margins": result.margins,
+                    **row_of(result, "success", "n_scored")})  # fmt: skip
         return
-    print_tokens([vocab.tokens[i] for i in ids])
+    print_tokens([vocab.tokens[i] for i in result.ids])
     typer.echo("margins  " + " → ".join(f"{m:+.3f}" for m in result.margins))
     typer.echo(
         f"{'broken' if result.success else 'held'} after {result.n_scored} tokenizations scored"
@@ -168,68 +148,52 @@ def _attack_questions(
 
 
 def _attack_items(
-    model: Any, vocab: Any, options: AttackOptions, arguments: dict[str, Any], as_json: bool
-) -> None:
+    model: Any, vocab: Any, options: AttackOptions, arguments: dict[str, Any]
+) -> None:  # fmt: skip
+    """Attack every question, with the accuracy so far beside the progress bar."""
+
+    def attack(name: str, questions: Any, out: Path | None, **more: Any) -> Any:
+        held: list[bool] = []
+        with bar(name) as progress:
+
+            def show(done: int, total: int) -> None:
+                share = f" {sum(held) / len(held):.0%} held" if held else ""
+                progress(done, total, f"{name}{share}")
+
+            return attacks.attack_items(
+                model, vocab, questions, resume_file=out, progress=show,
+                each=lambda attack: held.append(not attack.success), **arguments, **more,
+            )  # fmt: skip
+
     questions = read_items(str(options.items), limit=options.limit)
     search, out = arguments["settings"].search, options.out
-    results = {search: _search(model, vocab, questions, search, arguments, out)}
+    results = {search: attack(search, questions, out)}
     if options.control:
         scored = {a.key: a.n_scored for a in results[search].attacks}
-        random = arguments | {"search": "random", "max_scored_by_key": scored}
-        beside = out.with_name(f"{out.stem}-control{out.suffix}") if out else None
-        kept = [item for item in questions if item.key in scored]
-        results[CONTROL] = _search(model, vocab, kept, "random", random, beside)
+        results[CONTROL] = attack(
+            "random", [item for item in questions if item.key in scored],
+            out and out.with_name(f"{out.stem}-control{out.suffix}"),
+            search="random", max_scored_by_key=scored,
+        )  # fmt: skip
     for name, result in results.items():
         row = {"search": name, **attack_row(result), "curve": result.curve()}
-        print_result(result, row, as_json)
+        print_result(result, row, options.as_json)
     if options.curve is not None:
         draw_curve({name: result.curve() for name, result in results.items()}, options.curve)
 
 
 def attack_row(result: Any) -> dict[str, Any]:
     """The numbers of an attack on many items, as one row of JSON."""
-    fields = ("eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low",
-              "start_high", "n_scored", "seed", "seconds")  # fmt: skip
-    row = {field: getattr(result, field) for field in fields}
-    return row | ({"overflowed": result.overflowed} if result.overflowed else {})
-
-
-def _search(
-    model: Any, vocab: Any, questions: Any, search: str, arguments: dict[str, Any],
-    out: Path | None,
-) -> Any:  # fmt: skip
-    """Attack every question, with the accuracy so far beside the progress bar."""
-
-    held: list[bool] = []
-    with bar(search) as progress:
-
-        def show(done: int, total: int) -> None:
-            share = f" {sum(held) / len(held):.0%} held" if held else ""
-            progress(done, total, f"{search}{share}")
-
-        return attacks.attack_items(
-            model, vocab, questions, resume_file=out, progress=show,
-            each=lambda attack: held.append(not attack.success), **arguments,
-        )  # fmt: skip
+    return row_of(
+        result, "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low",
+        "start_high", "n_scored", "seed", "seconds",
+    )  # fmt: skip
 
 
 # --- prompts: any objective, suites, replays ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What the command line asks for."""
-
-    model: str
-    options: AttackOptions
-    frame: FrameOptions
-    search: AttackSettings
-    objective: ObjectiveSettings
-    as_json: bool
-
-
-def _check(job: _Job) -> None:
-    options, objective, frame = job.options, job.objective, job.frame
+def _check(options: AttackOptions, search: AttackSettings, objective: ObjectiveSettings) -> None:
     sources = [options.text, options.items, options.prompts, options.replay]
     constrained = objective.perplexity_quantile is not None or objective.constraints
     is_classifier = objective.name == "classifier"
@@ -241,9 +205,9 @@ def _check(job: _Job) -> None:
         "--suite attacks each prompt on its own: leave --jointly out":
             options.suite and options.jointly,
         "--suite has its own searches: give it no setting but --max-scored":
-            options.suite and job.search != AttackSettings(max_scored=job.search.max_scored),
+            options.suite and search != AttackSettings(max_scored=search.max_scored),
         "--control and --overflow are for the options of questions: leave them out":
-            options.control or frame.overflow != "error",
+            options.control or options.overflow != "error",
         "--jointly takes no constraint: leave --perplexity-quantile and --constraint out":
             options.jointly and constrained,
         "--jointly gives a table of splits: leave the output files out":
@@ -252,28 +216,26 @@ def _check(job: _Job) -> None:
         "--judge judges answers: give --generate FILE":
             options.judge is not None and options.generate is None,
         "a classifier has its own start token: leave --start-token out":
-            is_classifier and frame.start_token is not None,
+            is_classifier and options.start_token is not None,
         "a classifier writes no answers: leave --generate out":
             is_classifier and options.generate is not None,
     })  # fmt: skip
 
 
-def _objective(job: _Job, name: str, records: Sequence[Any] = ()) -> Any:
+def _objective(
+    name: str, options: AttackOptions, objective: ObjectiveSettings, records: Sequence[Any] = ()
+) -> Any:  # fmt: skip
     """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
-    frame = job.frame
-    if name != job.model:  # a model of --transfer has a tokenizer and a start token of its own
-        frame = replace(frame, tokenizer=None, start_token=None)
-    vocab = frame.vocabulary(name)
-    around: dict[str, Any] = {"prefix": None, "suffix": None} | frame.frame(name, vocab)
-    is_classifier = job.objective.name == "classifier"
-    if is_classifier and not frame.is_chat:
-        tokenizer = load_tokenizer(frame.tokenizer or name)
-        around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
-    framed = job.frame.is_chat or job.frame.start_token is not None
+    vocab = options.vocabulary(name)
+    around: dict[str, Any] = {"prefix": None, "suffix": None} | options.frame(name, vocab)
+    framed = options.is_chat or options.start_token is not None
     if records and not framed and records[0].vocabulary == vocab.fingerprint:
         around = {"prefix": records[0].prefix, "suffix": records[0].suffix}
-    model = attacks.load_classifier(name) if is_classifier else frame.load(name, job.as_json)
-    return attacks.objective_by_name(model, vocab, job.objective, **around)
+    elif objective.name == "classifier" and not framed:
+        tokenizer = load_tokenizer(options.tokenizer or name)
+        around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
+    load = attacks.load_classifier if objective.name == "classifier" else options.load
+    return attacks.objective_by_name(load(name), vocab, objective, **around)
 
 
 def _prompts(options: AttackOptions) -> list[Any]:
@@ -286,20 +248,21 @@ def _prompts(options: AttackOptions) -> list[Any]:
     return [attacks.Prompt("0", str(options.text), fields)]
 
 
-def _attack_prompts(job: _Job) -> None:
-    options, search = job.options, job.search
-    objective = _objective(job, job.model)
+def _attack_prompts(
+    model: str, options: AttackOptions, search: AttackSettings, settings: ObjectiveSettings
+) -> None:
+    objective = _objective(model, options, settings)
     vocab = objective.vocab
     constraints = attacks.constraints_by_name(
-        objective.model, vocab, job.objective, prefix=objective.frame["prefix"]
+        objective.model, vocab, settings, prefix=objective.frame["prefix"]
     )
     given: dict[str, Any] = {"vocab": vocab, "prompts": _prompts(options), "objective": objective,
-                             "seed": job.options.seed or 0}  # fmt: skip
+                             "seed": options.seed or 0}  # fmt: skip
     if options.jointly:
         splits = attacks.attack_jointly(
             **given, steps=max(1, search.steps), max_rules=search.max_neighbors
         )
-        _print_rules(splits, vocab, job.as_json)
+        _print_rules(splits, vocab, options.as_json)
         return
     given |= {"constraints": constraints, "resume_file": options.out}
     with bar("suite" if options.suite else "attack") as progress:
@@ -312,26 +275,28 @@ def _attack_prompts(job: _Job) -> None:
         else:
             found = attacks.attack_prompts(**given, settings=search, progress=progress)
     if options.suite:
-        _show_suite(job, result)
+        _show_suite(options, result)
         if options.out is not None:
             attacks.write_attacks(options.out, found)
     else:
         for one in found:
-            if not job.as_json:
+            if not options.as_json:
                 print_tokens([vocab.tokens[i] for i in one.ids])
-            print_result(one, one.as_row(), job.as_json)
+            print_result(one, one.as_row(), options.as_json)
+    # The other models have a tokenizer and a start token of their own.
+    own = replace(options, tokenizer=None, start_token=None)
     for name in options.transfer:
-        _replay(job, _objective(job, name), found, name)
+        _replay(name, _objective(name, own, settings), found, options.as_json)
     if options.generate is not None:
-        _generate(job, objective, found)
+        _generate(options, objective, found)
 
 
-def _show_suite(job: _Job, result: Any) -> None:
+def _show_suite(options: AttackOptions, result: Any) -> None:
     most = max(a.n_scored for part in result.parts.values() for a in part)
     limits = sorted({n for n in (1, 3, 10, 30, 100, 300, 1000, 3000) if n < most} | {most})
     measured = "success" in result.table()[-1]
     curves = result.curves(limits) if measured else {}
-    if job.as_json:
+    if options.as_json:
         print_json({"eval_scheme": result.label, "seed": result.seed, "parts": result.table(),
                     "curves": curves})  # fmt: skip
     else:
@@ -343,7 +308,7 @@ def _show_suite(job: _Job, result: Any) -> None:
                 f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
                 f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
             )
-    if job.options.curve is not None:
+    if options.curve is not None:
         if not measured:
             raise RobustokError("the objective has no threshold: --curve needs --threshold")
         held = {
@@ -354,13 +319,12 @@ def _show_suite(job: _Job, result: Any) -> None:
             ]
             for name, rows in curves.items()
         }  # fmt: skip
-        draw_curve(held, job.options.curve)
+        draw_curve(held, options.curve)
 
 
 def _print_rules(result: Any, vocab: Any, as_json: bool) -> None:
     if as_json:
-        print_json({"rules": result.rules, "scores": result.scores, "n": result.n,
-                    "n_scored": result.n_scored})  # fmt: skip
+        print_json(row_of(result, "rules", "scores", "n", "n_scored"))
         return
     for token, ids in result.rules.items():
         print_tokens([vocab.tokens[i] for i in (token, *ids)])
@@ -368,68 +332,66 @@ def _print_rules(result: Any, vocab: Any, as_json: bool) -> None:
     typer.echo(f"mean score {scores}, {result.n} prompts, {result.n_scored} tokenizations scored")
 
 
-def _replay_records(job: _Job, records: Sequence[Any]) -> None:
+def _replay_records(model: str, options: AttackOptions, settings: ObjectiveSettings) -> None:
     """Score recorded attacks on the model, by default with their own objective, or on a server."""
-    if job.options.server is not None:
-        _replay_on_server(job, records)
+    records = attacks.read_attacks(str(options.replay))[: options.limit]
+    if options.server is not None:
+        _replay_on_server(model, options, records)
         return
     name = records[0].objective.split(" ")[0].partition("(")[0]
-    if job.objective.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
-        job = replace(job, objective=replace(job.objective, name=name))
-    objective = _objective(job, job.model, records)
-    results = _replay(job, objective, records, job.model)
-    if job.options.generate is not None:
-        _generate(job, objective, results)
+    if settings.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
+        settings = replace(settings, name=name)
+    objective = _objective(model, options, settings, records)
+    results = _replay(model, objective, records, options.as_json)
+    if options.generate is not None:
+        _generate(options, objective, results)
 
 
-def _replay(job: _Job, objective: Any, records: Sequence[Any], name: str) -> Any:
-    names = ("key", "ids", "canonical_score", "score", "success")
+def _replay(name: str, objective: Any, records: Sequence[Any], as_json: bool) -> Any:
     results = attacks.replay(records, objective.vocab, objective)
     for result in results:
         row = result.as_row()
         outcome = {True: ", broken", False: ", held", None: ""}[result.success]
         scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
-        print_result(
-            f"{name}, {result.key}: {scores}{outcome}",
-            {"model": name, **{field: row[field] for field in names}},
-            job.as_json,
-        )
+        names = ("key", "ids", "canonical_score", "score", "success")
+        row = {"model": name, **{field: row[field] for field in names}}
+        print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
     return results
 
 
-def _replay_on_server(job: _Job, records: Sequence[Any]) -> None:
+def _replay_on_server(model: str, options: AttackOptions, records: Sequence[Any]) -> None:
     from robustok.attack.generation import answers_of, complete_on_server
 
     def answer(record: Any, ids: Any) -> str:
         return complete_on_server(
-            str(job.options.server), job.model, [*record.prefix, *ids, *record.suffix],
-            max_tokens=job.options.max_new_tokens, api_key=os.environ.get("OPENAI_API_KEY"),
+            str(options.server), model, [*record.prefix, *ids, *record.suffix],
+            max_tokens=options.max_new_tokens, api_key=os.environ.get("OPENAI_API_KEY"),
         )  # fmt: skip
 
-    _show_answers(job, answers_of(records, answer, _judge(job.options)))
+    _show_answers(options, answers_of(records, answer, _judge(options)))
 
 
 def _judge(options: AttackOptions) -> Any:
     return None if options.judge is None else function_named(options.judge)
 
 
-def _generate(job: _Job, objective: Any, records: Sequence[Any]) -> None:
+def _generate(options: AttackOptions, objective: Any, records: Sequence[Any]) -> None:
     with bar("generate") as progress:
         rows = attacks.generate_answers(
-            objective.model, objective.vocab, records, **objective.frame,
-            judge=_judge(job.options), max_new_tokens=job.options.max_new_tokens, progress=progress,
+            objective.model, objective.vocab, records, **objective.frame, judge=_judge(options),
+            max_new_tokens=options.max_new_tokens, progress=progress,
         )  # fmt: skip
-    _show_answers(job, rows)
+    _show_answers(options, rows)
 
 
-def _show_answers(job: _Job, rows: Sequence[Any]) -> None:
-    if job.options.generate is not None:
-        write_rows(job.options.generate, [row.as_row() for row in rows])
+def _show_answers(options: AttackOptions, rows: Sequence[Any]) -> None:
+    if options.generate is not None:
+        write_rows(options.generate, [row.as_row() for row in rows])
     for row in rows:
         text = (f"{row.key} canonical: {row.canonical.strip()}\n"
                 f"{row.key} attacked:  {row.attacked.strip()}")  # fmt: skip
-        print_result(text, row.as_row(), job.as_json)
-    if rows and rows[0].attacked_verdict is not None and not job.as_json:
+        print_result(text, row.as_row(), options.as_json)
+    if rows and rows[0].attacked_verdict is not None and not options.as_json:
         before, after = (sum(getattr(row, name) for row in rows) / len(rows)
                          for name in ("canonical_verdict", "attacked_verdict"))  # fmt: skip
         typer.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")

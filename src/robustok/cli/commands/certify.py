@@ -6,9 +6,10 @@ distances between tokenizations inside a model. `bound`: the paper's robustness 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -16,17 +17,13 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import CertifySettings
 from robustok.cli.options import (
-    FrameOptions,
-    Json,
-    Limit,
     ModelOptions,
-    Models,
-    ResultFolder,
-    Seed,
+    QuestionOptions,
     StartOptions,
     WordOptions,
     by_name,
     draws_option,
+    limit_option,
     option,
     refuse,
     scheme_option,
@@ -38,54 +35,35 @@ from robustok.cli.printing import (
     print_result,
     print_table,
     print_tokens,
+    row_of,
 )
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
 from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
-from robustok.tasks import read_items
-
-
-@dataclass(frozen=True)
-class CertifyOptions:
-    """What is certified."""
-
-    text: str | None = option("one question to certify", default=None)
-    choices: tuple[str, ...] = option(
-        "one of two or more answers, with its leading space", "--option", default=()
-    )
-    items: str | None = option(
-        "many questions: JSON Lines with question, choices and label", default=None, metavar="FILE"
-    )
-    max_items: int | None = option("number of items to read", "--limit", default=None, min=1)
-    smoothed: str | None = option(
-        "certify the vote over the draws of a scheme, for every tokenization", default=None,
-        metavar="SCHEME",
-    )  # fmt: skip
+from robustok.tasks import Item, read_items
 
 
 def certify(
-    models: Models,
-    seed: Seed,
-    options: CertifyOptions,
+    models: list[str],
+    seed: int,
+    smoothed: str | None = option(
+        "certify the vote over the draws of a scheme, for every tokenization", default=None,
+        metavar="SCHEME",
+    ),
+    *,
+    options: QuestionOptions,
     settings: CertifySettings,
-    frame: FrameOptions,
-    distances: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--distance", metavar="N",
-            help="whole number or 'all'; repeatable  [default: 2, 4, 6]",
-        ),
-    ] = None,
-    out: ResultFolder = None,
-    as_json: Json = False,
+    distances: tuple[str, ...] = option(
+        "whole number or 'all'  [default: 2, 4, 6]", "--distance", default=(), metavar="N"
+    ),
+    out: Path | None = None,
 ) -> None:  # fmt: skip
     """Certify the answers of MODELS against retokenization.
 
     Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws
     bound the share that changes the answer. The result of the greedy attack is printed beside it.
     """
-    text, choices, items = options.text, list(options.choices), options.items
-    smoothed = options.smoothed
+    text, items = options.text, options.items
     refuse({
         "give either --text with its --option flags, or --items": (text is None) == (items is None),
         "--out is for many questions: give --items": text is not None and out is not None,
@@ -94,29 +72,33 @@ def certify(
     })  # fmt: skip
     if distances:
         settings = replace(settings, distances=tuple(map(_distance, distances)))
+    questions = [] if items is None else read_items(items, limit=options.limit)
     rows: list[dict[str, Any]] = []
     for name, path in by_name(models).items():
-        vocab = frame.vocabulary(path)
-        around = frame.frame(path, vocab)
-        model = frame.load(path, as_json)
-        scoring: dict[str, Any] = {"seed": seed, "overflow": frame.overflow} | around
+        vocab = options.vocabulary(path)
+        given = {"seed": seed, **options.frame(path, vocab)}
+        model = options.load(path)
         if smoothed is not None:
-            questions = [(text, choices)] if text is not None else [
-                (item.question, list(item.choices))
-                for item in read_items(str(items), limit=options.max_items)
-            ]  # fmt: skip
-            around |= {"limit": settings.limit, "draws": settings.draws, "seed": seed,
-                       "confidence": settings.confidence}  # fmt: skip
-            for question, answers in questions:
-                _certify_vote(model, vocab, question, answers, smoothed, around, as_json)
-        elif text is not None:
+            given |= {one: getattr(settings, one) for one in ("limit", "draws", "confidence")}
+            _certify_votes(model, vocab, questions, options, smoothed, given)
+            continue
+        given |= {"settings": settings, "overflow": options.overflow}
+        if text is not None:
             for distance in settings.distances:
-                _certify_one(model, vocab, text, choices, distance, settings, scoring, as_json)
-        else:
-            rows += _certify_items(
-                model, vocab, name, items, options.max_items, settings, scoring, out, as_json
+                with bar("all" if distance is None else f"distance {distance}") as progress:
+                    certificate = attacks.certify(
+                        model, vocab, text, options.choices, distance=distance, progress=progress,
+                        **given,
+                    )  # fmt: skip
+                _print_certificate(certificate, vocab, options)
+            continue
+        file = out and out / f"certificates-{name}.jsonl"
+        with bar(name) as progress:
+            result = attacks.certify_items(
+                model, vocab, questions, resume_file=file, progress=progress, **given
             )
-    print_figure(draw_gap, rows, out and out / "gap", as_json)
+        rows += _print_certification(result, name, model, options.as_json)
+    print_figure(draw_gap, rows, out and out / "gap", options.as_json)
 
 
 def _distance(argument: str) -> int | None:
@@ -127,110 +109,83 @@ def _distance(argument: str) -> int | None:
     return int(argument)
 
 
-def _certify_vote(
-    model: Any, vocab: Any, text: str, options: list[str], scheme: str, settings: dict[str, Any],
-    as_json: bool,
+def _certify_votes(
+    model: Any, vocab: Any, questions: Sequence[Item], options: QuestionOptions, scheme: str,
+    given: dict[str, Any],
 ) -> None:  # fmt: skip
-    done = evaluation.certify_smoothed(model, vocab, text, options, scheme, **settings)
-    verdict = "certified" if done.certified else "abstains"
-    bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
-    print_result(
-        f"answer {options[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
-        f"{done.n_scored} tokenizations scored",
-        {"text": text, **asdict(done)},
-        as_json,
-    )
+    texts = [(item.question, item.choices) for item in questions]
+    for text, choices in texts or [(str(options.text), options.choices)]:
+        done = evaluation.certify_smoothed(model, vocab, text, choices, scheme, **given)
+        verdict = "certified" if done.certified else "abstains"
+        bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
+        print_result(
+            f"answer {choices[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
+            f"{done.n_scored} tokenizations scored",
+            {"text": text, **asdict(done)},
+            options.as_json,
+        )
 
 
-def _certify_one(
-    model: Any, vocab: Any, text: str, options: list[str], distance: int | None,
-    settings: CertifySettings, scoring: dict[str, Any], as_json: bool,
-) -> None:  # fmt: skip
-    with bar("all" if distance is None else f"distance {distance}") as progress:
-        certificate = attacks.certify(
-            model, vocab, text, options, distance=distance, settings=settings, progress=progress,
-            **scoring,
-        )  # fmt: skip
-    if as_json:
-        print_json(certificate.to_json())
-        return
-    typer.echo(f"answer {options[certificate.answer]!r}, {certificate}")
-    if certificate.witness is not None:
+def _print_certificate(certificate: Any, vocab: Any, options: QuestionOptions) -> None:
+    answer = options.choices[certificate.answer]
+    print_result(f"answer {answer!r}, {certificate}", certificate.to_json(), options.as_json)
+    if certificate.witness is not None and not options.as_json:
         print_tokens([vocab.tokens[i] for i in certificate.witness])
 
 
-def _certify_items(
-    model: Any, vocab: Any, name: str, items: str | None, limit: int | None,
-    settings: CertifySettings, scoring: dict[str, Any], out: Path | None, as_json: bool,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Certify every item and print the result; returns the rows of the figure."""
-    questions = read_items(str(items), limit=limit)
-    with bar(name) as progress:
-        result = attacks.certify_items(
-            model, vocab, questions, settings=settings, progress=progress,
-            resume_file=out and out / f"certificates-{name}.jsonl", **scoring,
-        )  # fmt: skip
+def _print_certification(result: Any, name: str, model: Any, as_json: bool) -> list[dict[str, Any]]:
+    """Print the certificates of all items; returns the rows of the figure."""
     rows = [{"model": name, **row} for row in result.gap()]
-    if as_json:
-        counts = {"overflowed": result.overflowed} if result.overflowed else {}
-        for row in rows:
-            print_json(row | counts | {"precision": precision_of(model)})
-    else:
+    if not as_json:
         typer.echo(f"{name}\n{result}")
+    for row in rows if as_json else ():
+        print_json(row | row_of(result) | {"precision": precision_of(model)})
     return rows
 
 
-def _with_place(sentences: list[str] | None) -> list[str] | None:
-    """The sentences, or RobustokError where one has no place for the word."""
-    if sentences:
-        from robustok.evaluation.embeddings import check_sentence
-
-        for sentence in sentences:
-            check_sentence(sentence)
-    return sentences
-
-
-@dataclass(frozen=True)
-class EmbeddingOptions(StartOptions):
-    draws: int = draws_option("draws of each text or word", 50)
-    sentence: tuple[str, ...] = option(
-        "also measure the word in this text, as 'I said {word} twice.'",
-        default=(),
-        callback=_with_place,
-    )
-
-
 def embeddings(
-    models: Models, seed: Seed, words: WordOptions, options: EmbeddingOptions,
-    out: ResultFolder = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    models: list[str],
+    seed: int,
+    words: WordOptions,
+    draws: int = draws_option("draws of each text or word", 50),
+    sentence: tuple[str, ...] = option(
+        "also measure the word in this text, as 'I said {word} twice.'", default=()
+    ),
+    *,
+    options: StartOptions,
+    out: Path | None = None,
+) -> None:
     """Compare the tokenizations of a word inside MODELS.
 
     Prints the mean distance between unit-normalized last-token states of the canonical and of
     uniformly drawn tokenizations, per layer. --out draws one figure of all models and sentences.
     """
+    from robustok.evaluation.embeddings import check_sentence
+
+    for text in sentence:
+        check_sentence(text)
     names = words.read()
-    fields = ("model", "sentence", "mean", "low", "high", "mean_of_others", "words", "single",
-              "draws", "seed", "seconds")  # fmt: skip
     rows: list[dict[str, Any]] = []
     for name, path in by_name(models).items():
-        model, vocab = options.load(path, as_json), options.vocabulary(path)
+        model, vocab = options.load(path), options.vocabulary(path)
         prefix = options.start_ids(vocab) or None
-        texts: list[str | None] = [None, *options.sentence]
-        for number, text in enumerate(texts):
+        for number, text in enumerate([None, *sentence]):
             file = out and out / f"embeddings-{name}{f'-{number}' if number else ''}.jsonl"
             with bar(name) as progress:
                 result = evaluation.embedding_distances(
-                    model, vocab, names, draws=options.draws, seed=seed, sentence=text,
-                    prefix=prefix, name=name, resume_file=file, progress=progress,
+                    model, vocab, names, draws=draws, seed=seed, sentence=text, prefix=prefix,
+                    name=name, resume_file=file, progress=progress,
                 )  # fmt: skip
             rows += result.table()
-            print_result(result, {field: getattr(result, field) for field in fields}, as_json)
-    print_figure(draw_embeddings, rows, out and out / "embeddings", as_json)
+            row = {name: value for name, value in vars(result).items() if name != "by_word"}
+            print_result(result, row, options.as_json)
+    print_figure(draw_embeddings, rows, out and out / "embeddings", options.as_json)
 
 
 @dataclass(frozen=True)
 class BoundOptions(ModelOptions):
+    """What is measured beside the bound, and what the bound is of."""
+
     items: str | None = option(
         "questions to measure the changes on, JSON Lines", default=None, metavar="FILE"
     )
@@ -245,15 +200,10 @@ class BoundOptions(ModelOptions):
     attack: bool = option(
         "also measure attacked tokenizations, with --items", "--attack/--no-attack", default=True
     )
+    limit: int | None = limit_option()
 
 
-def bound(
-    models: Models,
-    options: BoundOptions,
-    limit: Limit = None,
-    out: ResultFolder = None,
-    as_json: Json = False,
-) -> None:
+def bound(models: list[str], options: BoundOptions, out: Path | None = None) -> None:
     """Compute the bound of MODELS from their weights.
 
     Prints C1, C2 and the bound by layer and for the whole model, as in the theorem and as in its
@@ -263,26 +213,25 @@ def bound(
         raise RobustokError("--items draws tokenizations: give a --seed")
     rows: list[dict[str, Any]] = []
     for name, path in by_name(models).items():
-        model = options.load(path, as_json)
+        model = options.load(path)
         with bar(f"{name}: norms") as progress:
             limits = evaluation.lipschitz_bound(
                 model, tolerance=options.tolerance, name=name, progress=progress
             )
         ratios = None
         if options.items is not None:
-            ratios = _measure(model, path, name, options, limit, out)
+            ratios = _measure(model, path, name, options, out)
         n = options.tokens or (ratios.longest if ratios else None)
-        _print_bound(limits, ratios, options.distance, n, as_json)
+        _print_bound(limits, ratios, options.distance, n, options.as_json)
         rows += _rows(limits, ratios, n)
-    print_figure(draw_bound, rows, out and out / "bound", as_json)
+    print_figure(draw_bound, rows, out and out / "bound", options.as_json)
 
 
-def _measure(
-    model: Any, path: str, name: str, options: BoundOptions, limit: int | None, out: Path | None
-) -> Any:
+def _measure(model: Any, path: str, name: str, options: BoundOptions, out: Path | None) -> Any:
     """The measured ratios; the attack on each question leaves out neighbors that do not fit."""
     seed: Any = options.seed
-    questions, vocab = read_items(str(options.items), limit=limit), options.vocabulary(path)
+    questions = read_items(str(options.items), limit=options.limit)
+    vocab = options.vocabulary(path)
     attacked: list[Any] = []
     if options.attack:
         with bar(f"{name}: attacks") as progress:
@@ -317,13 +266,10 @@ def _rows(bound: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
 def _print_bound(bound: Any, ratios: Any, distance: int, tokens: int | None, as_json: bool) -> None:
     table = bound.table(distance, tokens=tokens)
     if as_json:
-        record: dict[str, Any] = {
-            "model": bound.model, "distance": distance, "tokens": tokens, "layers": table,
-            "embedding": bound.embedding, "head": bound.head,
-            "largest_embedding": bound.largest_embedding, "tolerance": bound.tolerance,
-        }  # fmt: skip
+        record = row_of(bound, "model", "embedding", "head", "largest_embedding", "tolerance")
+        record |= {"distance": distance, "tokens": tokens, "layers": table}
         if ratios is not None:
-            record |= {"measured": ratios.table(), "items": ratios.items, "draws": ratios.draws}
+            record |= {"measured": ratios.table()} | row_of(ratios, "items", "draws")
         print_json(record)
         return
     where = f", n = {tokens}" if tokens else ""

@@ -9,15 +9,10 @@ from typing import Annotated
 import typer
 
 from robustok.cli.options import (
-    Json,
-    SampleBy,
-    Scheme,
-    Seed,
-    Tokenizer,
     WordOptions,
     draws_option,
+    folder_option,
     option,
-    output_folder,
 )
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
@@ -76,12 +71,12 @@ def corpus(
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="folder of the shards")],
-    tokenizer: Tokenizer,
-    scheme: Scheme,
-    seed: Seed,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
     options: Annotated[dict, CorpusOptions],
-    sample_by: SampleBy = "line",
-    as_json: Json = False,
+    sample_by: str = "line",
+    as_json: bool = False,
 ) -> None:
     """Re-tokenize every document of a corpus with a scheme.
 
@@ -93,7 +88,7 @@ def corpus(
     if "keep_columns" in options and options["keep_columns"] != "all":
         names = (name.strip() for name in options["keep_columns"].split(","))
         options["keep_columns"] = [name for name in names if name]
-    with bar("input", unit="B") as progress:
+    with bar("input", in_bytes=True) as progress:
         receipt = run_corpus(
             inputs, out, tokenizer, scheme, seed=seed, sample_by=sample_by, progress=progress,
             **options,
@@ -118,24 +113,18 @@ def corpus(
         )
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    out: Path = option(
-        "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
-    )
-    language: str = option(
-        "language of the frequent words, such as de", default="en", metavar="CODE"
-    )
-    train: int = option("training questions", default=10_000, min=1)
-    test: int = option("test questions", default=1_000, min=1)
-
-
 def data(
     game: Annotated[str, typer.Argument(metavar="langgame | cute")],
-    seed: Seed,
-    options: DataOptions,
+    *,
+    seed: int,
+    out: Path = folder_option("folder of the data set", required=True),
+    language: str = option(
+        "language of the frequent words, such as de", default="en", metavar="CODE"
+    ),
+    train: int = option("training questions", default=10_000, min=1),
+    test: int = option("test questions", default=1_000, min=1),
     words: WordOptions,
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Generate a data set of questions about letters.
 
@@ -143,18 +132,18 @@ def data(
     """
     check_choice("data set", game, GAMES)
     make, title, about = GAMES[game]
-    names = words.read(language=options.language)
+    names = words.read(language=language)
     splits = {
         split: make(names, count, seed=seed, split=split)
-        for split, count in (("train", options.train), ("test", options.test))
+        for split, count in (("train", train), ("test", test))
     }
-    source = words.words_file or f"the most frequent words of '{options.language}' in wordfreq"
+    source = words.words_file or f"the most frequent words of '{language}' in wordfreq"
     write_dataset(
-        options.out, splits, title=title, about=about, words=len(names), seed=seed,
-        language=options.language, source=source,
+        out, splits, title=title, about=about, words=len(names), seed=seed,
+        language=language, source=source,
     )  # fmt: skip
     if as_json:
-        print_json({"out": str(options.out), "train": options.train, "test": options.test,
+        print_json({"out": str(out), "train": train, "test": test,
                     "baselines": baselines(splits["test"])})  # fmt: skip
     else:
-        typer.echo(f"{options.train} training and {options.test} test questions: {options.out}")
+        typer.echo(f"{train} training and {test} test questions: {out}")

@@ -6,11 +6,11 @@ import os
 import platform
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from robustok.cli.options import Json
+from robustok.cli.options import option
 from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.devices import devices
@@ -20,10 +20,8 @@ from robustok.runtime.processes import available_cores
 
 
 def doctor(
-    hub: Annotated[
-        bool, typer.Option("--hub", help="open the files that the studies read from the model hub")
-    ] = False,
-    as_json: Json = False,
+    hub: bool = option("open the files that the studies read from the model hub", default=False),
+    as_json: bool = False,
 ) -> None:
     """Show versions, hardware, caches and missing packages."""
     if hub:

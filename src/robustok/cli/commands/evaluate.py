@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,43 +19,36 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.cli.commands.attack import attack_row
 from robustok.cli.options import (
-    Json,
-    Limit,
-    Model,
-    Models,
-    SampleBy,
     ScoringOptions,
-    Seed,
     StartOptions,
-    Texts,
     by_name,
     draws_option,
     file_option,
+    limit_option,
     option,
     scheme_option,
 )
-from robustok.cli.printing import bar, print_json, print_result
-from robustok.errors import RobustokError, check_choice
-from robustok.evaluation.results import (
-    FewShot,
-    TaskResult,
-    compare_models,
-    item_rows,
-    model_table,
-    table,
-)
+from robustok.cli.printing import bar, print_json, print_result, row_of
+from robustok.errors import RobustokError
+from robustok.evaluation.results import item_rows, model_table, table
 from robustok.models.devices import PRECISIONS, precision_of
 from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskOptions(ScoringOptions):
     """What `evaluate` and `icl` measure, and the files that they write."""
 
+    items: tuple[str, ...] = option(
+        "JSON Lines with question, choices and label, a folder of such files, or the name of a "
+        "benchmark on the hub",
+        metavar="SOURCE",
+    )
+    seed: int = option("the same seed, the same draws")
     draws: int = draws_option("draws of each question; a canonical scheme is drawn once", 10)
     scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
-    limit: int | None = option("number of items to read", default=None, min=1)
+    limit: int | None = limit_option()
     out: Path | None = file_option(
         "file for per-item results, .jsonl or .parquet; also resumes an interrupted run of the "
         "same settings, which FILE.part.jsonl keeps",
@@ -64,19 +57,7 @@ class TaskOptions(ScoringOptions):
     table: Path | None = file_option("file for a Markdown table in the paper's form")
 
 
-Items = Annotated[
-    list[str],
-    typer.Option(
-        "--items", metavar="SOURCE",
-        help="JSON Lines with question, choices and label, a folder of such files, or the name "
-        "of a benchmark on the hub; repeatable",
-    ),
-]  # fmt: skip
-
-
-def evaluate(
-    models: Models, items: Items, seed: Seed, options: TaskOptions, as_json: Json = False
-) -> None:
+def evaluate(models: list[str], options: TaskOptions) -> None:
     """Measure MODELS under drawn tokenizations.
 
     Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
@@ -84,41 +65,22 @@ def evaluate(
     Several models are also compared with the first one. Items without a question, such as BLiMP's,
     are scored as whole sentences.
     """
-    tasks = _read_tasks(items, options.limit)
-    results: dict[str, list[TaskResult]] = {}
-    named = by_name(models)
-    parts = _part_files(options.out, list(named))
-    for (name, path), part in zip(named.items(), parts, strict=True):
-        vocab = options.vocabulary(path)
-        _, results[name] = _run_tasks(
-            path, options, vocab, tasks, seed=seed, start=options.start_ids(vocab), name=name,
-            resume_file=part, as_json=as_json,
-        )  # fmt: skip
-    _compare_models(results, as_json)
-    _write_results(results, options)
-
-
-@dataclass(frozen=True)
-class FewShotOptions:
-    count: int = option(
-        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
-    )
-    scheme: str = option(
-        "scheme of the examples' questions", "--example-scheme", default="canonical",
-        metavar="SCHEME",
-    )  # fmt: skip
-    attack: bool = option(
-        "also the greedy attack on every question", "--attack/--no-attack", default=False
-    )
+    _evaluate(by_name(models), _read_tasks(options.items, options.limit), options)
 
 
 def icl(
-    model: Model,
-    items: Items,
-    seed: Seed,
-    shots: FewShotOptions,
+    model: str,
+    count: int = option(
+        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
+    ),
+    example_scheme: str = option(
+        "scheme of the examples' questions", default="canonical", metavar="SCHEME"
+    ),
+    attack: bool = option(
+        "also the greedy attack on every question", "--attack/--no-attack", default=False
+    ),
+    *,
     options: TaskOptions,
-    as_json: Json = False,
 ) -> None:
     """Measure MODEL with few-shot examples before every question.
 
@@ -127,35 +89,58 @@ def icl(
     """
     from robustok.evaluation.questions import check_questions
 
-    vocab = options.vocabulary(model)
-    limit = options.limit
-    tasks = _read_tasks(items, limit + shots.count if limit else None)
+    tasks = _read_tasks(options.items, options.limit + count if options.limit else None)
     for name, questions in tasks.items():
-        if len(questions) <= shots.count:
+        if len(questions) <= count:
             raise RobustokError(
-                f"'{name}' has {len(questions)} items: too few for {shots.count} examples"
+                f"'{name}' has {len(questions)} items: too few for {count} examples"
             )
-        if shots.attack:
+        if attack:
             check_questions(questions)
-    few_shot = FewShot(shots.count, shots.scheme)
-    start = options.start_ids(vocab)
-    (part,) = _part_files(options.out, [model])
-    loaded, results = _run_tasks(
-        model, options, vocab, tasks, seed=seed, start=start, few_shot=few_shot, name=model,
-        resume_file=part, as_json=as_json,
-    )  # fmt: skip
-    _write_results({model: results}, options)
-    if not shots.attack:
-        return
-    for name, questions in tasks.items():
-        solved, rest = questions[-shots.count :], questions[: -shots.count]
-        prefix = evaluation.solved_examples(vocab, solved, shots.scheme, seed=seed, start=start)
+    loaded, vocab = _evaluate(
+        {model: model}, tasks, options, evaluation.FewShot(count, example_scheme)
+    )
+    for name, questions in tasks.items() if attack else ():
+        prefix = evaluation.solved_examples(
+            vocab, questions[-count:], example_scheme, seed=options.seed,
+            start=options.start_ids(vocab),
+        )  # fmt: skip
         with bar(f"attack {name}") as progress:
             result = attacks.attack_items(
-                loaded, vocab, rest, seed=seed, prefix=prefix, overflow=options.overflow,
+                loaded, vocab, questions[:-count], seed=options.seed, prefix=prefix,
+                overflow=options.overflow, progress=progress,
+            )  # fmt: skip
+        row = {"model": model, "task": name} | attack_row(result)
+        print_result(result, row, options.as_json)
+
+
+def _evaluate(
+    models: Mapping[str, str], tasks: Mapping[str, list[Item]], options: TaskOptions,
+    few_shot: evaluation.FewShot | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Evaluate models by name, print and write the results; returns the last one with its vocab."""
+    results: dict[str, list[evaluation.TaskResult]] = {}
+    loaded = vocab = None
+    for (name, path), part in zip(models.items(), _part_files(options.out, models), strict=True):
+        vocab = options.vocabulary(path)
+        start = options.start_ids(vocab)
+        loaded = options.load(path)
+        with bar("evaluate") as progress:
+            results[name] = evaluation.evaluate_tasks(
+                loaded, vocab, tasks, options.scheme, draws=options.draws, seed=options.seed,
+                few_shot=few_shot, start=start, overflow=options.overflow, resume_file=part,
                 progress=progress,
             )  # fmt: skip
-        print_result(result, {"model": model, "task": name} | attack_row(result), as_json)
+        _print_results(name, results[name], options.as_json)
+    several = len(results) > 1
+    if several:
+        _compare_models(results, options.as_json)
+    if options.table is not None:
+        text = model_table(results) if several else table(*results.values())
+        write_whole(options.table, text + "\n")
+    if options.out is not None:
+        _write_items(results, options.out)
+    return loaded, vocab
 
 
 def _read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item]]:
@@ -171,32 +156,7 @@ def _read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Ite
     return tasks
 
 
-def _run_tasks(
-    model: str,
-    options: TaskOptions,
-    vocab: Any,
-    tasks: dict[str, list[Item]],
-    *,
-    seed: int,
-    start: Sequence[int],
-    few_shot: FewShot | None = None,
-    name: str,
-    resume_file: Path | None,
-    as_json: bool,
-) -> tuple[Any, list[TaskResult]]:
-    """Evaluate the tasks and print the results under a name; returns the model, too."""
-    loaded = options.load(model, as_json)
-    with bar("evaluate") as progress:
-        results = evaluation.evaluate_tasks(
-            loaded, vocab, tasks, options.scheme, draws=options.draws, seed=seed,
-            few_shot=few_shot, start=start, overflow=options.overflow,
-            resume_file=resume_file, progress=progress,
-        )  # fmt: skip
-    _print_results(name, results, as_json)
-    return loaded, results
-
-
-def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
+def _part_files(out: Path | None, names: Collection[str]) -> Sequence[Path | None]:
     """The files that keep the finished results of each model, with their settings.
 
     Raises RobustokError where the file of results is there, but none that says its settings.
@@ -209,41 +169,27 @@ def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
         raise RobustokError(
             f"'{out}' holds results with other settings: delete it, or name another file"
         )
-    return list(parts)
+    return parts
 
 
-def _write_results(results: Mapping[str, Sequence[TaskResult]], options: TaskOptions) -> None:
-    """Write the files of --table and --out."""
-    if options.table is not None:
-        several = len(results) > 1
-        text = model_table(results) if several else table(next(iter(results.values())))
-        write_whole(options.table, text + "\n")
-    if options.out is not None:
-        _write_items(results, options.out)
-
-
-def _compare_models(results: Mapping[str, Sequence[TaskResult]], as_json: bool) -> None:
+def _compare_models(results: Mapping[str, Sequence[evaluation.TaskResult]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one."""
-    if len(results) == 1:
-        return
     if not as_json:
         typer.echo("\n" + model_table(results))
         return
-    for one in compare_models(results):
+    for one in evaluation.compare_models(results):
         names = {"model": one.model, "against": one.against, "task": one.task}
         print_json(names | {"eval_scheme": one.eval_scheme} | asdict(one.paired))
 
 
-def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
-    names = (
-        "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n",
-        "draws", "seed", "seconds", "precision",
-    )  # fmt: skip
+def _print_results(model: str, results: Sequence[evaluation.TaskResult], as_json: bool) -> None:
     several = len({result.task for result in results}) > 1
     for result in results:
         one, against = result.evaluation, result.against
-        row = {"model": model, "task": result.task} | {name: getattr(one, name) for name in names}
-        row |= {"overflowed": one.overflowed} if one.overflowed else {}
+        row = {"model": model, "task": result.task} | row_of(
+            one, "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low",
+            "acc_norm_high", "n", "draws", "seed", "seconds", "precision",
+        )  # fmt: skip
         row |= {} if one.consistency is None else {"consistency": one.consistency}
         text = f"{result.task}, {one}" if several else str(one)
         if against:
@@ -255,7 +201,7 @@ def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> 
         print_result(text, row, as_json)
 
 
-def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None:
+def _write_items(results: Mapping[str, Sequence[evaluation.TaskResult]], out: Path) -> None:
     """Write the outcome of every item, as JSON Lines or Parquet."""
     rows = [{"model": name, **row} for name, one in results.items() for row in item_rows(one)]
     if out.suffix == ".jsonl":
@@ -269,22 +215,17 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
     write_whole(out, sink.getvalue().to_pybytes())
 
 
-@dataclass(frozen=True)
-class PerplexityOptions:
-    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
-    draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None)
-    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False)
-
-
 def perplexity(
-    model: Model,
-    texts: Texts,
-    seed: Seed,
-    options: PerplexityOptions,
-    loading: StartOptions,
-    limit: Limit = None,
-    sample_by: SampleBy = "line",
-    as_json: Json = False,
+    model: str,
+    texts: list[Path],
+    seed: int,
+    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform")),
+    draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None),
+    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False),
+    *,
+    options: StartOptions,
+    limit: int | None = limit_option(),
+    sample_by: str = "line",
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
 
@@ -293,30 +234,31 @@ def perplexity(
     --marginal prints the probability of each text over all its tokenizations, estimated by
     importance sampling, and that of its canonical tokenization.
     """
-    vocab = loading.vocabulary(model)
+    vocab = options.vocabulary(model)
     documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
-    start = next(iter(loading.start_ids(vocab)), None)
-    loaded = loading.load(model, as_json)
+    start = next(iter(options.start_ids(vocab)), None)
+    loaded = options.load(model)
     precision = {"precision": precision_of(loaded)}
-    if options.marginal:
+    if marginal:
         with bar("marginal") as progress:
             sums = evaluation.marginal(
-                loaded, vocab, documents, draws=options.draws or 256, seed=seed, start=start,
+                loaded, vocab, documents, draws=draws or 256, seed=seed, start=start,
                 progress=progress,
             )  # fmt: skip
         for text, one in zip(documents, sums, strict=True):
             # A count of any size does not fit a JSON number, and neither does infinity.
             error = one.error if math.isfinite(one.error) else None
             row = asdict(one) | {"tokenizations": str(one.tokenizations), "error": error}
-            print_result(_marginal_line(text, one), {"text": text} | row | precision, as_json)
+            row = {"text": text} | row | precision
+            print_result(_marginal_line(text, one), row, options.as_json)
         return
-    for spec in options.scheme:
+    for spec in scheme:
         with bar(spec) as progress:
             result = evaluation.perplexity(
-                loaded, vocab, documents, spec, draws=options.draws or 1, seed=seed, start=start,
+                loaded, vocab, documents, spec, draws=draws or 1, seed=seed, start=start,
                 progress=progress,
             )  # fmt: skip
-        print_result(result, {"model": model} | asdict(result) | precision, as_json)
+        print_result(result, {"model": model} | asdict(result) | precision, options.as_json)
 
 
 def _marginal_line(text: str, one: Any) -> str:
@@ -346,9 +288,9 @@ LM_EVAL = {
 
 def lm_eval(
     context: typer.Context,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="TYPE", help="auto, float32 or bfloat16")
-    ] = None,
+    dtype: str | None = option(
+        "auto, float32 or bfloat16", default=None, choices=PRECISIONS, metavar="TYPE"
+    ),
 ) -> None:
     """Run lm-eval with contexts tokenized by a scheme.
 
@@ -360,16 +302,16 @@ def lm_eval(
 
     from robustok.integrations.lm_eval import draw_by_draw
 
-    args = list(context.args)
-    subcommand = args[0] if args and not args[0].startswith("-") else "run"
-    if subcommand == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
-        args = [*(["run"] if args[:1] != ["run"] else []), *args]
-        args[1:1] = ["--model", "robustok"]
+    command, *args = context.args or ["run"]
+    if command.startswith("-"):
+        command, args = "run", context.args
+    if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
+        args = ["--model", "robustok", *args]
     if dtype is not None:
         args = _with_dtype(args, dtype)
-    if {"-h", "--help"} & set(args) or not args:
+    if {"-h", "--help"} & set(args):
         typer.echo(LM_EVAL_HELP)
-    before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
+    before, sys.argv = sys.argv, ["lm-eval", command, *args]
     try:
         harness = HarnessCLI()
         with draw_by_draw():
@@ -380,11 +322,10 @@ def lm_eval(
 
 def _with_dtype(args: list[str], dtype: str) -> list[str]:
     """The arguments with the type of the weights in --model_args."""
-    check_choice("dtype", dtype, PRECISIONS)
-    for number, arg in enumerate(args):
-        if arg.startswith("--model_args="):
-            return [*args[:number], f"{arg},dtype={dtype}", *args[number + 1 :]]
-        if arg == "--model_args" and number + 1 < len(args):
-            value = f"{args[number + 1]},dtype={dtype}"
-            return [*args[: number + 1], value, *args[number + 2 :]]
-    raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
+    value = next(
+        (number + ("=" not in arg) for number, arg in enumerate(args)
+         if arg.partition("=")[0] == "--model_args"), len(args)
+    )  # fmt: skip
+    if value >= len(args):
+        raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
+    return [*args[:value], f"{args[value]},dtype={dtype}", *args[value + 1 :]]

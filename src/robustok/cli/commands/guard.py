@@ -6,13 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Tokenizer, file_option, option
+from robustok.cli.options import file_option, option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
@@ -24,16 +23,6 @@ from robustok.tokenizer.vocabulary import Vocabulary
 SHOWN = 20  # findings
 
 
-@dataclass(frozen=True)
-class GuardOptions:
-    mode: str = option(
-        "report all, stop at the first finding, or print repaired ids",
-        default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
-    )  # fmt: skip
-    allow_special: bool = option("do not report special ids", default=False)
-    max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1)
-
-
 def guard(
     ids: Annotated[
         str,
@@ -43,10 +32,15 @@ def guard(
             "line of standard input",
         ),
     ],
-    tokenizer: Tokenizer,
-    options: GuardOptions,
-    as_json: Json = False,
-) -> None:
+    tokenizer: str,
+    mode: str = option(
+        "report all, stop at the first finding, or print repaired ids",
+        default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
+    ),
+    allow_special: bool = option("do not report special ids", default=False),
+    max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1),
+    as_json: bool = False,
+) -> None:  # fmt: skip
     """Compare IDS with the canonical encoding of their text.
 
     With - every line is answered as soon as it is read, by its number; a line that is not a
@@ -54,11 +48,8 @@ def guard(
     Exit code 0: no findings (in repair mode: none that remain after it). 1: findings.
     2: not a sequence of ids.
     """
-    mode = options.mode
-    checker = Guard(
-        Vocabulary.load(tokenizer), allow_special=options.allow_special,
-        max_length=options.max_length,
-    )  # fmt: skip
+    vocab = Vocabulary.load(tokenizer)
+    checker = Guard(vocab, allow_special=allow_special, max_length=max_length)
     code = 0
     for number, line in _lines(ids):
         try:
@@ -77,7 +68,7 @@ def guard(
         code = max(code, 1 if left else 0)
         if mode == "strict" and verdict.findings:
             where = "" if number is None else f"line {number}, "
-            finding = describe(checker.vocab, verdict.findings[0])
+            finding = describe(vocab, verdict.findings[0])
             typer.echo(f"robustok: {where}{finding}", err=True)
             break
         if as_json:
@@ -85,7 +76,7 @@ def guard(
         elif mode == "repair":
             print_json(verdict.repaired.tolist())
         elif mode == "report":
-            _print(checker.vocab, verdict, number)
+            _print(vocab, verdict, number)
         sys.stdout.flush()
     if code:
         raise typer.Exit(code)
@@ -139,15 +130,6 @@ def _print(vocab: Any, verdict: Any, number: int | None) -> None:
         typer.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
 
 
-@dataclass(frozen=True)
-class AuditOptions:
-    column: str | None = option(
-        "the column of ids or conversations, if there are several", default=None, metavar="NAME"
-    )
-    top: int = option("tokens and exchanges to list", default=20, min=0)
-    html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",))
-
-
 def audit(
     paths: Annotated[
         list[Path],
@@ -156,9 +138,13 @@ def audit(
             help="files of ids or conversations (Parquet or JSON Lines), or folders",
         ),
     ],
-    tokenizer: Tokenizer,
-    options: AuditOptions,
-    as_json: Json = False,
+    tokenizer: str,
+    column: str | None = option(
+        "the column of ids or conversations, if there are several", default=None, metavar="NAME"
+    ),
+    top: int = option("tokens and exchanges to list", default=20, min=0),
+    html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",)),
+    as_json: bool = False,
 ) -> None:
     """Report how far id sequences in PATHS drifted.
 
@@ -175,15 +161,14 @@ def audit(
     with bar("audit") as progress:
         for number, file in enumerate(files):
             starts.append(rows)
-            for batch in read_rollouts(file, options.column):
+            for batch in read_rollouts(file, column):
                 audited.add(batch.rows, batch.turns, batch.roles)
                 rows += len(batch.rows)
                 progress(round(1000 * (number + batch.share)), 1000 * len(files))
     names = ", ".join(map(str, paths))
     if not rows:
         raise RobustokError(f"{names}: no sequence of ids to audit")
-    html = options.html
-    drift = audited.report(options.top)
+    drift = audited.report(top)
     if html:
         write_drift(html, drift, vocab, names, lambda row: _place(files, starts, row))
     if as_json:

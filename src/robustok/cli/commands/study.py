@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from robustok.cli.options import Command, Json, add_commands, option, output_folder
+from robustok.cli.options import add_commands, folder_option, option
 from robustok.cli.printing import print_json
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
@@ -42,20 +42,17 @@ Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `stud
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Which study, and where its cells are."""
+    """The folders of a run, and what replaces the study's own fields: see ``load_study``."""
 
-    out: Path | None = option(
-        "[default: runs/NAME]", "--out", "-o", default=None, metavar="FOLDER",
-        callback=output_folder,
-    )  # fmt: skip
+    out: Path | None = folder_option("[default: runs/NAME]")
     scale: str | None = option(
         "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
     )
-    corpus: tuple[Path, ...] = option(
+    corpus: tuple[str, ...] = option(
         "file with text to pre-train on, instead of the study's text", default=(), metavar="FILE"
     )
-    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
-    benchmarks: Path | None = option(
+    held_out: str | None = option("text to measure perplexity on", default=None, metavar="FILE")
+    benchmarks: str | None = option(
         "folder of NAME.jsonl files, instead of the hub", default=None, metavar="FOLDER"
     )
     model: str | None = option(
@@ -67,27 +64,8 @@ class StudyOptions:
     )
     words_file: str | None = option("file with one word per line", default=None, metavar="FILE")
 
-    def find(self, name: str) -> Study:
-        """The study, with these options in place of its own fields."""
-        from robustok.study import find_study
 
-        return find_study(
-            name, scale=self.scale, words_file=self.words_file,
-            corpus=tuple(map(str, self.corpus)),
-            held_out=str(self.held_out) if self.held_out else None,
-            benchmarks=str(self.benchmarks) if self.benchmarks else None, repeats=self.repeats,
-            model=self.model,
-        )  # fmt: skip
-
-    def folder(self, study: Study) -> Path:
-        """The folder of the run."""
-        parts = [study.name, *([self.scale] if self.scale else [])]
-        if self.model is not None:  # its name without folder and revision
-            parts.append(Path(self.model.partition("@")[0]).name or "model")
-        return self.out or Path("runs", "-".join(parts))
-
-
-def list_(as_json: Json = False) -> None:
+def list_(as_json: bool = False) -> None:
     """List the included studies and the requirements of each."""
     from robustok.study.config import scales_of, studies
 
@@ -106,53 +84,48 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"    {scale}: {text}")
 
 
-def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
+def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
     """Show every cell of a study, and which are done."""
     from robustok.study import plan as plan_cells
     from robustok.study.work import RECORD
 
-    study = options.find(name)
-    folder = options.cells or options.folder(study) / "cells"
-    cells = plan_cells(study)
-    finished = {cell.key for cell in cells if (folder / cell.key / RECORD).exists()}
-    for cell in cells:
+    study, folder, cells_folder = _find(name, options)
+    kept = cells_folder or folder / "cells"
+    planned = plan_cells(study)
+    finished = {cell.key for cell in planned if (kept / cell.key / RECORD).exists()}
+    for cell in planned:
         done = cell.key in finished
         if as_json:
             print_json({"key": cell.key, "done": done, "label": cell.label, "work": cell.work})
         else:
             typer.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
     if not as_json:
-        todo = [cell for cell in cells if cell.key not in finished]
-        time = _time([cell.work for cell in todo])
-        typer.echo(f"{len(todo)} of {len(cells)} cells to do, about {time}")
+        todo = [cell.work for cell in planned if cell.key not in finished]
+        typer.echo(f"{len(todo)} of {len(planned)} cells to do, about {_time(todo)}")
 
 
-@dataclass(frozen=True)
-class RunOptions(StudyOptions):
-    """Which study, and how its cells run."""
-
+def run(
+    name: Name,
+    options: Annotated[dict, StudyOptions],
     jobs: int | None = option(
         "cells to run at once  [default: by the available cores]", default=None, min=1
-    )
+    ),
     engine: str = option(
         "local, or ray for a cluster that shares the folder", default="local", metavar="NAME",
         choices=("local", "ray"),
-    )  # fmt: skip
-
-
-def run(name: Name, options: RunOptions) -> None:
+    ),
+) -> None:  # fmt: skip
     """Run a study and write its report.
 
     The same command continues an interrupted run.
     """
-    from robustok.cli.bars import Bars
+    from robustok.cli.bars import StudyBars
     from robustok.report import Results, find_headlines, write_report
     from robustok.report.sources import read_source
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
 
-    jobs, engine = options.jobs, options.engine
-    study = options.find(name)
+    study, folder, cells_folder = _find(name, options)
     if jobs is not None and engine != "local":
         raise RobustokError(
             "--jobs applies to --engine local: leave it out, Ray schedules the cells"
@@ -162,27 +135,13 @@ def run(name: Name, options: RunOptions) -> None:
             f"--jobs: the cells of '{study.name}' run one after another; set `threads` in its YAML "
             "to run several at once"
         )
-    folder = options.folder(study)
     console = Console(highlight=False)
-    with Bars(console, cells_at_once(study.threads, jobs)) as bars:
-        run_study(study, folder, cells_folder=options.cells, jobs=jobs, engine=engine, watch=bars)
+    with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
+        run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
     for headline in find_headlines(Results(read_source(folder).rows)):
         console.print(f"{headline.number:>6} {headline.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """Where a report is written."""
-
-    out: Path | None = option(
-        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
-        "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,
-    )  # fmt: skip
-    table: Path | None = option(
-        "also write the accuracies with their intervals as a Markdown table", default=None
-    )
 
 
 def report(
@@ -194,7 +153,12 @@ def report(
             "several are merged into one report; card.jsonl of model cards, set beside each other",
         ),
     ],
-    options: ReportOptions,
+    out: Path | None = folder_option(
+        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]"
+    ),
+    table: Path | None = option(
+        "also write the accuracies with their intervals as a Markdown table", default=None
+    ),
 ) -> None:
     """Write the report of runs or files of results.
 
@@ -203,14 +167,25 @@ def report(
     """
     from robustok.report import write_report
 
-    if len(folders) > 1 and options.out is None:
+    if len(folders) > 1 and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
-    page = write_report(folders[0], folders[1:], out=options.out, table=options.table)
+    page = write_report(folders[0], folders[1:], out=out, table=table)
     typer.echo(f"The report is at {page.resolve()}")
 
 
-app.command("list", cls=Command)(list_)
-add_commands(app, plan, run, report)
+add_commands(app, list_, plan, run, report)
+
+
+def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
+    """The study, the folder of its run, and that of its cells if it is another."""
+    from robustok.study import find_study
+
+    out, cells_folder = options.pop("out", None), options.pop("cells", None)
+    study = find_study(name, **options)
+    parts = [study.name, *([options["scale"]] if "scale" in options else [])]
+    if "model" in options:  # its name without folder and revision
+        parts.append(Path(options["model"].partition("@")[0]).name or "model")
+    return study, out or Path("runs", "-".join(parts)), cells_folder
 
 
 def _study_at_scale(name: str, scale: str | None) -> Study:

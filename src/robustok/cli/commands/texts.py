@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +12,7 @@ import typer
 from rich.console import Console
 
 from robustok.cli.options import (
-    Draws,
-    Json,
-    Scheme,
-    Seed,
-    Tokenizer,
+    by_name,
     draws_option,
     file_option,
     option,
@@ -25,7 +20,6 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
-from robustok.lattice import distance
 from robustok.models import load_model
 from robustok.report.page import write_inspection
 from robustok.runtime.display import counted
@@ -41,9 +35,13 @@ Text = Annotated[
 
 
 def sample(
-    text: Text, tokenizer: Tokenizer, scheme: Scheme, seed: Seed, draws: Draws = 1,
-    as_json: Json = False,
-) -> None:  # fmt: skip
+    text: Text,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
+    draws: int = draws_option("draws of each text or word", 1),
+    as_json: bool = False,
+) -> None:
     """Draw tokenizations of TEXT.
 
     --json prints one object for each text, with its ids and tokens.
@@ -70,27 +68,28 @@ def sample(
             typer.echo(line, err=True)
 
 
-@dataclass(frozen=True)
-class CountOptions:
+def count(
+    text: Text,
+    tokenizer: str,
     by: str | None = option(
         "also count by distance from the canonical tokenization, or by segments", default=None,
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
-    )  # fmt: skip
+    ),
     most: int | None = option(
         "greatest distance or number of segments", "--max", default=None, min=0
-    )
-
-
-def count(text: Text, tokenizer: Tokenizer, options: CountOptions, as_json: Json = False) -> None:
+    ),
+    as_json: bool = False,
+) -> None:  # fmt: skip
     """Count the tokenizations of TEXT, exactly.
 
     JSON output has the counts as strings, since they exceed the range of JSON numbers.
     """
-    by, vocab = options.by, Vocabulary.load(tokenizer)
+    vocab = Vocabulary.load(tokenizer)
     for source in texts_of(text):
         lattice = vocab.lattice(source)
         total = lattice.count()
-        counts = _counts_by(lattice, by, total, options.most) if by else []
+        counts = lattice.counts(by=by, most=most) if by else []
+        counts += [0] * ((most or 0) + 1 - len(counts))  # up to --max, whatever the text
         if as_json:
             record: dict[str, Any] = {"text": as_str(source)} if text == "-" else {}
             record["total"] = str(total)
@@ -102,29 +101,14 @@ def count(text: Text, tokenizer: Tokenizer, options: CountOptions, as_json: Json
                 typer.echo(f"{by} {value:>4}  {number:,}")
 
 
-def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]:
-    """The counts at 0, 1, 2, … up to `most`, or until all are counted."""
-    counts: list[int] = []
-    seen = 0
-    while (seen < total) if most is None else (len(counts) <= most):
-        counts.append(lattice.count(**{by: len(counts)}))
-        seen += counts[-1]
-    return counts
-
-
-@dataclass(frozen=True)
-class InspectOptions:
-    scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]")
-    seed: int = option("the same seed, the same draws", default=0)
-    draws: int = draws_option("draws shown for each scheme", 3)
-    samples: int = option("uniform draws for the histogram", default=5000, min=1)
-    html: Path | None = file_option("also write an HTML page to this file")
-
-
 def inspect(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="a text")],
-    tokenizer: Tokenizer,
-    options: InspectOptions,
+    tokenizer: str,
+    scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
+    seed: int = option("the same seed, the same draws", default=0),
+    draws: int = draws_option("draws shown for each scheme", 3),
+    samples: int = option("uniform draws for the histogram", default=5000, min=1),
+    html: Path | None = file_option("also write an HTML page to this file"),
 ) -> None:
     """Show the tokenizations of TEXT.
 
@@ -133,43 +117,33 @@ def inspect(
     """
     vocab = Vocabulary.load(tokenizer)
     source = text_of(text)
-    canonical = vocab.encode(source)
-    lattice = vocab.lattice(source)
-    if len(vocab.decode_bytes(canonical)) > LONGEST:
+    canonical, lattice = vocab.encode(source), vocab.lattice(source)
+    if len(lattice.text) > LONGEST:
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
-    total = lattice.count()
-
-    def tokens_of(ids: Any) -> list[bytes]:
-        return [vocab.tokens[i] for i in ids]
-
-    entries: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [tokens_of(canonical)]}]
     # By default the random schemes with a color of their own that every tokenizer fits.
     default = [scheme.example for scheme in BUILT_IN
                if scheme.color and not scheme.needs and not scheme.deterministic]  # fmt: skip
-    for spec in options.scheme or default:
+
+    def entry(spec: str, draws: int) -> dict[str, Any]:
         draw = sampler(spec, vocab)
-        rows = draw.sample_batch([source], seed=options.seed, draws=options.draws)
-        entries.append({"scheme": draw.spec, "draws": [tokens_of(row) for row in rows]})
-    bars = _histogram(vocab, source, canonical, lattice, total, options.samples, options.seed)
-    _print_inspection(total, entries, bars, options.samples)
+        rows = draw.sample_batch([source], seed=seed, draws=draws)
+        return {"scheme": draw.spec, "draws": [[vocab.tokens[i] for i in row] for row in rows]}
+
+    entries = [entry("canonical", 1), *(entry(spec, draws) for spec in scheme or default)]
+    total = lattice.count()
+    uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=samples)
+    seen = Counter(measure(vocab, [canonical], uniform).distance.tolist())
+    shares = [(at, count / total, seen[at] / samples)
+              for at, count in enumerate(lattice.counts(by="distance"))]  # fmt: skip
+    bars = [bar for bar in shares if max(bar[1:]) >= 0.001]
+    _print_inspection(total, entries, bars, samples)
     vocab.gigatoken.load()
     reason = vocab.gigatoken.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
     typer.echo(f"\ncanonical ids are computed by {encoder}")
-    if options.html:
-        write_inspection(options.html, text, total, entries, bars, options.samples)
-        typer.echo(f"The page is at {options.html.resolve()}")
-
-
-def _histogram(
-    vocab: Any, text: Any, canonical: Any, lattice: Any, total: int, samples: int, seed: int
-) -> list[tuple[int, float, float]]:
-    """(distance, exact share, share of the draws), where either share is at least 0.001."""
-    exact = _counts_by(lattice, "distance", total, None)
-    rows = sampler("uniform", vocab).sample_batch([text], seed=seed, draws=samples)
-    seen = Counter(distance(vocab, canonical, row) for row in rows)
-    shares = [(at, count / total, seen[at] / samples) for at, count in enumerate(exact)]
-    return [bar for bar in shares if max(bar[1:]) >= 0.001]
+    if html:
+        write_inspection(html, text, total, entries, bars, samples)
+        typer.echo(f"The page is at {html.resolve()}")
 
 
 def _print_inspection(
@@ -188,26 +162,22 @@ def _print_inspection(
         console.print(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
 
 
-@dataclass(frozen=True)
-class PlayOptions:
+def play(
     tokenizer: tuple[str, ...] = option(
-        "tokenizer to offer", "--tokenizer", "-t", default=(),
-        metavar="PATH",
-    )  # fmt: skip
+        "tokenizer to offer", "--tokenizer", "-t", default=(), metavar="PATH"
+    ),
     model: str | None = option(
         "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
-    )
+    ),
     host: str = option(
         "address to serve at; other than loopback needs --allow-host", default="127.0.0.1",
         metavar="HOST",
-    )  # fmt: skip
+    ),
     allow_host: tuple[str, ...] = option(
         "host name that browsers may use for this machine", default=(), metavar="HOST"
-    )
-    port: int = option("port to serve at", default=8765, min=1, max=65535)
-
-
-def play(options: PlayOptions) -> None:
+    ),
+    port: int = option("port to serve at", default=8765, min=1, max=65535),
+) -> None:  # fmt: skip
     """Serve an interactive page about the tokenizations of a text.
 
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an
@@ -215,14 +185,14 @@ def play(options: PlayOptions) -> None:
     """
     from robustok.play import allowed_hosts, application, serve
 
-    host, port, model = options.host, options.port, options.model
-    sources = [*([model] if model else []), *options.tokenizer]
+    sources = [*([model] if model else []), *tokenizer]
     if not sources:
         raise RobustokError(
             "give --tokenizer (a tokenizer.json, a folder or a hub name) or --model"
         )
-    hosts = allowed_hosts(host, options.allow_host)
-    vocabularies = {_tokenizer_name(source): Vocabulary.load(source) for source in sources}
+    hosts = allowed_hosts(host, allow_host)
+    named = by_name(dict.fromkeys(sources), "tokenizer")
+    vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     loaded = load_model(model) if model else None
     app = application(vocabularies, loaded, hosts=hosts)
     address = f"[{host}]" if ":" in host else host
@@ -232,8 +202,3 @@ def play(options: PlayOptions) -> None:
         serve(app, host=host, port=port)
     typer.echo("robustok: stopped", err=True)
     os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
-
-
-def _tokenizer_name(source: str) -> str:
-    path = Path(source)
-    return path.parent.name if path.name == "tokenizer.json" else path.name

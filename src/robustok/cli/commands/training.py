@@ -10,18 +10,13 @@ import typer
 
 from robustok import training
 from robustok.cli.options import (
-    Json,
-    Model,
-    Out,
-    OverflowOptions,
-    SampleBy,
-    Scheme,
-    Seed,
-    Tokenizer,
+    folder_option,
     option,
+    overflow_option,
+    tokenizer_option,
 )
 from robustok.cli.printing import bar, print_json, training_log
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
 from robustok.samplers import sampler, schedule
 from robustok.tasks import read_questions, read_texts
@@ -29,59 +24,48 @@ from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 from robustok.training.recipe import PRESETS, Recipe
 
 Given = Annotated[dict, Recipe]
-
-
-@dataclass(frozen=True)
-class PresetOptions:
-    """Settings of the paper."""
-
-    preset: str | None = option(
-        f"the paper's settings: {', '.join(PRESETS)}", default=None, metavar="NAME",
-        choices=PRESETS,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PretrainOptions(PresetOptions):
-    shape: str = option(
-        "tiny-llm (the paper's) or quick", default="tiny-llm", metavar="NAME", choices=SHAPES,
-        noun="model shape",
-    )  # fmt: skip
-    scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0)
-    every: int = option("steps between measurements of held-out text", default=500, min=1)
-    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
-    end: str | None = option("token after each document", default=None, metavar="TOKEN")
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help=f"the paper's settings: {', '.join(PRESETS)}"),
+]
 
 
 def pretrain(
     texts: Annotated[
         list[Path], typer.Argument(metavar="TEXTS", help=".txt, .jsonl or .parquet files")
     ],
-    tokenizer: Tokenizer,
-    scheme: Scheme,
-    seed: Seed,
-    out: Out,
-    options: PretrainOptions,
+    tokenizer: str,
+    scheme: str,
+    seed: int,
+    *,
+    out: Path = folder_option("folder of the trained model", required=True),
     recipe: Given,
-    sample_by: SampleBy = "line",
-    as_json: Json = False,
-) -> None:
+    preset: Preset = None,
+    shape: str = option(
+        "tiny-llm (the paper's) or quick", default="tiny-llm", metavar="NAME", choices=SHAPES,
+        noun="model shape",
+    ),
+    scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0),
+    every: int = option("steps between measurements of held-out text", default=500, min=1),
+    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE"),
+    end: str | None = option("token after each document", default=None, metavar="TOKEN"),
+    sample_by: str = "line",
+    as_json: bool = False,
+) -> None:  # fmt: skip
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an
     interruption, also under `accelerate launch -m robustok pretrain ...`. Held-out perplexity
     is measured canonically and on uniform draws.
     """
-    settings = _settings(options.preset, recipe)
-    shape = SHAPES[options.shape].scaled(options.scale)
+    settings = _settings(preset, recipe)
     vocab = Vocabulary.load(tokenizer)
     draw = schedule(scheme, vocab)
-    end_id = end_of_text(vocab, options.end)
-    held_out = options.held_out
+    end_id = end_of_text(vocab, end)
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
     with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
         done = training.pretrain(
-            small_model(vocab.size, shape, seed=seed, end_id=end_id),
+            small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed, end_id=end_id),
             vocab,
             read_texts(texts, sample_by=sample_by),
             sampler=draw,
@@ -89,25 +73,13 @@ def pretrain(
             out=out,
             held_out=read_texts(held_out, sample_by=sample_by) if held_out else (),
             held_out_samplers=measured,
-            every=options.every,
+            every=every,
             end=end_id,
             progress=progress,
             **settings,
         )
     save_tokenizer(tokenizer, out)
     _print(done, draw.spec, out, as_json)
-
-
-@dataclass(frozen=True)
-class FinetuneOptions(OverflowOptions):
-    """Options of `finetune` that have the names of the library's parameters."""
-
-    pack: int | None = option(
-        "tokens of a row, into which questions are packed", default=None, min=2
-    )
-    fixed_draws: int | None = option(
-        "draws of a question  [default: new ones in each epoch]", default=None, min=1
-    )
 
 
 @dataclass(frozen=True)
@@ -119,52 +91,50 @@ class LoraOptions:
     dropout: float = option("their dropout", "--lora-dropout", default=0.05, panel="LoRA")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinetuneSource(PresetOptions):
-    """What is fine-tuned."""
-
+def finetune(
+    model: str,
+    *,
+    preset: Preset = None,
     items: str = option(
         "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
-    )
-    lora: bool = option("train low-rank adapters instead of all weights", default=False)
-    tokenizer: str | None = option(
-        "[default: the model's own]", "--tokenizer", "-t", default=None, metavar="PATH"
-    )
-
-
-def finetune(
-    model: Model,
-    source: FinetuneSource,
-    scheme: Scheme,
-    seed: Seed,
-    out: Out,
-    options: Annotated[dict, FinetuneOptions],
+    ),
+    lora: bool = option("train low-rank adapters instead of all weights", default=False),
+    tokenizer: str | None = tokenizer_option(),
+    scheme: str,
+    seed: int,
+    out: Path = folder_option("folder of the trained model", required=True),
+    overflow: str = overflow_option(),
+    pack: int | None = option(
+        "tokens of a row, into which questions are packed", default=None, min=2
+    ),
+    fixed_draws: int | None = option(
+        "draws of a question  [default: new ones in each epoch]", default=None, min=1
+    ),
     recipe: Given,
     lora_settings: Annotated[dict, LoraOptions],
-    as_json: Json = False,
-) -> None:  # fmt: skip
+    as_json: bool = False,
+) -> None:
     """Fine-tune MODEL on drawn tokenizations.
 
     The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
     strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
     interruption, also under `accelerate launch -m robustok finetune ...`.
     """
-    if lora_settings and not source.lora:
+    if lora_settings and not lora:
         raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")
-    settings = _settings(source.preset, recipe)
-    questions = read_questions(source.items)
-    tokenizer = source.tokenizer or model
-    vocab = Vocabulary.load(tokenizer)
+    settings = _settings(preset, recipe)
+    questions = read_questions(items)
+    vocab = Vocabulary.load(tokenizer or model)
     draw = schedule(scheme, vocab)
     trained: Any = load_model(model, dtype="float32")
-    if source.lora:
+    if lora:
         trained = add_lora(trained, seed=seed, **lora_settings)
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
-            trained, vocab, questions, sampler=draw, seed=seed, out=out, progress=progress,
-            **options, **settings,
+            trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
+            pack=pack, fixed_draws=fixed_draws, progress=progress, **settings,
         )  # fmt: skip
-    save_tokenizer(tokenizer, out)
+    save_tokenizer(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
 
 
@@ -173,7 +143,8 @@ def _settings(preset: str | None, recipe: dict[str, Any]) -> dict[str, Any]:
 
     Raises RobustokError if an option without a default is missing.
     """
-    settings = (asdict(PRESETS[preset]) if preset else {}) | recipe
+    defaults = asdict(PRESETS[check_choice("preset", preset, PRESETS)]) if preset else {}
+    settings = defaults | recipe
     needed = ("steps", "batch_size", "learning_rate")
     if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
         raise RobustokError(f"give {' and '.join(missing)}, or a --preset ({', '.join(PRESETS)})")

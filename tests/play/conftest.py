@@ -1,0 +1,49 @@
+"""A playground of a small tokenizer, and a server of it on this machine."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.testclient import TestClient
+
+import robustok as rt
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.play import application
+
+TEXT = "Which word starts with 'm': one, two, me? Answer:"
+OPTIONS = [" me", " one", " two"]
+TOKENIZER = train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290)
+VOCAB = rt.Vocabulary.load(TOKENIZER)
+MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
+
+
+def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
+    return TestClient(application({"tiny": VOCAB}, **options), base_url=f"http://{host}")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def serving(model: Any = None, **settings: Any) -> Iterator[int]:
+    """A server in a thread; gives its port."""
+    port, app = free_port(), application({"tiny": VOCAB}, model)
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=port, log_level="error", ws="none", **settings)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield port
+    server.should_exit = True
+    thread.join()
