@@ -16,7 +16,6 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -92,7 +91,7 @@ def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) 
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
         tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
-    encoder = make_encoder(tokenizer, model, merges, ordinary, stages, complete)
+    encoder = TokenizersEncoder(tokenizer, model, merges, ordinary, stages, complete)
     pairs = scores = None
     if kind == "BPE":
         known = np.zeros(len(tokens), np.bool_)
@@ -220,46 +219,63 @@ def _has_every_byte(
     return len({tokens[i] for i in ids if len(tokens[i]) == 1}) == 256
 
 
-@dataclass(frozen=True)
 class TokenizersEncoder:
     """A Rust tokenizer for plain text and its twin that parses special tokens.
 
-    ``stages`` are those before the model. ``exact``: the ids decode to what :meth:`normalize`
-    returns, except where the text contains one of ``marks``. ``complete``: every byte has a token.
-    ``added``: the added tokens that are always parsed. ``reachable``: special tokens that the model
-    itself would read in a text. ``names_bytes``: the model would read "<0x41>" in a text as the
-    byte.
+    ``complete``: every byte has a token. ``reachable``: special tokens that the model itself would
+    read in a text. ``names_bytes``: the model would read "<0x41>" in a text as the byte.
+
+    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
     """
 
-    parsing: Any
-    stages: Stages
-    exact: bool
-    complete: bool
-    added: tuple[str, ...]
-    marks: tuple[str, ...]
-    reachable: tuple[str, ...]
-    names_bytes: bool
-    tokenizer: Any = field(init=False)
-    prefix: str = field(init=False)  # what the pre-tokenizer puts before a text
-    metaspace: bool = field(init=False)  # whether "▁" becomes a space
-    first_space: str | None = field(init=False)  # before a text, where all that normalization does
-    # is to write this space and "▁" for every space; else None
+    def __init__(
+        self, tokenizer: Any, model: dict, merges: np.ndarray, ordinary: Set[int], stages: Stages,
+        complete: bool,
+    ) -> None:  # fmt: skip
+        added = tokenizer.get_added_tokens_decoder()
+        special = [t.content for t in added.values() if t.special and t.content]
+        self.parsing, self.complete = tokenizer, complete
+        self.reachable = _reachable(model, merges, special)
+        self.names_bytes = bool(model.get("byte_fallback")) and (
+            model.get("type") == "Unigram" or bool(model.get("ignore_merges"))
+        )
+        self._adds_space, self._metaspace = stages.adds_space, stages.metaspace
+        # Before a text, where all that normalization does is to write this space, as SentencePiece
+        # does, and "▁" for every space; else None.
+        first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
+        self.first_space = first if stages.metaspace else None
+        # The ids decode to what `normalize` returns, except where the text contains a mark.
+        self._exact = complete and stages.keeps_text
+        unknown = model.get("unk_token")
+        if model["vocab"] and isinstance(model.get("unk_id"), int):
+            unknown = model["vocab"][model["unk_id"]][0]
+        plain = {i: token for i, token in added.items() if not token.special}
+        marks = {
+            token.content for i, token in plain.items()
+            if i not in ordinary or token.lstrip or token.rstrip or stages.adds_space
+            or not stages.is_local
+        }  # fmt: skip
+        marks |= {*self.reachable} | ({unknown} if isinstance(unknown, str) else set())
+        if tokenizer.normalizer is not None:
+            marks |= {tokenizer.normalizer.normalize_str(token.content) for token in plain.values()
+                      if token.normalized and token.content in marks}  # fmt: skip
+        if stages.metaspace:
+            marks |= {mark.replace("▁", " ") for mark in marks}
+        self._marks = sorted(marks - {""})
+        self._make_plain()
 
-    def __post_init__(self) -> None:
-        make = (
+    def _make_plain(self) -> None:
+        self.tokenizer = (
             _without(self.parsing, self.reachable) if self.reachable else plain_twin(self.parsing)
         )
-        object.__setattr__(self, "tokenizer", make)
-        object.__setattr__(self, "prefix", " " if self.stages.adds_space else "")
-        object.__setattr__(self, "metaspace", self.stages.metaspace)
-        # What SentencePiece's normalizer writes before a text.
-        first = {("inside",): "", ("before", "inside"): " "}.get(self.stages.space_rules or ())
-        spaces = self.metaspace and not self.prefix
-        object.__setattr__(self, "first_space", first if spaces else None)
 
-    def __reduce__(self) -> Any:
-        """Pickled once, not twice; the library does not pickle ``encode_special_tokens``."""
-        return type(self), tuple(getattr(self, f.name) for f in fields(self) if f.init)
+    def __getstate__(self) -> dict[str, Any]:
+        """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
+        return {name: value for name, value in vars(self).items() if name != "tokenizer"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_plain()
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         tokenizer = self.parsing if parse_special else self.tokenizer
@@ -276,17 +292,20 @@ class TokenizersEncoder:
         return [one.ids for one in encoded]
 
     def normalize(self, text: str) -> str | None:
-        if not self.exact or any(mark in text for mark in self.marks):
+        if not self._exact or self._has_mark(text):
             return None
-        if self.first_space is not None:  # without the library, which takes 40 ns a byte
-            text = self.first_space + text.replace("▁", " ") if text else text
-            return None if any(mark in text for mark in self.marks) else text
-        text = self._normalized(text)
-        if any(mark in text for mark in self.marks):
-            return None
-        if self.metaspace:
+        if self.first_space is None:
+            text = self._normalized(text)
+        elif text:  # without the library, which takes 40 ns a byte
+            text = self.first_space + text
+        if self._metaspace:
             text = text.replace("▁", " ")
-        return self.prefix + text if self.prefix and text and text[0] != self.prefix else text
+        if self._adds_space and text and text[0] != " ":
+            text = " " + text
+        return None if self._has_mark(text) else text
+
+    def _has_mark(self, text: str) -> bool:
+        return any(mark in text for mark in self._marks)
 
     def _normalized(self, text: str) -> str:
         if self.tokenizer.normalizer is None:
@@ -311,50 +330,6 @@ class TokenizersEncoder:
                 raise RobustokError(
                     f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
                 ) from None
-
-
-def make_encoder(
-    tokenizer: Any,
-    model: dict,
-    merges: np.ndarray,
-    ordinary: Set[int],
-    stages: Stages,
-    complete: bool,
-) -> TokenizersEncoder:
-    """The encoder of a tokenizer whose tokenizer.json has ``model``.
-
-    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
-    """
-    added = tokenizer.get_added_tokens_decoder()
-    plain = {i: token for i, token in added.items() if not token.special}
-    reachable = _reachable(
-        model, merges, [t.content for t in added.values() if t.special and t.content]
-    )
-    unknown = model.get("unk_token")
-    if model["vocab"] and isinstance(model.get("unk_id"), int):
-        unknown = model["vocab"][model["unk_id"]][0]
-    marks = {
-        token.content for i, token in plain.items()
-        if i not in ordinary or token.lstrip or token.rstrip or stages.adds_space
-        or not stages.is_local
-    }  # fmt: skip
-    marks |= {*reachable} | ({unknown} if isinstance(unknown, str) else set())
-    if stages.metaspace:
-        marks |= {mark.replace("▁", " ") for mark in marks}
-    if tokenizer.normalizer is not None:
-        marks |= {tokenizer.normalizer.normalize_str(token.content) for token in plain.values()
-                  if token.normalized and token.content in marks}  # fmt: skip
-    return TokenizersEncoder(
-        tokenizer,
-        stages,
-        exact=complete and stages.keeps_text,
-        complete=complete,
-        added=tuple(t.content for i, t in plain.items() if i not in ordinary),
-        marks=tuple(sorted(marks - {""})),
-        reachable=reachable,
-        names_bytes=bool(model.get("byte_fallback"))
-        and (model.get("type") == "Unigram" or bool(model.get("ignore_merges"))),
-    )
 
 
 def _reachable(model: dict, merges: np.ndarray, special: list[str]) -> tuple[str, ...]:
