@@ -7,6 +7,7 @@ What it does not read: WordPiece and WordLevel, whose tokens are not parts of th
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,9 @@ from robustok.runtime.hub import (
     packaged_hint,
     split_revision,
 )
-from robustok.tokenizer.data import IdSet, TokenizerData, library_errors
+from robustok.tokenizer.data import TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
-from robustok.tokenizer.tokenizer_json import from_json
+from robustok.tokenizer.tokenizer_json import check_no_holes, from_json
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
@@ -54,12 +55,7 @@ def read_tokenizer(source: Any) -> TokenizerData:
 
 def _from_object(tokenizer: Any) -> TokenizerData:
     if type(tokenizer.model).__name__ == "BPE":
-        ids = tokenizer.get_vocab(with_added_tokens=False).values()
-        if max(ids, default=-1) >= len(ids):
-            raise RobustokError(
-                f"the tokenizer object: its {len(ids)} tokens have ids up to {max(ids)}: the "
-                "tokenizers library needs ids without holes"
-            )
+        check_no_holes(tokenizer.get_vocab(with_added_tokens=False), "the tokenizer object")
     return from_json(tokenizer.to_str(), "the tokenizer object")
 
 
@@ -129,11 +125,11 @@ def _from_tiktoken(encoding: Any) -> TokenizerData:
         tokens[i] = text.encode()
     for token, i in ranks.items():
         tokens[i] = token
-    ordinary = frozenset(ranks.values()) - frozenset(special.values())
+    ordinary = {*ranks.values()} - {*special.values()}
     complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
     return TokenizerData(
-        tokens, IdSet(ordinary), frozenset(), TiktokenEncoder(encoding, complete), "byte-level BPE",
-        source=encoding, stages=Stages.of_pattern(encoding._pat_str),
+        tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
+        "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
     )  # fmt: skip
 
 
@@ -192,7 +188,7 @@ def _read(processor: Any) -> TokenizerData:
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
     return TokenizerData(
-        tokens, IdSet(ordinary), frozenset(fallback), SentencePieceEncoder(processor),
+        tokens, array("i", ordinary), frozenset(fallback), SentencePieceEncoder(processor),
         f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
         source=processor,
     )  # fmt: skip

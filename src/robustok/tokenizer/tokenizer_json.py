@@ -14,6 +14,7 @@ import itertools
 import json
 import re
 import secrets
+from array import array
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,6 @@ from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import (
-    IdSet,
     TokenizerData,
     byte_alphabet,
     library_error,
@@ -86,7 +86,9 @@ def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) 
     vocab = _vocab_of(model, kind, name)
     added = _added_tokens(tokenizer, vocab, stages, name)
     tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model, name)
-    complete = _has_every_byte(tokens, ordinary, fallback, stages)
+    # Whether every byte has a token that the model falls back to, so that any text is encoded.
+    bytes_of = ordinary if stages.byte_level else fallback
+    complete = len({tokens[i] for i in bytes_of if len(tokens[i]) == 1}) == 256
     if kind == "BPE" and not complete and model.get("unk_token") is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
@@ -101,7 +103,7 @@ def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) 
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
-        tokens, IdSet(ordinary), fallback, encoder, f"{family} {kind}", pairs,
+        tokens, array("i", sorted(ordinary)), fallback, encoder, f"{family} {kind}", pairs,
         bool(model.get("ignore_merges")), scores, tokenizer, stages=stages, added=added,
     )  # fmt: skip
 
@@ -133,7 +135,6 @@ def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
     if not isinstance(model.get("vocab"), dict) or "merges" not in model:
         raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
     vocab: dict[str, int] = model["vocab"]
-    largest = max(vocab.values(), default=-1)
     if len(set(vocab.values())) < len(vocab):
         spellings: dict[int, str] = {}
         for spelling, i in vocab.items():
@@ -141,12 +142,21 @@ def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
                 raise RobustokError(
                     f"{name}: tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
                 )
-    if largest >= len(vocab):  # saved or pickled, such a tokenizer loses tokens
+    check_no_holes(vocab, name)
+    return vocab
+
+
+def check_no_holes(vocab: dict[str, int], name: str) -> None:
+    """Raise RobustokError where ids are left out: saved or pickled, such a tokenizer loses tokens.
+
+    ``name`` is what the message calls the tokenizer of these ids by token.
+    """
+    largest = max(vocab.values(), default=-1)
+    if largest >= len(vocab):
         raise RobustokError(
             f"{name}: its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
             "needs ids without holes"
         )
-    return vocab
 
 
 def _added_tokens(
@@ -209,14 +219,6 @@ def _token_bytes(
         if i not in ordinary:
             tokens[i] = token.content.encode()
     return tokens, frozenset(ordinary), frozenset(fallback)
-
-
-def _has_every_byte(
-    tokens: Sequence[bytes], ordinary: frozenset[int], fallback: frozenset[int], stages: Stages
-) -> bool:
-    """Whether every byte has a token that the model falls back to, so that any text is encoded."""
-    ids = ordinary if stages.byte_level else fallback
-    return len({tokens[i] for i in ids if len(tokens[i]) == 1}) == 256
 
 
 class TokenizersEncoder:

@@ -95,7 +95,8 @@ class Vocabulary:
                 f"the vocabulary has a token of {longest:,} bytes: at most {MOST_BYTES:,} can be"
                 " drawn from"
             )
-        self._forget_derived()
+        self._derived: dict[str, Any] = {}
+        self._derived_lock = ForkSafeLock()
 
     @classmethod
     def load(cls, source: Any) -> Vocabulary:
@@ -164,10 +165,6 @@ class Vocabulary:
                 self._derived[key] = make()
                 give_back_memory()
             return self._derived[key]
-
-    def _forget_derived(self) -> None:
-        self._derived: dict[str, Any] = {}
-        self._derived_lock = ForkSafeLock()
 
     def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
         """The canonical ids of a text, int32 [m]; no special tokens are added.
@@ -371,14 +368,9 @@ class Vocabulary:
         single = self.ordinary & (self.token_lengths == 1)
         return {self.tokens[i][0]: i for i in np.flatnonzero(single).tolist()}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the tables that are made from the rest."""
-        kept = ("data", "tokens", "size", "token_offsets", "token_bytes", "ordinary", "readable")
-        return {name: vars(self)[name] for name in kept}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._forget_derived()
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[TokenizerData]]:
+        """Pickle the data alone, from which all else is made."""
+        return type(self), (self.data,)
 
     def __len__(self) -> int:
         """The number of ids, ``size``."""
