@@ -8,7 +8,7 @@ What it does not read: WordPiece and WordLevel, whose tokens are not parts of th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -196,15 +196,13 @@ def _read(processor: Any) -> TokenizerData:
 
 def _model_kind(proto: bytes) -> str:
     """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
-    trainer = _proto_field(proto, 2)
-    kind = _proto_field(trainer, 3) if isinstance(trainer, bytes) else None
-    kinds = {2: "BPE", 3: "word", 4: "character"}
-    return kinds.get(kind, "Unigram") if isinstance(kind, int) else "Unigram"
+    trainer = dict(_proto_fields(proto)).get(2)
+    kind = dict(_proto_fields(trainer)).get(3) if isinstance(trainer, bytes) else None
+    return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
 
 
-def _proto_field(proto: bytes, number: int) -> bytes | int | None:
-    """The last value of one field of a protocol buffer, or None."""
-    last: bytes | int | None = None
+def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
+    """The numbers and values of the fields of a protocol buffer: integers, and all else as bytes."""
     at = 0
 
     def varint() -> int:
@@ -218,13 +216,9 @@ def _proto_field(proto: bytes, number: int) -> bytes | int | None:
 
     while at < len(proto):
         tag = varint()
-        value: bytes | int
         if tag & 7 == 0:
-            value = varint()
+            yield tag >> 3, varint()
         else:
             size = {1: 8, 5: 4}.get(tag & 7) or varint()
-            value = proto[at : at + size]
+            yield tag >> 3, proto[at : at + size]
             at += size
-        if tag >> 3 == number:
-            last = value
-    return last
