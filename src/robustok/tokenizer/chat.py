@@ -234,15 +234,25 @@ def content_spans(
     templated = render([_with_placeholders(message, roles, contents) for message in messages])
     literals, numbers = split_at_placeholders(templated)
     spans: list[Span] = []
+    refusal = RobustokError(
+        "the chat template changes the contents of messages, so they cannot be found in its text: "
+        "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
+    )
     if not rendered.startswith(literals[0]):
-        _refuse()
+        raise refusal
     place = len(literals[0])
     for number, literal in zip(numbers, literals[1:], strict=True):
-        end = _end_of_content(rendered, contents[number], place, literal)
+        content = contents[number]
+        for text in (content, content.strip(), content.lstrip(), content.rstrip()):
+            end = place + len(text)
+            if rendered.startswith(text, place) and rendered.startswith(literal, end):
+                break
+        else:
+            raise refusal
         spans.append((place, end))
         place = end + len(literal)
     if place != len(rendered):
-        _refuse()
+        raise refusal
     return spans
 
 
@@ -266,17 +276,3 @@ def _with_placeholders(message: Message, roles: Sequence[str], contents: list[st
         ],
     }
 
-
-def _end_of_content(rendered: str, content: str, place: int, literal: str) -> int:
-    for text in (content, content.strip(), content.lstrip(), content.rstrip()):
-        end = place + len(text)
-        if rendered.startswith(text, place) and rendered.startswith(literal, end):
-            return end
-    return _refuse()
-
-
-def _refuse() -> Any:
-    raise RobustokError(
-        "the chat template changes the contents of messages, so they cannot be found in its text: "
-        "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
-    )
