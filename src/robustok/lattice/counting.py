@@ -87,8 +87,12 @@ def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
     >>> product([([1, 1], 3)], 9)
     [1, 3, 3, 1]
     """
-    powers = [_power(counts, times, most) for counts, times in factors]
-    return _in_pairs(powers, len, lambda a, b: multiply(a, b, most), [1])[: most + 1]
+
+    def times(a: Counts, b: Counts) -> Counts:
+        return multiply(a, b, most)
+
+    powers = [_power(counts, exponent, times) for counts, exponent in factors]
+    return _in_pairs(powers, len, times, [1])[: most + 1]
 
 
 def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> T:
@@ -100,14 +104,13 @@ def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> 
     return terms[0] if terms else one
 
 
-def _power(counts: Counts, times: int, most: int) -> Counts:
-    result: Counts = [1]
-    while times:
-        if times & 1:
-            result = multiply(result, counts, most)
-        times >>= 1
-        if times:
-            counts = multiply(counts, counts, most)
+def _power(base: T, exponent: int, times: Callable[[T, T], T]) -> T:
+    """``base`` to an exponent of at least 1, by squaring."""
+    result = base
+    for bit in f"{exponent:b}"[1:]:
+        result = times(result, result)
+        if bit == "1":
+            result = times(result, base)
     return result
 
 
@@ -153,9 +156,7 @@ def integer_power(base: int, exponent: int, modulus: int | None = None) -> int:
     """``base ** exponent``, modulo ``modulus`` where given, for an exponent of at least 1."""
     if modulus is not None or base.bit_length() * exponent < _FFT_BITS:
         return pow(base, exponent, modulus)
-    half = integer_power(base, exponent // 2)
-    square = integer_multiply(half, half)
-    return square * base if exponent & 1 else square
+    return _power(base, exponent, integer_multiply)
 
 
 def integer_multiply(a: int, b: int) -> int:
