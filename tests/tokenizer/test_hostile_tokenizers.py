@@ -23,6 +23,7 @@ from robustok.tokenizer.tokenizer_json import from_json
 from robustok.tokenizer.vocabulary import MOST_BYTES
 
 SPEC: dict[str, Any] = json.loads(bpe())
+METASPACE = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True}
 
 
 def edited(*path: Any, value: Any) -> str:
@@ -72,7 +73,7 @@ REFUSED = {
     "a byte-level normalizer": edited("normalizer", value={"type": "ByteLevel"}),
     "a metaspace of its own": edited(
         "pre_tokenizer",
-        value={"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
+        value={"type": "Sequence", "pretokenizers": [METASPACE, SPEC["pre_tokenizer"]]},
     ),
     "a broken pattern": edited("pre_tokenizer", value=cut_by("(")),
     "not whole": "{",

@@ -275,4 +275,3 @@ def _with_placeholders(message: Message, roles: Sequence[str], contents: list[st
             for part in content
         ],
     }
-

@@ -28,10 +28,10 @@ class TokenizerData:
     """A tokenizer as plain data.
 
     ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
-    text may be cut into (as an array: a set takes 130 bytes an id), ``byte_fallback`` the ids that spell one raw byte beside the ordinary
-    vocabulary, ``merges`` the BPE merge list as int32 pairs of ids, ``scores`` the Unigram scores,
-    ``revision`` the commit of a tokenizer from the hub, ``stages`` what comes before the model,
-    ``added`` the added tokens of ``tokenizers`` by id.
+    text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
+    that spell one raw byte beside the ordinary vocabulary, ``merges`` the BPE merge list as int32
+    pairs of ids, ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
+    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` by id.
     """
 
     tokens: list[bytes]

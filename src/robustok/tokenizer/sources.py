@@ -202,7 +202,7 @@ def _model_kind(proto: bytes) -> str:
 
 
 def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
-    """The numbers and values of the fields of a protocol buffer: integers, and all else as bytes."""
+    """The number and the value of each field of a protocol buffer, an integer or bytes."""
     at = 0
 
     def varint() -> int:
