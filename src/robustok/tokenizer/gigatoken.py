@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, normalizers
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
@@ -118,9 +119,9 @@ class GigatokenEncoder:
                 return
             try:
                 with library_errors("gigatoken cannot load this tokenizer"):
-                    from gigatoken import Tokenizer
+                    import gigatoken
 
-                    backend = Tokenizer.from_json(self._json()).backend.encode
+                    backend = gigatoken.Tokenizer.from_json(self._json()).backend.encode
                     different = self._first_difference(backend)
             except RobustokError as e:
                 self.reason = str(e)
@@ -162,13 +163,10 @@ class GigatokenEncoder:
 
     def _json(self) -> str:
         """A tokenizer.json of the same model, with added tokens that depend on nothing else."""
-        from tokenizers import Tokenizer
-        from tokenizers.normalizers import Replace
-
         original = self._data.encoder.tokenizer  # type: ignore[attr-defined]
         plain = Tokenizer(original.model)
         if not self._byte_level and "inside" in (self._data.stages.space_rules or ()):
-            plain.normalizer = Replace(" ", "▁")  # type: ignore[assignment]
+            plain.normalizer = normalizers.Replace(" ", "▁")  # type: ignore[assignment]
         plain.pre_tokenizer = original.pre_tokenizer
         added = json.dumps(self._simple, ensure_ascii=False)
         return plain.to_str().replace('"added_tokens":[]', f'"added_tokens":{added}', 1)

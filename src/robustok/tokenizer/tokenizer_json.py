@@ -97,7 +97,7 @@ def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) 
     pairs = scores = None
     if kind == "BPE":
         known = np.zeros(len(tokens), np.bool_)
-        known[list(ordinary)] = known[list(fallback)] = True
+        known[list(ordinary)] = True
         pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
     else:
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}

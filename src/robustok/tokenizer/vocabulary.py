@@ -16,8 +16,8 @@ import numpy as np
 
 from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError, nearest
-from robustok.kernels.batch import spell_rows, tokens_of
-from robustok.kernels.trie import build_trie
+from robustok.kernels.batch import Tokens, spell_rows, tokens_of
+from robustok.kernels.trie import Trie, build_trie
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, give_back_memory
 from robustok.tokenizer.data import TokenizerData, split_at_broken
@@ -26,8 +26,6 @@ from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 
 if TYPE_CHECKING:
-    from robustok.kernels.batch import Tokens
-    from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
 
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
