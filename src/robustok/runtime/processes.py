@@ -379,12 +379,6 @@ def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/pr
     return min(quotas)
 
 
-_LOOPBACK = "127.0.0.1"
-# Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray reads it
-# when it is imported.
-_LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-
-
 def connect() -> None:
     """Join the cluster that RAY_ADDRESS names, or start one on the loopback address.
 
@@ -395,24 +389,22 @@ def connect() -> None:
     """
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return
-    address = os.environ.get("RAY_ADDRESS")
+    address, options = os.environ.get("RAY_ADDRESS"), dict[str, Any]()
     if not address:
-        os.environ.update(_LOCAL)
+        # Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray
+        # reads it when it is imported, which may have been before.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        from ray._private import ray_constants
+
+        ray_constants.ENABLE_RAY_CLUSTER = False
+        options = {
+            "num_cpus": available_cores(), "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }  # fmt: skip
     import ray
 
-    if address:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        return
-    from ray._private import ray_constants
-
-    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray may have been imported before.
     ray.init(
-        address="local",
-        num_cpus=available_cores(),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _node_ip_address=_LOOPBACK,
+        address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
     )
 
 
