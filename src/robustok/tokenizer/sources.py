@@ -197,7 +197,7 @@ def _read(processor: Any) -> TokenizerData:
 def _model_kind(proto: bytes) -> str:
     """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
     trainer = dict(_proto_fields(proto)).get(2)
-    kind = dict(_proto_fields(trainer)).get(3) if isinstance(trainer, bytes) else None
+    kind = dict(_proto_fields(trainer)).get(3, 1) if isinstance(trainer, bytes) else 1
     return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
 
 
