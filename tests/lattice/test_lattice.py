@@ -30,7 +30,6 @@ def test_counts_and_enumeration_are_those_by_hand(case) -> None:
     by_distance, by_segments = oracle.counts(vocab, text, reference)
     paths = oracle.tokenizations(vocab, text)
     assert lattice.count() == len(paths)
-    assert lattice.count(modulus=7) == len(paths) % 7
     assert [tuple(p.tolist()) for p in lattice.enumerate()] == paths
     for k in range(len(text) + 2):
         assert lattice.count(distance=k) == by_distance[k]
@@ -116,7 +115,6 @@ def test_a_large_block_is_counted_exactly() -> None:
     assert lattice.counts() == exact[: lattice.farthest + 1]
     assert lattice.counts(most=5) == exact[:6]
     assert lattice.count() == sum(exact) == sum(lattice.counts(by="segments"))
-    assert lattice.count(modulus=10**9 + 7) == sum(exact) % (10**9 + 7)
     for k in (1, 2, 77, 150, lattice.farthest):
         expected = log(exact[k]) if exact[k] else -np.inf
         assert np.isclose(lattice.log_count(distance=k), expected, rtol=1e-9)
@@ -237,7 +235,6 @@ def test_a_degree_that_is_no_integer_is_refused(wrong: object) -> None:
     for call in (
         lambda: lattice.count(distance=wrong),  # type: ignore[arg-type]
         lambda: lattice.count(segments=wrong),  # type: ignore[arg-type]
-        lambda: lattice.count(modulus=wrong),  # type: ignore[arg-type]
         lambda: lattice.counts(most=wrong),  # type: ignore[arg-type]
         lambda: lattice.log_count(distance=wrong),  # type: ignore[arg-type]
         lambda: lattice.feasible(wrong),  # type: ignore[arg-type]

@@ -152,10 +152,10 @@ def integer_product(factors: Iterable[int]) -> int:
     return _in_pairs(list(factors), None, integer_multiply, 1)
 
 
-def integer_power(base: int, exponent: int, modulus: int | None = None) -> int:
-    """``base ** exponent``, modulo ``modulus`` where given, for an exponent of at least 1."""
-    if modulus is not None or base.bit_length() * exponent < _FFT_BITS:
-        return pow(base, exponent, modulus)
+def integer_power(base: int, exponent: int) -> int:
+    """``base ** exponent`` for an exponent of at least 1."""
+    if base.bit_length() * exponent < _FFT_BITS:
+        return base**exponent
     return _power(base, exponent, integer_multiply)
 
 
