@@ -31,6 +31,7 @@ PRE_TOKENIZERS = {
     "two": (pre_tokenizers.Sequence([split(r"\w+|\W+"), split(r"\d|\D+")]), None),
     "digits": (pre_tokenizers.Digits(), None),
     "possessive": (split(r"\p{L}{2}+|."), None),
+    "after bytes": (pre_tokenizers.Sequence([BYTES, split(r"\p{L}+|.")]), None),
 }
 
 
