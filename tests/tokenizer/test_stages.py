@@ -14,7 +14,7 @@ TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 def stages_of(pre_tokenizer: object = None, normalizer: object = None) -> Stages:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizer, normalizer  # type: ignore
-    return Stages.of_tokenizer(tokenizer, "test")
+    return Stages.of_tokenizer(tokenizer)
 
 
 def split(pattern: str, behavior: str = "isolated", invert: bool = False) -> object:

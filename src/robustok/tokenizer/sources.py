@@ -25,7 +25,9 @@ from robustok.runtime.hub import (
 )
 from robustok.tokenizer.data import TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
-from robustok.tokenizer.tokenizer_json import check_no_holes, from_json
+from robustok.tokenizer.tokenizer_json import check_no_holes, errors_name, from_json
+
+_OBJECT = "the tokenizer object"  # what errors call it
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
@@ -55,8 +57,9 @@ def read_tokenizer(source: Any) -> TokenizerData:
 
 def _from_object(tokenizer: Any) -> TokenizerData:
     if type(tokenizer.model).__name__ == "BPE":
-        check_no_holes(tokenizer.get_vocab(with_added_tokens=False), "the tokenizer object")
-    return from_json(tokenizer.to_str(), "the tokenizer object")
+        with errors_name(_OBJECT):
+            check_no_holes(tokenizer.get_vocab(with_added_tokens=False))
+    return from_json(tokenizer.to_str(), _OBJECT)
 
 
 def _from_name(name: str) -> TokenizerData:

@@ -91,10 +91,10 @@ class Stages:
     possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Any, name: str) -> Stages:
+    def of_tokenizer(cls, tokenizer: Any) -> Stages:
         """The stages of a tokenizer of ``tokenizers``.
 
-        Raises RobustokError, with ``name``, where its ids do not give the text back.
+        Raises RobustokError where its ids do not give the text back.
         """
         # Each as in the tokenizer's JSON, without the vocabulary written out.
         spec = {part: json.loads(stage.__getstate__()) for part in _PARTS
@@ -108,21 +108,19 @@ class Stages:
             decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
         )
         if any(s["type"] == "ByteLevel" for s in normalizers):
-            raise RobustokError(f"{name}: a ByteLevel normalizer is not supported")
+            raise RobustokError("a ByteLevel normalizer is not supported")
         if sum(cut.bytes for cut in cuts) > 1:
-            raise RobustokError(f"{name}: two ByteLevel pre-tokenizers are not supported")
+            raise RobustokError("two ByteLevel pre-tokenizers are not supported")
         if any(s["type"] == "ByteLevel" for s in decoders) and not stages.byte_level:
             raise RobustokError(
-                f"{name}: it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
+                "it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
                 "ids do not give the text back"
             )
         marks = [cut.mark for cut in cuts]
         marks += [s.get("replacement", "▁") for s in decoders if s["type"] == "Metaspace"]
         for mark in marks:
             if mark not in (None, "▁"):
-                raise RobustokError(
-                    f"{name}: Metaspace with {mark!r} is not supported, only with '▁'"
-                )
+                raise RobustokError(f"Metaspace with {mark!r} is not supported, only with '▁'")
         return stages
 
     @classmethod

@@ -41,51 +41,49 @@ def from_json(text: str, name: str) -> TokenizerData:
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
-    with _malformed(name):
-        spec = json.loads(text)
-        kind = _check_kind(spec["model"], name)
-        merges = _take_merges(spec["model"])
-    with library_errors(f"{name}: the tokenizers library refuses it"):
-        tokenizer = Tokenizer.from_str(text)
-    with _malformed(name):
-        return _read(tokenizer, spec, merges, kind, name)
+    with errors_name(name):
+        model = json.loads(text)["model"]
+        kind = _check_kind(model)
+        merges = _take_merges(model)
+        with library_errors("the tokenizers library refuses it"):
+            tokenizer = Tokenizer.from_str(text)
+        return _read(tokenizer, model, merges, kind)
 
 
 @contextmanager
-def _malformed(name: str) -> Iterator[None]:
-    """Report what reading a file of other types than expected raises."""
+def errors_name(name: str) -> Iterator[None]:
+    """Name the tokenizer in errors, also in those of values that have other types than expected."""
     try:
         yield
-    except RobustokError:
-        raise
+    except RobustokError as e:
+        raise RobustokError(f"{name}: {e}") from e
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         reason = " ".join(str(e).split())[:200]
         raise RobustokError(f"{name}: not a tokenizer.json ({type(e).__name__}: {reason})") from e
 
 
-def _check_kind(model: dict, name: str) -> str:
+def _check_kind(model: dict) -> str:
     kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
     if kind not in ("BPE", "Unigram"):
         raise RobustokError(
-            f"{name}: a {kind} tokenizer is not supported, its tokens are not bytes of the text "
+            f"a {kind} tokenizer is not supported, its tokens are not bytes of the text "
             "(supported: BPE and Unigram)"
         )
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(affix):
-            raise RobustokError(f"{name}: BPE with {affix} {model[affix]!r} is not supported")
+            raise RobustokError(f"BPE with {affix} {model[affix]!r} is not supported")
     return kind
 
 
-def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) -> TokenizerData:
-    model = spec["model"]
-    stages = Stages.of_tokenizer(tokenizer, name)
+def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> TokenizerData:
+    stages = Stages.of_tokenizer(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if kind == "BPE" and model.get("dropout"):
         tokenizer.model.dropout = None
-    vocab = _vocab_of(model, kind, name)
-    added = _added_tokens(tokenizer, vocab, stages, name)
-    tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model, name)
+    vocab = _vocab_of(model, kind)
+    added = _added_tokens(tokenizer, vocab, stages)
+    tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model)
     # Whether every byte has a token that the model falls back to, so that any text is encoded.
     bytes_of = ordinary if stages.byte_level else fallback
     complete = len({tokens[i] for i in bytes_of if len(tokens[i]) == 1}) == 256
@@ -129,39 +127,34 @@ def _take_merges(model: dict) -> np.ndarray:
     return np.fromiter(ids(), np.int64, 3 * len(merges)).reshape(-1, 3)
 
 
-def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
+def _vocab_of(model: dict, kind: str) -> dict[str, int]:
     if kind == "Unigram":
         return {spelling[0]: i for i, spelling in enumerate(model["vocab"])}
     if not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
+        raise RobustokError("the BPE model has no vocabulary or no merges")
     vocab: dict[str, int] = model["vocab"]
     if len(set(vocab.values())) < len(vocab):
         spellings: dict[int, str] = {}
         for spelling, i in vocab.items():
             if spellings.setdefault(i, spelling) != spelling:
                 raise RobustokError(
-                    f"{name}: tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
+                    f"tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
                 )
-    check_no_holes(vocab, name)
+    check_no_holes(vocab)
     return vocab
 
 
-def check_no_holes(vocab: dict[str, int], name: str) -> None:
-    """Raise RobustokError where ids are left out: saved or pickled, such a tokenizer loses tokens.
-
-    ``name`` is what the message calls the tokenizer of these ids by token.
-    """
+def check_no_holes(vocab: dict[str, int]) -> None:
+    """Raise RobustokError for ids with holes: saved or pickled, such a tokenizer loses tokens."""
     largest = max(vocab.values(), default=-1)
     if largest >= len(vocab):
         raise RobustokError(
-            f"{name}: its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
+            f"its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
             "needs ids without holes"
         )
 
 
-def _added_tokens(
-    tokenizer: Any, vocab: dict[str, int], stages: Stages, name: str
-) -> dict[int, Any]:
+def _added_tokens(tokenizer: Any, vocab: dict[str, int], stages: Stages) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
     taken = {i: spelling for spelling, i in vocab.items()}
@@ -169,24 +162,18 @@ def _added_tokens(
     for i, token in added.items():
         content = token.content
         if taken.get(i, content) != content:
-            raise RobustokError(
-                f"{name}: added token {content!r} gets the id {i} of token {taken[i]!r}"
-            )
+            raise RobustokError(f"added token {content!r} gets the id {i} of token {taken[i]!r}")
         if i in taken and stages.byte_level and all(c in alphabet for c in content):
             spelled = bytes(alphabet[c] for c in content)
             if not token.special and spelled != content.encode():
                 raise RobustokError(
-                    f"{name}: added token {content!r} (id {i}) is also the bytes {spelled!r}"
+                    f"added token {content!r} (id {i}) is also the bytes {spelled!r}"
                 )
     return added
 
 
 def _token_bytes(
-    vocab: dict[str, int],
-    added: dict[int, Any],
-    stages: Stages,
-    model: dict,
-    name: str,
+    vocab: dict[str, int], added: dict[int, Any], stages: Stages, model: dict
 ) -> tuple[list[bytes], frozenset[int], frozenset[int]]:
     """The bytes of every id, the ordinary ids, and of these the byte-fallback ones."""
     size = max([*vocab.values(), *added], default=-1) + 1
@@ -206,7 +193,7 @@ def _token_bytes(
                 tokens[i] = bytes(map(alphabet.__getitem__, spelling))
             except KeyError as e:
                 raise RobustokError(
-                    f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"
+                    f"token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
         elif not is_symbol and model.get("byte_fallback") and spelling in _BYTE_NAMES:
             tokens[i] = bytes([int(spelling[3:5], 16)])
