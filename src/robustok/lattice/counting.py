@@ -8,7 +8,7 @@ integers use the FFT.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from math import gcd, prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ T = TypeVar("T")
 _MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
 _RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
+_ODD_NUMBERS = prod(range(3, 2000, 2))  # has a factor of most composite numbers
 _FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
 _DEFICITS: list[int] = []  # those that `deficits` has computed
 
@@ -187,24 +188,10 @@ def _smooth(size: int) -> int:
     return min(odd << max(0, -(-size // odd) - 1).bit_length() for odd in (1, 3, 9))
 
 
-@cache
-def _small_primes() -> tuple[int, ...]:
-    return tuple(p for p in range(3, 2000, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2)))
-
-
 def _is_prime(n: int) -> bool:
     """Miller-Rabin with witnesses that decide every odd n between 4,000,000 and 2**64."""
-    if any(n % p == 0 for p in _small_primes()):
+    if gcd(n, _ODD_NUMBERS) > 1:
         return False
     twos = (n - 1 & -(n - 1)).bit_length() - 1
-    for witness in _WITNESSES:
-        x = pow(witness, n - 1 >> twos, n)
-        if x in (1, n - 1):
-            continue
-        for _ in range(twos - 1):
-            x = x * x % n
-            if x == n - 1:
-                break
-        else:
-            return False
-    return True
+    powers = (pow(witness, n - 1 >> twos, n) for witness in _WITNESSES)
+    return all(x == 1 or any(pow(x, 1 << i, n) == n - 1 for i in range(twos)) for x in powers)
