@@ -23,7 +23,7 @@ T = TypeVar("T")
 _MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
 _RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
-_ODD_NUMBERS = prod(range(3, 2000, 2))  # has a factor of most composite numbers
+_ODD_NUMBERS = prod(range(3, 300, 2))  # has a factor of most composite numbers
 _FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
 _DEFICITS: list[int] = []  # those that `deficits` has computed
 
