@@ -314,7 +314,7 @@ class Vocabulary:
         self, rows: list[list[tuple[bytes, bool]]], parse_special: bool
     ) -> list[list[int]]:
         """The ids of spans amid other bytes: valid ones canonically, the rest byte by byte."""
-        valid = [part.decode("utf8") for row in rows for part, is_valid in row if is_valid]
+        valid = [part for row in rows for part, is_valid in row if is_valid]
         encoded = self._encode_amid(valid, parse_special)
         return [
             [i for part, is_valid in row
@@ -322,26 +322,26 @@ class Vocabulary:
             for row in rows
         ]  # fmt: skip
 
-    def _encode_amid(self, strings: list[str], parse_special: bool) -> dict[bytes, list[int]]:
+    def _encode_amid(self, spans: list[bytes], parse_special: bool) -> dict[bytes, list[int]]:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
-        encode, tokens = self.data.encoder.encode_batch, self.tokens
         encoded: dict[bytes, list[int]] = {}
-        left = list(dict.fromkeys(strings))
+        left = [*dict.fromkeys(spans)]
         # Alone, or after something that does not grow together with its first letter.
         for before in ("", "\n", "0", "a"):
-            rows = encode([before + text for text in left], parse_special) if left else []
-            for text, row in zip(left, rows, strict=True):
-                wanted = text.encode("utf8")
+            if not left:
+                break
+            texts = [before + span.decode("utf8") for span in left]
+            rows = self.data.encoder.encode_batch(texts, parse_special)
+            for span, row in zip(left, rows, strict=True):
                 start, size = len(row), 0
-                while start and size < len(wanted):
+                while start and size < len(span):
                     start -= 1
-                    size += len(tokens[row[start]])
-                if b"".join([tokens[i] for i in row[start:]]) == wanted and (before or not start):
-                    encoded[wanted] = row[start:]
-            left = [text for text in left if text.encode("utf8") not in encoded]
-        for text in left:
-            encoded[text.encode("utf8")] = [self._byte_id(b) for b in text.encode("utf8")]
-        return encoded
+                    size += len(self.tokens[row[start]])
+                ids = row[start:]
+                if b"".join([self.tokens[i] for i in ids]) == span and (before or not start):
+                    encoded[span] = ids
+            left = [span for span in left if span not in encoded]
+        return encoded | {span: [self._byte_id(b) for b in span] for span in left}
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
