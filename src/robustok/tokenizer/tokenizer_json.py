@@ -31,8 +31,7 @@ from robustok.tokenizer.data import (
 )
 from robustok.tokenizer.stages import Stages
 
-_BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))  # as the library writes them
-_BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
+_BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
 
 
 def from_json(text: str, name: str) -> TokenizerData:
@@ -195,7 +194,7 @@ def _token_bytes(
                 raise RobustokError(
                     f"token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
-        elif not is_symbol and model.get("byte_fallback") and spelling in _BYTE_NAMES:
+        elif not is_symbol and model.get("byte_fallback") and _BYTE_NAME.fullmatch(spelling):
             tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:
