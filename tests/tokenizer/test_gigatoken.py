@@ -118,6 +118,12 @@ def test_ids_are_the_same_before_and_after_it_is_loaded(name: str) -> None:
     assert all(guard.check(ids).canonical for ids in list(before)[: len(HARD)])
 
 
+def test_guard_knows_ids_of_new_characters() -> None:
+    guard = Guard(real("llama3"))
+    assert guard.check([53898, 250, 26, 67]).canonical
+    assert guard.check([53898, 250, 100249]).repaired.tolist() == [53898, 250, 26, 67]
+
+
 def test_little_text_does_not_load_it() -> None:
     vocab = byte_level(None)
     vocab.encode_batch(["a few words"])
