@@ -49,7 +49,6 @@ def test_large_integers_are_multiplied_exactly() -> None:
         assert integer_multiply(a, b) == a * b
         assert integer_multiply(b, b) == b * b
     assert integer_power(3, 100_000) == 3**100_000
-    assert integer_power(3, 100_000, 97) == pow(3, 100_000, 97)
     assert integer_product([5, 1 << 70_000, 3**50_000]) == (5 << 70_000) * 3**50_000
 
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -79,14 +78,14 @@ def test_another_error_stays_what_it_is() -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("lock", [files.locked, files.locked_file])
-def test_a_folder_or_a_file_serves_one_run_at_a_time(tmp_path: Path, lock: Any) -> None:
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_folder_or_a_file_serves_one_run_at_a_time(tmp_path: Path, kind: str) -> None:
     for _ in range(2):  # it is free again after the block
         with (
-            lock(tmp_path / "a"),
-            lock(tmp_path / "b"),
+            files.locked(tmp_path / "a", kind),
+            files.locked(tmp_path / "b", kind),
             pytest.raises(RobustokError, match="another run is at work"),
-            lock(tmp_path / "a"),
+            files.locked(tmp_path / "a", kind),
         ):
             pass
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from robustok.runtime import processes
-from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker, available_cores, receive
+from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker, available_cores
 
 
 def kill_at_start(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -50,10 +50,10 @@ def prepare(shared: Any) -> Callable[..., Any]:
 
 def reports(worker: Worker, task: Any) -> list[tuple[str, Any]]:
     worker.begin(task)
-    kinds: list[tuple[str, Any]] = []
-    while not kinds or kinds[-1][0] == PROGRESS:
-        kinds += [(kind, value) for _, kind, value in receive([worker])]
-    return kinds
+    received = [worker.receive()]
+    while received[-1][0] == PROGRESS:
+        received.append(worker.receive())
+    return received
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_death_at_the_start_is_reported(monkeypatch: pytest.MonkeyPatch, size:
 
 PARENT = """
 import sys, time
-from robustok.runtime.processes import Worker, receive
+from robustok.runtime.processes import Worker
 def prepare(shared):
     def run(task, progress):
         progress(None)
@@ -109,7 +109,7 @@ def prepare(shared):
 if __name__ == "__main__":
     busy, idle = Worker(prepare, None), Worker(prepare, None)
     busy.begin(1)
-    next(receive([busy]))
+    busy.receive()
     print("started", flush=True)
     time.sleep(100)
 """

@@ -23,6 +23,7 @@ from robustok.tokenizer.tokenizer_json import from_json
 from robustok.tokenizer.vocabulary import MOST_BYTES
 
 SPEC: dict[str, Any] = json.loads(bpe())
+METASPACE = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True}
 
 
 def edited(*path: Any, value: Any) -> str:
@@ -72,9 +73,23 @@ REFUSED = {
     "a byte-level normalizer": edited("normalizer", value={"type": "ByteLevel"}),
     "a metaspace of its own": edited(
         "pre_tokenizer",
-        value={"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
+        value={"type": "Sequence", "pretokenizers": [METASPACE, SPEC["pre_tokenizer"]]},
     ),
     "a broken pattern": edited("pre_tokenizer", value=cut_by("(")),
+    "not whole": "{",
+    "a WordPiece": '{"model": {"type": "WordPiece"}}',
+    "a WordLevel": '{"model": {"type": "WordLevel"}}',
+    "nothing but a type": '{"model": {"type": "BPE"}}',
+    "a suffix of words": bpe(end_of_word_suffix="</w>"),
+}
+MESSAGES = {
+    "a list": "not a tokenizer.json",
+    "not whole": "not a tokenizer.json",
+    "two byte levels": "two ByteLevel",
+    "a metaspace of its own": "Metaspace with '_'",
+    "a WordPiece": "a WordPiece tokenizer is not supported",
+    "a WordLevel": "a WordLevel tokenizer is not supported",
+    "a suffix of words": "end_of_word_suffix '</w>' is not supported",
 }
 
 
@@ -86,6 +101,7 @@ def test_what_is_no_tokenizer_is_one_line(name: str, tmp_path) -> None:
         rt.Vocabulary.load(path)
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 500 + len(str(path))
+    assert MESSAGES.get(name, "") in str(e.value)
 
 
 def test_a_vocabulary_with_holes_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,11 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import LLAMA3, byte_level
 from tests.oracles.data import TOKENIZERS, data_path, real
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 import robustok as rt
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
-from robustok.tokenizer.stages import Stages
 
 O200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -122,17 +119,3 @@ def test_real_tokenizers(name: str) -> None:
     assert cutter.automaton is not None
     fast, slow = cut_both(cutter, rows)
     assert fast == slow
-
-
-def test_what_cuts_after_the_byte_level_is_left_to_the_library() -> None:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            pre_tokenizers.Split(Regex(r"\p{L}+|."), "isolated"),
-        ]
-    )  # type: ignore[assignment]
-    cutter = PreTokenizer(
-        replace(byte_level(None).data, stages=Stages.of_tokenizer(tokenizer, "test"))
-    )
-    assert cutter.automaton is None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from robustok.errors import RobustokError
-from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages, isolating, tokenizer_json
+from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
 
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 
@@ -17,7 +14,7 @@ TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 def stages_of(pre_tokenizer: object = None, normalizer: object = None) -> Stages:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizer, normalizer  # type: ignore
-    return Stages.of_tokenizer(tokenizer, "test")
+    return Stages.of_tokenizer(tokenizer)
 
 
 def split(pattern: str, behavior: str = "isolated", invert: bool = False) -> object:
@@ -34,6 +31,7 @@ PRE_TOKENIZERS = {
     "two": (pre_tokenizers.Sequence([split(r"\w+|\W+"), split(r"\d|\D+")]), None),
     "digits": (pre_tokenizers.Digits(), None),
     "possessive": (split(r"\p{L}{2}+|."), None),
+    "after bytes": (pre_tokenizers.Sequence([BYTES, split(r"\p{L}+|.")]), None),
 }
 
 
@@ -84,22 +82,3 @@ def test_stages_that_keep_the_text(stage: object, keeps: bool) -> None:
 def test_normalizers(normalizer: object, local: bool, composes: bool, rules: object) -> None:
     stages = stages_of(normalizer=normalizer)
     assert (stages.is_local, stages.composes, stages.space_rules) == (local, composes, rules)
-
-
-@pytest.mark.parametrize(
-    ("stage", "words"),
-    [
-        (pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(), BYTES]), "two ByteLevel"),
-        (pre_tokenizers.Metaspace("_"), "Metaspace with '_'"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(stage: object, words: str) -> None:
-    with pytest.raises(RobustokError, match=words):
-        stages_of(stage)
-
-
-def test_a_tokenizer_json_with_one_pattern() -> None:
-    model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
-    text = tokenizer_json(model, isolating(r"\w+|\W+"))
-    assert json.loads(text)["pre_tokenizer"]["pattern"] == {"Regex": r"\w+|\W+"}
-    assert Tokenizer.from_str(text).encode("ab cd").offsets == [(0, 2), (2, 3), (3, 5)]

@@ -117,26 +117,6 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
     assert drawn.tolist() == row.tolist()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "not a tokenizer.json"),
-        ("[]", "not a tokenizer.json"),
-        ('{"model": {"type": "WordPiece"}}', "a WordPiece tokenizer is not supported"),
-        ('{"model": {"type": "WordLevel"}}', "a WordLevel tokenizer is not supported"),
-        ('{"model": {"type": "BPE"}}', ""),
-        (bpe(end_of_word_suffix="</w>"), "end_of_word_suffix '</w>' is not supported"),
-    ],
-)
-def test_broken_files_are_one_line(tmp_path, content: str, message: str) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(content, encoding="utf8")
-    with pytest.raises(rt.RobustokError) as e:
-        rt.Vocabulary.load(path)
-    assert message in str(e.value)
-    assert "\n" not in str(e.value)
-
-
 def test_missing_files_are_one_line(tmp_path) -> None:
     for name, message in (
         (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),

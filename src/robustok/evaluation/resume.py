@@ -15,7 +15,7 @@ from robustok.runtime.files import (
     append_whole,
     disk_full_in_one_line,
     json_digest,
-    locked_file,
+    locked,
     write_whole,
 )
 
@@ -60,7 +60,7 @@ class RowFile:
     def __enter__(self) -> Self:
         if self.path is not None:
             with ExitStack() as stack:
-                stack.enter_context(locked_file(self.path))
+                stack.enter_context(locked(self.path, "file"))
                 self._read(self.path)
                 self._lock = stack.pop_all()
         return self

@@ -8,7 +8,7 @@ integers use the FFT.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from math import gcd, prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ T = TypeVar("T")
 _MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
 _RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
+_ODD_NUMBERS = prod(range(3, 300, 2))  # has a factor of most composite numbers
 _FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
 _DEFICITS: list[int] = []  # those that `deficits` has computed
 
@@ -87,8 +88,12 @@ def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
     >>> product([([1, 1], 3)], 9)
     [1, 3, 3, 1]
     """
-    powers = [_power(counts, times, most) for counts, times in factors]
-    return _in_pairs(powers, len, lambda a, b: multiply(a, b, most), [1])[: most + 1]
+
+    def times(a: Counts, b: Counts) -> Counts:
+        return multiply(a, b, most)
+
+    powers = [_power(counts, exponent, times) for counts, exponent in factors]
+    return _in_pairs(powers, len, times, [1])[: most + 1]
 
 
 def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> T:
@@ -100,14 +105,13 @@ def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> 
     return terms[0] if terms else one
 
 
-def _power(counts: Counts, times: int, most: int) -> Counts:
-    result: Counts = [1]
-    while times:
-        if times & 1:
-            result = multiply(result, counts, most)
-        times >>= 1
-        if times:
-            counts = multiply(counts, counts, most)
+def _power(base: T, exponent: int, times: Callable[[T, T], T]) -> T:
+    """``base`` to an exponent of at least 1, by squaring."""
+    result = base
+    for bit in f"{exponent:b}"[1:]:
+        result = times(result, result)
+        if bit == "1":
+            result = times(result, base)
     return result
 
 
@@ -149,13 +153,11 @@ def integer_product(factors: Iterable[int]) -> int:
     return _in_pairs(list(factors), None, integer_multiply, 1)
 
 
-def integer_power(base: int, exponent: int, modulus: int | None = None) -> int:
-    """``base ** exponent``, modulo ``modulus`` where given, for an exponent of at least 1."""
-    if modulus is not None or base.bit_length() * exponent < _FFT_BITS:
-        return pow(base, exponent, modulus)
-    half = integer_power(base, exponent // 2)
-    square = integer_multiply(half, half)
-    return square * base if exponent & 1 else square
+def integer_power(base: int, exponent: int) -> int:
+    """``base ** exponent`` for an exponent of at least 1."""
+    if base.bit_length() * exponent < _FFT_BITS:
+        return base**exponent
+    return _power(base, exponent, integer_multiply)
 
 
 def integer_multiply(a: int, b: int) -> int:
@@ -186,24 +188,10 @@ def _smooth(size: int) -> int:
     return min(odd << max(0, -(-size // odd) - 1).bit_length() for odd in (1, 3, 9))
 
 
-@cache
-def _small_primes() -> tuple[int, ...]:
-    return tuple(p for p in range(3, 2000, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2)))
-
-
 def _is_prime(n: int) -> bool:
     """Miller-Rabin with witnesses that decide every odd n between 4,000,000 and 2**64."""
-    if any(n % p == 0 for p in _small_primes()):
+    if gcd(n, _ODD_NUMBERS) > 1:
         return False
     twos = (n - 1 & -(n - 1)).bit_length() - 1
-    for witness in _WITNESSES:
-        x = pow(witness, n - 1 >> twos, n)
-        if x in (1, n - 1):
-            continue
-        for _ in range(twos - 1):
-            x = x * x % n
-            if x == n - 1:
-                break
-        else:
-            return False
-    return True
+    powers = (pow(witness, n - 1 >> twos, n) for witness in _WITNESSES)
+    return all(x == 1 or any(pow(x, 1 << i, n) == n - 1 for i in range(twos)) for x in powers)

@@ -58,18 +58,11 @@ class Lattice:
             *row_edges(vocab.trie, spelled, vocab.token_offsets, self.reference, fixed)
         )
 
-    def count(
-        self,
-        *,
-        distance: int | None = None,
-        segments: int | None = None,
-        modulus: int | None = None,
-    ) -> int:
+    def count(self, *, distance: int | None = None, segments: int | None = None) -> int:
         """How many tokenizations there are, exactly.
 
         ``distance`` restricts the count to tokenizations at exactly that distance from the
-        reference, ``segments`` to those of exactly that many tokens. ``modulus`` (at least 1) gives
-        the remainder of the count.
+        reference, ``segments`` to those of exactly that many tokens.
 
         Takes O(n log n) time for a text of n bytes whose blocks (parts without a position that
         no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
@@ -78,17 +71,13 @@ class Lattice:
         """
         distance = _check_optional("distance", distance)
         segments = _check_optional("segments", segments)
-        modulus = _check_optional("modulus", modulus, 1)
-        if distance is None and segments is None:
-            total = self._count_all(modulus)
-            return total % modulus if modulus else total
         if distance is not None and segments is not None:
-            number = self._count_both(distance, segments)
-        else:
-            by, degree = ("distance", distance) if segments is None else ("segments", segments)
-            counts = self.counts(by=by, most=degree)
-            number = counts[degree] if degree is not None and 0 <= degree < len(counts) else 0
-        return number % modulus if modulus else number
+            return self._count_both(distance, segments)
+        by, degree = ("distance", distance) if segments is None else ("segments", segments)
+        if degree is None:
+            return self._count_all()
+        counts = self.counts(by=by, most=degree)
+        return counts[degree] if 0 <= degree < len(counts) else 0
 
     def counts(self, *, by: str = "distance", most: int | None = None) -> list[int]:
         """The number of tokenizations by distance or by segments, from 0 up to ``most``.
@@ -235,16 +224,15 @@ class Lattice:
             begin = end
         return [(first_block[key], n) for key, n in times.items()]
 
-    def _count_all(self, modulus: int | None) -> int:
-        """The number of all tokenizations; only equal to it modulo ``modulus`` where given."""
+    def _count_all(self) -> int:
+        """The number of all tokenizations."""
         counts = block_counts(self._edges.first, self._edges.step, self._block_ends)
         times = Counter(counts[counts > 1].tolist())
-        factors = [integer_power(count, n, modulus) for count, n in times.items()]
+        factors = [integer_power(count, n) for count, n in times.items()]
         for b in np.flatnonzero(counts < 0).tolist():
             begin = int(self._block_ends[b - 1]) if b else 0
             block = self._block(begin, int(self._block_ends[b]))
-            exact = paths_by_degree(*block, None, 0)[0]
-            factors.append(exact % modulus if modulus else exact)
+            factors.append(paths_by_degree(*block, None, 0)[0])
         return integer_product(factors)
 
     def _block(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:

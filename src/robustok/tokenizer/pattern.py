@@ -22,13 +22,27 @@ import numpy as np
 
 from robustok.kernels.pre_tokens import END
 
-PROPERTY = re.compile(r"\\[pP]\{\w+\}|\\[sSdDwW]")
-_TIMES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
-_GROUP = re.compile(r"\?(?::|(-?)i:)")
+_ESCAPE = r"\\(?:x[0-7][0-9a-fA-F]|[nrtfv]|[^a-zA-Z0-9\s])"
+_ATOM = re.compile(
+    rf"""(?P<property>\\[pP]\{{\w+\}}|\\[sSdDwW])
+       | (?P<group>\((?:\?(?:[:=!]|-?i:)|(?!\?)))
+       | (?P<class>\[\^?)
+       | (?P<any>\.)
+       | (?P<end>\$)
+       | (?P<character>{_ESCAPE}|[^\\^$.|?*+()\[\]{{}}])""",
+    re.VERBOSE,
+)
+# Without what starts a nested class or an operator on sets.
+_IN_CLASS = rf"(?:{_ESCAPE}|(?!\[|&&|--|~~|\|\|)[^\\\]])"
+_MEMBER = re.compile(
+    rf"(?P<property>\\p\{{\w+\}}|\\[sdw])(?!-)"
+    rf"|(?P<low>{_IN_CLASS})(?:-(?P<high>{_IN_CLASS})|(?=-\])|(?!-))"
+)
+# No second quantifier follows, and the sign after it makes it possessive or lazy.
+_QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d{1,4})(?:(,)(\d{0,4}))?\})([+?]?)(?![*+?{])")
+_TIMES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
-_SPECIAL = "\\^$.|?*+()[]{}"
-_MOST_REPEATS = 4096  # an automaton has a state or more for each
-_TOGETHER = {"s": "st", "f": "fil"}  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match two letters
+_TOGETHER = ("ss", "st", "ff", "fi", "fl")  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match them
 # Limits of a DFA; those of known tokenizers have about 40 instructions and 20 states.
 _MOST_STATES = 4096
 _MOST_INSTRUCTIONS = 4096
@@ -43,7 +57,7 @@ class Chars(NamedTuple):
     """One character of a set."""
 
     ranges: tuple[tuple[int, int], ...]  # first and last code point, all ASCII
-    properties: tuple[str, ...]  # such as r"\p{L}" or r"\s"
+    properties: tuple[int, ...]  # numbers of the pattern's properties
     negated: bool
     fold: bool  # whether case is ignored
 
@@ -79,35 +93,38 @@ class Concat(NamedTuple):
 Node = Chars | Repeat | Look | End | Branch | Concat
 
 
-def parse(text: str) -> Node:
-    """The syntax tree of a pattern.
+class Pattern(NamedTuple):
+    """A parsed pattern."""
 
-    >>> parse(r"a|\\s+")
-    Branch(branches=(Concat(items=(Chars(ranges=((97, 97),), ...
+    properties: tuple[str, ...]  # properties of a character, such as r"\p{L}" or r"\s"
+    tree: Node
 
-    Raises Unsupported.
+
+def read_pattern(text: str) -> Pattern | None:
+    """Parse a pattern; None where it has something that is not supported.
+
+    >>> read_pattern(r"a|\\s+")
+    Pattern(properties=('\\\\s',), tree=Branch(branches=(Concat(items=(Chars(ranges=((97, 97),), ...
     """
-    if not text.isascii():
-        raise Unsupported
     parser = _Parser(text)
-    parser.fold = parser.take("(?i)")
-    node = parser.alternation()
-    if parser.at < len(text):
-        raise Unsupported
-    return node
+    try:
+        tree = parser.parse()
+    except (Unsupported, RecursionError):
+        return None
+    return Pattern(tuple(parser.properties), tree)
 
 
-def least_length(node: Node) -> int:
+def _least_length(node: Node) -> int:
     """The fewest characters that a node matches."""
     match node:
         case Chars():
             return 1
         case Repeat():
-            return node.least * least_length(node.item)
+            return node.least * _least_length(node.item)
         case Branch():
-            return min(map(least_length, node.branches))
+            return min(map(_least_length, node.branches))
         case Concat():
-            return sum(map(least_length, node.items))
+            return sum(map(_least_length, node.items))
     return 0
 
 
@@ -118,29 +135,31 @@ class _Parser:
         self.text = text
         self.at = 0
         self.fold = False
+        self.properties: dict[str, int] = {}  # their numbers
 
-    def take(self, expected: str) -> bool:
+    def parse(self) -> Node:
+        self.fold = self._skip("(?i)")
+        node = self._alternation()
+        if self.at < len(self.text) or not self.text.isascii():
+            raise Unsupported
+        return node
+
+    def _skip(self, expected: str) -> bool:
         """Skip these characters if they come next."""
         if not self.text.startswith(expected, self.at):
             return False
         self.at += len(expected)
         return True
 
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self.text, self.at)
-        if match:
+    def _match(self, token: re.Pattern[str]) -> re.Match[str] | None:
+        match = token.match(self.text, self.at)
+        if match is not None:
             self.at = match.end()
         return match
 
-    def _next(self) -> str:
-        if self.at == len(self.text):
-            raise Unsupported
-        self.at += 1
-        return self.text[self.at - 1]
-
-    def alternation(self) -> Node:
+    def _alternation(self) -> Node:
         branches = [self._sequence()]
-        while self.take("|"):
+        while self._skip("|"):
             branches.append(self._sequence())
         if len(branches) == 1:
             return branches[0]
@@ -154,128 +173,82 @@ class _Parser:
         return Concat(tuple(items))
 
     def _quantified(self, item: Node) -> Node:
-        times = self._times()
-        if times is None:
+        match = self._match(_QUANTIFIER)
+        if match is None:
             return item
-        if isinstance(item, Look | End):
+        sign, low, comma, high, kind = match.groups()
+        if sign:
+            least, most = _TIMES[sign]
+        else:
+            least = int(low)
+            most = int(high) if high else None if comma else least
+            if kind == "?" and not comma:
+                raise Unsupported  # to Oniguruma, a{2}? is an optional a{2}
+        if isinstance(item, Look | End) or (most is not None and most < least):
             raise Unsupported
-        least, most, fixed = times
-        kind = "possessive" if self.take("+") else "lazy" if self.take("?") else "greedy"
-        if fixed and kind == "lazy":
-            raise Unsupported  # to Oniguruma, a{2}? is an optional a{2}
-        if self.text[self.at : self.at + 1] in ("*", "+", "?", "{"):
-            raise Unsupported
-        return Repeat(item, least, most, kind)
-
-    def _times(self) -> tuple[int, int | None, bool] | None:
-        """The least and most repetitions, and whether they are one number; None: no quantifier."""
-        for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
-            if self.take(sign):
-                return least, most, False
-        if self.text[self.at : self.at + 1] != "{":
-            return None
-        match = self._match(_TIMES)
-        if match is None or max(len(x or "") for x in match.groups()) > 4:
-            raise Unsupported
-        least = int(match[1])
-        most = least if match[2] is None else int(match[3]) if match[3] else None
-        if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
-            raise Unsupported
-        return least, most, match[2] is None
+        return Repeat(item, least, most, {"+": "possessive", "?": "lazy"}.get(kind, "greedy"))
 
     def _atom(self) -> Node:
-        match = self._match(PROPERTY)
-        if match:
-            name, negated = _property(match[0])
-            return self._chars([], [name], negated)
-        character = self._next()
-        if character == "(":
-            return self._group()
-        if character == "[":
-            return self._class()
-        if character == ".":
-            return Chars(((10, 10),), (), True, self.fold)
-        if character == "$":
-            return End()
-        if character == "\\":
-            return self._chars([self._escape()], [], False)
-        if character in _SPECIAL:
+        match = self._match(_ATOM)
+        if match is None:
             raise Unsupported
-        return self._chars([(ord(character), ord(character))], [], False)
+        text = match[0]
+        match match.lastgroup:
+            case "property":
+                return self._chars([], [text], text[1] in "PSDW")
+            case "group":
+                return self._group(text)
+            case "class":
+                return self._class(text == "[^")
+            case "any":
+                return Chars(((10, 10),), (), True, self.fold)
+            case "end":
+                return End()
+        return self._chars([(_code(text), _code(text))], [], False)
 
-    def _group(self) -> Node:
+    def _group(self, opening: str) -> Node:
         """What follows an opening parenthesis, to the closing one."""
         fold = self.fold
-        look = "=" if self.take("?=") else "!" if self.take("?!") else ""
-        if not look:
-            match = self._match(_GROUP)
-            if match is None and self.text[self.at : self.at + 1] == "?":
-                raise Unsupported
-            if match is not None and "i" in match[0]:
-                self.fold = not match[1]
-        node = self.alternation()
+        if opening.endswith("i:"):
+            self.fold = opening == "(?i:"
+        node = self._alternation()
         self.fold = fold
-        if not self.take(")"):
+        if not self._skip(")"):
             raise Unsupported
-        return Look(node, look == "!") if look else node
+        return Look(node, opening == "(?!") if opening in ("(?=", "(?!") else node
 
-    def _class(self) -> Chars:
+    def _class(self, negated: bool) -> Chars:
         """What follows an opening bracket, to the closing one."""
-        negated = self.take("^")
         ranges: list[tuple[int, int]] = []
         properties: list[str] = []
-        while not self.take("]"):
-            match = self._match(PROPERTY)
-            if match:
-                name, without = _property(match[0])
-                if without or self.text[self.at : self.at + 1] == "-":
-                    raise Unsupported
-                properties.append(name)
+        while not self._skip("]"):
+            member = self._match(_MEMBER)
+            if member is None:
+                raise Unsupported
+            if member["property"]:
+                properties.append(member["property"])
                 continue
-            low = self._class_character()
-            high = low
-            if self.text.startswith("-", self.at) and not self.text.startswith("-]", self.at):
-                self.at += 1
-                high = self._class_character()
-                if high < low:
-                    raise Unsupported
+            low, high = _code(member["low"]), _code(member["high"] or member["low"])
+            if high < low:
+                raise Unsupported
             ranges.append((low, high))
         if not ranges and not properties:
             raise Unsupported
         return self._chars(ranges, properties, negated)
 
-    def _class_character(self) -> int:
-        for operator in ("[", "&&", "--", "~~", "||"):  # nested classes and set operators
-            if self.text.startswith(operator, self.at):
-                raise Unsupported
-        character = self._next()
-        return self._escape()[0] if character == "\\" else ord(character)
-
-    def _escape(self) -> tuple[int, int]:
-        """The character after a backslash, as a range."""
-        character = self._next()
-        if character == "x":
-            digits = self.text[self.at : self.at + 2]
-            if not re.fullmatch("[0-7][0-9a-fA-F]", digits):
-                raise Unsupported
-            self.at += 2
-            character = chr(int(digits, 16))
-        elif character in _CONTROL:
-            character = _CONTROL[character]
-        elif character.isalnum() or character.isspace():
-            raise Unsupported
-        return ord(character), ord(character)
-
     def _chars(self, ranges: list[tuple[int, int]], properties: list[str], negated: bool) -> Chars:
         if self.fold and properties:
             raise Unsupported  # engines differ on whether a property ignores case
-        return Chars(tuple(ranges), tuple(properties), negated, self.fold)
+        names = [name[0] + name[1].lower() + name[2:] for name in properties]
+        numbers = [self.properties.setdefault(name, len(self.properties)) for name in names]
+        return Chars(tuple(ranges), tuple(numbers), negated, self.fold)
 
 
-def _property(text: str) -> tuple[str, bool]:
-    r"""The property, as ``\p{L}``, and whether it is negated, as in ``\P{L}``."""
-    name = text[0] + text[1].lower() + text[2:]
-    return name, name != text
+def _code(character: str) -> int:
+    """The code point of a character, which may be escaped."""
+    if character.startswith("\\x"):
+        return int(character[2:], 16)
+    return ord(_CONTROL.get(character[1:], character[-1]))
 
 
 def _one_set(branches: list[Concat]) -> Chars | None:
@@ -295,30 +268,13 @@ class Symbol(NamedTuple):
     properties: tuple[bool, ...]  # one for each of the pattern's
 
 
-class Pattern(NamedTuple):
-    """A parsed pattern."""
-
-    properties: tuple[str, ...]  # properties of a character, such as r"\p{L}"
-    tree: Node
-
-
 class _Instruction(NamedTuple):
     """A step of a thread: "match", "read" or "check" a set of symbols, or "fork"."""
 
     kind: str
-    set: int  # of "read" and "check": a row of ``_Program.sets``
     next: tuple[int, ...]  # of "fork" the instructions in order of priority, else one
-    fold: bool = False  # of "read": whether case is ignored
-
-
-def read_pattern(text: str) -> Pattern | None:
-    """Parse a pattern; None where it has something that is not supported."""
-    try:
-        tree = parse(text)
-    except (Unsupported, RecursionError):
-        return None
-    names = dict.fromkeys(match[0] for match in PROPERTY.finditer(text))
-    return Pattern(tuple(dict.fromkeys(x[0] + x[1].lower() + x[2:] for x in names)), tree)
+    held: np.ndarray  # bool [symbols + 1], of "read" and "check": the set
+    fold: bool  # of "read": whether case is ignored
 
 
 def automaton(pattern: Pattern, symbols: Sequence[Symbol]) -> np.ndarray | None:
@@ -332,7 +288,7 @@ def automaton(pattern: Pattern, symbols: Sequence[Symbol]) -> np.ndarray | None:
         program = _Program(pattern, symbols)
     except (Unsupported, RecursionError):
         return None
-    sets = np.array(program.sets)
+    sets = np.array([instruction.held for instruction in program.instructions])
     _, some, which = np.unique(sets, axis=1, return_index=True, return_inverse=True)
     states: dict[tuple[int, ...], int] = {(): 0, (program.entry,): 1}
     rows: list[list[int]] = []
@@ -352,18 +308,17 @@ class _Program:
     """The pattern as instructions for threads, compiled from the end to the beginning."""
 
     def __init__(self, pattern: Pattern, symbols: Sequence[Symbol]) -> None:
-        self._symbols, self._properties = symbols, pattern.properties
-        self.sets: list[np.ndarray] = [np.zeros(len(symbols) + 1, np.bool_)]
-        self._instructions = [_Instruction("match", 0, ())]
+        self._symbols = symbols
+        self.instructions: list[_Instruction] = []
         self.steps = 0  # instructions visited so far
-        self.entry = self._node(pattern.tree, 0)
+        self.entry = self._node(pattern.tree, self._add("match"))
         if self._folds_two():
             raise Unsupported
 
     def step(self, threads: tuple[int, ...], held: np.ndarray) -> tuple[tuple[int, ...], bool]:
         """The threads after one more symbol, by priority, and whether a match ends before it.
 
-        ``held``: bool [sets], whether the symbol is in each set.
+        ``held``: bool [instructions], whether the symbol is in the set of each.
         """
         after: dict[int, None] = {}
         seen: set[int] = set()
@@ -374,26 +329,24 @@ class _Program:
             if number in seen:
                 continue
             seen.add(number)
-            instruction = self._instructions[number]
+            instruction = self.instructions[number]
             if instruction.kind == "match":
                 return tuple(after), True
-            if instruction.kind == "fork" or (
-                instruction.kind == "check" and held[instruction.set]
-            ):
+            if instruction.kind == "fork" or (instruction.kind == "check" and held[number]):
                 ahead.extend(reversed(instruction.next))
-            elif instruction.kind == "read" and held[instruction.set]:
+            elif instruction.kind == "read" and held[number]:
                 after.setdefault(instruction.next[0])
         return tuple(after), False
 
-    def _add(self, kind: str, held: np.ndarray | None, *after: int, fold: bool = False) -> int:
-        number = 0
-        if held is not None:
-            number = len(self.sets)
-            self.sets.append(held)
-        if len(self._instructions) >= _MOST_INSTRUCTIONS:
+    def _add(
+        self, kind: str, *after: int, held: np.ndarray | None = None, at_end: bool = False,
+        fold: bool = False,
+    ) -> int:  # fmt: skip
+        if len(self.instructions) >= _MOST_INSTRUCTIONS:
             raise Unsupported
-        self._instructions.append(_Instruction(kind, number, after, fold))
-        return len(self._instructions) - 1
+        held = np.zeros(len(self._symbols), np.bool_) if held is None else held
+        self.instructions.append(_Instruction(kind, after, np.insert(held, END, at_end), fold))
+        return len(self.instructions) - 1
 
     def _node(self, node: Node, out: int) -> int:
         """The instruction that matches a node and continues with ``out``."""
@@ -401,14 +354,15 @@ class _Program:
             case Concat():
                 return self._sequence(node.items, out)
             case Branch():
-                return self._add("fork", None, *(self._node(b, out) for b in node.branches))
+                return self._add("fork", *(self._node(b, out) for b in node.branches))
             case Chars():
-                return self._add("read", self._set(node), out, fold=node.fold)
+                return self._add("read", out, held=self._set(node), fold=node.fold)
             case Repeat():
                 return self._repeat(node, out)
             case Look():
                 held = self._only(node.item)
-                return self._add("check", with_end(~held, True) if node.negated else held, out)
+                held = ~held if node.negated else held
+                return self._add("check", out, held=held, at_end=node.negated)
         raise Unsupported
 
     def _sequence(self, items: Sequence[Node], out: int) -> int:
@@ -418,7 +372,7 @@ class _Program:
                 # newlines were read before, so that they agree.
                 if not i or not self._reads_newlines(items[i - 1]):
                     raise Unsupported
-                out = self._add("check", with_end(np.zeros_like(self.sets[0]), True), out)
+                out = self._add("check", out, at_end=True)
             else:
                 out = self._node(items[i], out)
         return out
@@ -426,19 +380,19 @@ class _Program:
     def _repeat(self, node: Repeat, out: int) -> int:
         leave = out
         if node.kind == "possessive":  # left only where no further repetition is possible
-            leave = self._add("check", with_end(~self._only(node.item), True), out)
-        if least_length(node.item) == 0:
+            leave = self._add("check", out, held=~self._only(node.item), at_end=True)
+        if _least_length(node.item) == 0:
             raise Unsupported
 
         def fork(on: int) -> int:
-            return self._add("fork", None, *((leave, on) if node.kind == "lazy" else (on, leave)))
+            return self._add("fork", *((leave, on) if node.kind == "lazy" else (on, leave)))
 
         if node.most is None:
             start = fork(-1)  # -1 is replaced once the instructions that lead back exist
             inside = self._node(node.item, start)
-            loop = self._instructions[start]
+            loop = self.instructions[start]
             targets = tuple(inside if x < 0 else x for x in loop.next)
-            self._instructions[start] = loop._replace(next=targets)
+            self.instructions[start] = loop._replace(next=targets)
         else:
             start = out
             for _ in range(node.most - node.least):
@@ -449,22 +403,20 @@ class _Program:
 
     def _folds_two(self) -> bool:
         """Whether two reads in a row may read letters that one character equals without case."""
-        letters = [np.array([self.sets[i.set][ord(c)] for c in "sftil"]) if i.fold else None
-                   for i in self._instructions]  # fmt: skip
-        index = {c: i for i, c in enumerate("sftil")}
-        for instruction, first in zip(self._instructions, letters, strict=True):
-            if first is None or not first[:2].any():
+        for instruction in self.instructions:
+            if not instruction.fold:
                 continue
-            for number in self._reads_after(instruction.next[0]):
-                second = letters[number]
-                if second is not None and any(
-                    first[index[a]] and second[index[b]] for a, bs in _TOGETHER.items() for b in bs
-                ):
-                    return True
+            letters = {b for a, b in _TOGETHER if instruction.held[ord(a)]}
+            if letters and any(
+                following.fold and any(following.held[ord(letter)] for letter in letters)
+                for following in self._reads_after(instruction.next[0])
+            ):
+                return True
         return False
 
-    def _reads_after(self, number: int) -> set[int]:
+    def _reads_after(self, number: int) -> list[_Instruction]:
         """The reads that a thread at an instruction may do next."""
+        reads = []
         seen: set[int] = set()
         ahead = [number]
         while ahead:
@@ -475,9 +427,11 @@ class _Program:
             self.steps += 1
             if self.steps > _MOST_STEPS:
                 raise Unsupported
-            if self._instructions[number].kind != "read":
-                ahead += self._instructions[number].next
-        return {x for x in seen if self._instructions[x].kind == "read"}
+            if self.instructions[number].kind == "read":
+                reads.append(self.instructions[number])
+            else:
+                ahead += self.instructions[number].next
+        return reads
 
     def _reads_newlines(self, node: Node) -> bool:
         """Whether a node reads all newlines that come next."""
@@ -494,24 +448,13 @@ class _Program:
         return self._set(node)
 
     def _set(self, chars: Chars) -> np.ndarray:
-        """bool [symbols + 1]: which symbols are in a set of characters."""
-        if any(high > 127 for _, high in chars.ranges):
-            raise Unsupported
-        numbers = [self._properties.index(name) for name in chars.properties]
+        """bool [symbols]: which symbols are in a set of characters."""
 
         def holds(symbol: Symbol) -> bool:
             c = symbol.character
             same = {c, c.casefold(), c.casefold().upper()} if chars.fold else {c}
-            return any(symbol.properties[i] for i in numbers) or any(
+            return any(symbol.properties[i] for i in chars.properties) or any(
                 x and low <= ord(x) <= high for low, high in chars.ranges for x in same
             )
 
-        held = np.array([holds(symbol) != chars.negated for symbol in self._symbols])
-        return with_end(np.insert(held, END, False), False)
-
-
-def with_end(held: np.ndarray, at_end: bool) -> np.ndarray:
-    """The same set of symbols with the end of the text in it, or without."""
-    held = held.copy()
-    held[END] = at_end
-    return held
+        return np.array([holds(symbol) != chars.negated for symbol in self._symbols])

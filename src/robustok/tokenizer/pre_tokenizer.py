@@ -7,7 +7,7 @@ letters, numbers or spaces. It also runs every other pre-tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -79,23 +79,26 @@ class PreTokenizer:
         return self._by_library(text.tobytes(), edges.tolist(), whole.tolist())
 
     def _by_library(self, text: bytes, edges: list[int], whole: list[bool]) -> np.ndarray:
-        parts: list[tuple[int, bytes, str | None]] = []
+        ends: list[int] = []
+        spans: list[tuple[int, bytes]] = []  # valid ones, and where they begin
         for begin, end, is_whole in zip(edges[:-1], edges[1:], whole, strict=True):
             if is_whole and begin < end:
-                parts.append((begin, text[begin:end], None))
-            else:
-                parts += [(begin + at, *rest) for at, *rest in _spans(text[begin:end])]
-        strings = [string for _, _, string in parts if string is not None]
-        encoded = iter(_word_tokenizer(self._part).encode_batch(strings))
-        all_ends = [np.empty(0, np.int64)]
-        for begin, span, string in parts:
-            if string is None:
-                ends = np.array([len(span)])
-            else:
-                cuts = {x for offsets in next(encoded).offsets for x in offsets} | {len(string)}
-                ends = _byte_ends(span, sorted(cuts - {0}))
-            all_ends.append(begin + ends)
-        return np.concatenate(all_ends)
+                ends.append(end)
+                continue
+            for first, last, valid in split_at_broken(text[begin:end]):
+                if valid:
+                    spans.append((begin + first, text[begin + first : begin + last]))
+                else:
+                    ends += range(begin + first + 1, begin + last + 1)
+        # One token for each pre-token, whose offsets are those of the pre-token.
+        model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
+        cutter: Any = Tokenizer.from_str(tokenizer_json(model, self._part))
+        encoded = cutter.encode_batch([span.decode("utf8") for _, span in spans])
+        for (begin, span), one in zip(spans, encoded, strict=True):
+            starts = np.flatnonzero((np.frombuffer(span, np.uint8) & 0xC0) != 0x80)
+            cuts = {x for offsets in one.offsets for x in offsets} | {len(starts)}
+            ends += (begin + np.append(starts, len(span))[sorted(cuts - {0})]).tolist()
+        return np.sort(np.array(ends, np.int64))
 
     def add_characters(self, characters: Iterable[str]) -> None:
         """Add characters to :attr:`automaton`; a new class of characters changes its table."""
@@ -126,24 +129,3 @@ def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...
         for _, (begin, end) in split.pre_tokenize_str("".join(characters)):
             held_by[begin:end] = False
     return [tuple(column) for column in held.T.tolist()]
-
-
-def _word_tokenizer(part: dict | None) -> Any:
-    """A tokenizer with one token for each pre-token, whose offsets are those of the pre-tokens."""
-    model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
-    return Tokenizer.from_str(tokenizer_json(model, part))
-
-
-def _spans(text: bytes) -> Iterator[tuple[int, bytes, str | None]]:
-    """Valid spans of the text with their strings, and single bytes that are not UTF-8."""
-    for begin, end, valid in split_at_broken(text):
-        if valid:
-            yield begin, text[begin:end], text[begin:end].decode("utf8")
-        else:
-            yield from ((i, text[i : i + 1], None) for i in range(begin, end))
-
-
-def _byte_ends(text: bytes, ends: list[int]) -> np.ndarray:
-    """Ends in characters as ends in bytes, int64."""
-    starts = np.flatnonzero((np.frombuffer(text, np.uint8) & 0xC0) != 0x80)
-    return np.append(starts, len(text))[ends]

@@ -7,7 +7,8 @@ What it does not read: WordPiece and WordLevel, whose tokens are not parts of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from robustok.runtime.hub import (
     packaged_hint,
     split_revision,
 )
-from robustok.tokenizer.data import IdSet, TokenizerData, library_errors
+from robustok.tokenizer.data import TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
-from robustok.tokenizer.tokenizer_json import from_json
+from robustok.tokenizer.tokenizer_json import check_no_holes, errors_name, from_json
+
+_OBJECT = "the tokenizer object"  # what errors call it
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
@@ -54,13 +57,9 @@ def read_tokenizer(source: Any) -> TokenizerData:
 
 def _from_object(tokenizer: Any) -> TokenizerData:
     if type(tokenizer.model).__name__ == "BPE":
-        ids = tokenizer.get_vocab(with_added_tokens=False).values()
-        if max(ids, default=-1) >= len(ids):
-            raise RobustokError(
-                f"the tokenizer object: its {len(ids)} tokens have ids up to {max(ids)}: the "
-                "tokenizers library needs ids without holes"
-            )
-    return from_json(tokenizer.to_str(), "the tokenizer object")
+        with errors_name(_OBJECT):
+            check_no_holes(tokenizer.get_vocab(with_added_tokens=False))
+    return from_json(tokenizer.to_str(), _OBJECT)
 
 
 def _from_name(name: str) -> TokenizerData:
@@ -129,11 +128,11 @@ def _from_tiktoken(encoding: Any) -> TokenizerData:
         tokens[i] = text.encode()
     for token, i in ranks.items():
         tokens[i] = token
-    ordinary = frozenset(ranks.values()) - frozenset(special.values())
+    ordinary = {*ranks.values()} - {*special.values()}
     complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
     return TokenizerData(
-        tokens, IdSet(ordinary), frozenset(), TiktokenEncoder(encoding, complete), "byte-level BPE",
-        source=encoding, stages=Stages.of_pattern(encoding._pat_str),
+        tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
+        "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
     )  # fmt: skip
 
 
@@ -192,7 +191,7 @@ def _read(processor: Any) -> TokenizerData:
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
     return TokenizerData(
-        tokens, IdSet(ordinary), frozenset(fallback), SentencePieceEncoder(processor),
+        tokens, array("i", ordinary), frozenset(fallback), SentencePieceEncoder(processor),
         f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
         source=processor,
     )  # fmt: skip
@@ -200,15 +199,13 @@ def _read(processor: Any) -> TokenizerData:
 
 def _model_kind(proto: bytes) -> str:
     """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
-    trainer = _proto_field(proto, 2)
-    kind = _proto_field(trainer, 3) if isinstance(trainer, bytes) else None
-    kinds = {2: "BPE", 3: "word", 4: "character"}
-    return kinds.get(kind, "Unigram") if isinstance(kind, int) else "Unigram"
+    trainer = dict(_proto_fields(proto)).get(2)
+    kind = dict(_proto_fields(trainer)).get(3, 1) if isinstance(trainer, bytes) else 1
+    return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
 
 
-def _proto_field(proto: bytes, number: int) -> bytes | int | None:
-    """The last value of one field of a protocol buffer, or None."""
-    last: bytes | int | None = None
+def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
+    """The number and the value of each field of a protocol buffer, an integer or bytes."""
     at = 0
 
     def varint() -> int:
@@ -222,13 +219,9 @@ def _proto_field(proto: bytes, number: int) -> bytes | int | None:
 
     while at < len(proto):
         tag = varint()
-        value: bytes | int
         if tag & 7 == 0:
-            value = varint()
+            yield tag >> 3, varint()
         else:
             size = {1: 8, 5: 4}.get(tag & 7) or varint()
-            value = proto[at : at + size]
+            yield tag >> 3, proto[at : at + size]
             at += size
-        if tag >> 3 == number:
-            last = value
-    return last

@@ -81,48 +81,46 @@ class Stages:
     '[a-z]+|.'
 
     ``pre_tokenizer`` is the stage as in a tokenizer.json, ``decodes_mark`` whether a decoder writes
-    a space for "▁", ``decodes_bytes`` whether one reads the byte-level alphabet.
+    a space for "▁".
     """
 
     normalizers: tuple[Normalizer, ...] = ()
     pre_cuts: tuple[PreCut, ...] = ()
     pre_tokenizer: dict | None = None
     decodes_mark: bool = False
-    decodes_bytes: bool = False
     possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Any, name: str) -> Stages:
+    def of_tokenizer(cls, tokenizer: Any) -> Stages:
         """The stages of a tokenizer of ``tokenizers``.
 
-        Raises RobustokError, with ``name``, where its ids do not give the text back.
+        Raises RobustokError where its ids do not give the text back.
         """
-        spec = {part: _stage_of(tokenizer, part) for part in _PARTS}
-        normalizers, pre, decoders = (_flat(spec[part], key) for part, key in _PARTS.items())
+        # Each as in the tokenizer's JSON, without the vocabulary written out.
+        spec = {part: json.loads(stage.__getstate__()) for part in _PARTS
+                if (stage := getattr(tokenizer, part)) is not None}  # fmt: skip
+        normalizers, pre, decoders = (_flat(spec.get(part), key) for part, key in _PARTS.items())
         cuts = tuple(map(_pre_cut, pre))
         stages = cls(
             tuple(map(_normalizer, normalizers)),
             cuts,
-            spec["pre_tokenizer"],
+            spec.get("pre_tokenizer"),
             decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
-            decodes_bytes=any(s["type"] == "ByteLevel" for s in decoders),
         )
         if any(s["type"] == "ByteLevel" for s in normalizers):
-            raise RobustokError(f"{name}: a ByteLevel normalizer is not supported")
+            raise RobustokError("a ByteLevel normalizer is not supported")
         if sum(cut.bytes for cut in cuts) > 1:
-            raise RobustokError(f"{name}: two ByteLevel pre-tokenizers are not supported")
-        if stages.decodes_bytes and not stages.byte_level:
+            raise RobustokError("two ByteLevel pre-tokenizers are not supported")
+        if any(s["type"] == "ByteLevel" for s in decoders) and not stages.byte_level:
             raise RobustokError(
-                f"{name}: it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
+                "it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
                 "ids do not give the text back"
             )
         marks = [cut.mark for cut in cuts]
         marks += [s.get("replacement", "▁") for s in decoders if s["type"] == "Metaspace"]
         for mark in marks:
             if mark not in (None, "▁"):
-                raise RobustokError(
-                    f"{name}: Metaspace with {mark!r} is not supported, only with '▁'"
-                )
+                raise RobustokError(f"Metaspace with {mark!r} is not supported, only with '▁'")
         return stages
 
     @classmethod
@@ -201,12 +199,6 @@ def tokenizer_json(model: dict, pre_tokenizer: dict | None) -> str:
         "normalizer": None, "pre_tokenizer": pre_tokenizer, "post_processor": None,
         "decoder": None, "model": model,
     })  # fmt: skip
-
-
-def _stage_of(tokenizer: Any, part: str) -> dict | None:
-    """A stage of a tokenizer as in its JSON, without the vocabulary written out."""
-    stage = getattr(tokenizer, part)
-    return None if stage is None else json.loads(stage.__getstate__())
 
 
 def _flat(stage: dict | None, key: str) -> list[dict]:

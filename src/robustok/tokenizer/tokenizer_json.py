@@ -14,9 +14,9 @@ import itertools
 import json
 import re
 import secrets
+from array import array
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import (
-    IdSet,
     TokenizerData,
     byte_alphabet,
     library_error,
@@ -32,8 +31,7 @@ from robustok.tokenizer.data import (
 )
 from robustok.tokenizer.stages import Stages
 
-_BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))  # as the library writes them
-_BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
+_BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
 
 
 def from_json(text: str, name: str) -> TokenizerData:
@@ -42,67 +40,67 @@ def from_json(text: str, name: str) -> TokenizerData:
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
-    with _malformed(name):
-        spec = json.loads(text)
-        kind = _check_kind(spec["model"], name)
-        merges = _take_merges(spec["model"])
-    with library_errors(f"{name}: the tokenizers library refuses it"):
-        tokenizer = Tokenizer.from_str(text)
-    with _malformed(name):
-        return _read(tokenizer, spec, merges, kind, name)
+    with errors_name(name):
+        model = json.loads(text)["model"]
+        kind = _check_kind(model)
+        merges = _take_merges(model)
+        with library_errors("the tokenizers library refuses it"):
+            tokenizer = Tokenizer.from_str(text)
+        return _read(tokenizer, model, merges, kind)
 
 
 @contextmanager
-def _malformed(name: str) -> Iterator[None]:
-    """Report what reading a file of other types than expected raises."""
+def errors_name(name: str) -> Iterator[None]:
+    """Name the tokenizer in errors, also in those of values that have other types than expected."""
     try:
         yield
-    except RobustokError:
-        raise
+    except RobustokError as e:
+        raise RobustokError(f"{name}: {e}") from e
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         reason = " ".join(str(e).split())[:200]
         raise RobustokError(f"{name}: not a tokenizer.json ({type(e).__name__}: {reason})") from e
 
 
-def _check_kind(model: dict, name: str) -> str:
+def _check_kind(model: dict) -> str:
     kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
     if kind not in ("BPE", "Unigram"):
         raise RobustokError(
-            f"{name}: a {kind} tokenizer is not supported, its tokens are not bytes of the text "
+            f"a {kind} tokenizer is not supported, its tokens are not bytes of the text "
             "(supported: BPE and Unigram)"
         )
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(affix):
-            raise RobustokError(f"{name}: BPE with {affix} {model[affix]!r} is not supported")
+            raise RobustokError(f"BPE with {affix} {model[affix]!r} is not supported")
     return kind
 
 
-def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) -> TokenizerData:
-    model = spec["model"]
-    stages = Stages.of_tokenizer(tokenizer, name)
+def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> TokenizerData:
+    stages = Stages.of_tokenizer(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if kind == "BPE" and model.get("dropout"):
         tokenizer.model.dropout = None
-    vocab = _vocab_of(model, kind, name)
-    added = _added_tokens(tokenizer, vocab, stages, name)
-    tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model, name)
-    complete = _has_every_byte(tokens, ordinary, fallback, stages)
+    vocab = _vocab_of(model, kind)
+    added = _added_tokens(tokenizer, vocab, stages)
+    tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model)
+    # Whether every byte has a token that the model falls back to, so that any text is encoded.
+    bytes_of = ordinary if stages.byte_level else fallback
+    complete = len({tokens[i] for i in bytes_of if len(tokens[i]) == 1}) == 256
     if kind == "BPE" and not complete and model.get("unk_token") is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
         tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
-    encoder = make_encoder(tokenizer, model, merges, ordinary, stages, complete)
+    encoder = TokenizersEncoder(tokenizer, model, merges, ordinary, stages, complete)
     pairs = scores = None
     if kind == "BPE":
         known = np.zeros(len(tokens), np.bool_)
-        known[list(ordinary)] = known[list(fallback)] = True
+        known[list(ordinary)] = True
         pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
     else:
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
-        tokens, IdSet(ordinary), fallback, encoder, f"{family} {kind}", pairs,
+        tokens, array("i", sorted(ordinary)), fallback, encoder, f"{family} {kind}", pairs,
         bool(model.get("ignore_merges")), scores, tokenizer, stages=stages, added=added,
     )  # fmt: skip
 
@@ -128,31 +126,34 @@ def _take_merges(model: dict) -> np.ndarray:
     return np.fromiter(ids(), np.int64, 3 * len(merges)).reshape(-1, 3)
 
 
-def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
+def _vocab_of(model: dict, kind: str) -> dict[str, int]:
     if kind == "Unigram":
         return {spelling[0]: i for i, spelling in enumerate(model["vocab"])}
     if not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
+        raise RobustokError("the BPE model has no vocabulary or no merges")
     vocab: dict[str, int] = model["vocab"]
-    largest = max(vocab.values(), default=-1)
     if len(set(vocab.values())) < len(vocab):
         spellings: dict[int, str] = {}
         for spelling, i in vocab.items():
             if spellings.setdefault(i, spelling) != spelling:
                 raise RobustokError(
-                    f"{name}: tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
+                    f"tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
                 )
-    if largest >= len(vocab):  # saved or pickled, such a tokenizer loses tokens
-        raise RobustokError(
-            f"{name}: its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
-            "needs ids without holes"
-        )
+    check_no_holes(vocab)
     return vocab
 
 
-def _added_tokens(
-    tokenizer: Any, vocab: dict[str, int], stages: Stages, name: str
-) -> dict[int, Any]:
+def check_no_holes(vocab: dict[str, int]) -> None:
+    """Raise RobustokError for ids with holes: saved or pickled, such a tokenizer loses tokens."""
+    largest = max(vocab.values(), default=-1)
+    if largest >= len(vocab):
+        raise RobustokError(
+            f"its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
+            "needs ids without holes"
+        )
+
+
+def _added_tokens(tokenizer: Any, vocab: dict[str, int], stages: Stages) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
     taken = {i: spelling for spelling, i in vocab.items()}
@@ -160,24 +161,18 @@ def _added_tokens(
     for i, token in added.items():
         content = token.content
         if taken.get(i, content) != content:
-            raise RobustokError(
-                f"{name}: added token {content!r} gets the id {i} of token {taken[i]!r}"
-            )
+            raise RobustokError(f"added token {content!r} gets the id {i} of token {taken[i]!r}")
         if i in taken and stages.byte_level and all(c in alphabet for c in content):
             spelled = bytes(alphabet[c] for c in content)
             if not token.special and spelled != content.encode():
                 raise RobustokError(
-                    f"{name}: added token {content!r} (id {i}) is also the bytes {spelled!r}"
+                    f"added token {content!r} (id {i}) is also the bytes {spelled!r}"
                 )
     return added
 
 
 def _token_bytes(
-    vocab: dict[str, int],
-    added: dict[int, Any],
-    stages: Stages,
-    model: dict,
-    name: str,
+    vocab: dict[str, int], added: dict[int, Any], stages: Stages, model: dict
 ) -> tuple[list[bytes], frozenset[int], frozenset[int]]:
     """The bytes of every id, the ordinary ids, and of these the byte-fallback ones."""
     size = max([*vocab.values(), *added], default=-1) + 1
@@ -197,9 +192,9 @@ def _token_bytes(
                 tokens[i] = bytes(map(alphabet.__getitem__, spelling))
             except KeyError as e:
                 raise RobustokError(
-                    f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"
+                    f"token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
-        elif not is_symbol and model.get("byte_fallback") and spelling in _BYTE_NAMES:
+        elif not is_symbol and model.get("byte_fallback") and _BYTE_NAME.fullmatch(spelling):
             tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:
@@ -212,54 +207,63 @@ def _token_bytes(
     return tokens, frozenset(ordinary), frozenset(fallback)
 
 
-def _has_every_byte(
-    tokens: Sequence[bytes], ordinary: frozenset[int], fallback: frozenset[int], stages: Stages
-) -> bool:
-    """Whether every byte has a token that the model falls back to, so that any text is encoded."""
-    ids = ordinary if stages.byte_level else fallback
-    return len({tokens[i] for i in ids if len(tokens[i]) == 1}) == 256
-
-
-@dataclass(frozen=True)
 class TokenizersEncoder:
     """A Rust tokenizer for plain text and its twin that parses special tokens.
 
-    ``stages`` are those before the model. ``exact``: the ids decode to what :meth:`normalize`
-    returns, except where the text contains one of ``marks``. ``complete``: every byte has a token.
-    ``added``: the added tokens that are always parsed. ``reachable``: special tokens that the model
-    itself would read in a text. ``names_bytes``: the model would read "<0x41>" in a text as the
-    byte.
+    ``complete``: every byte has a token. ``reachable``: special tokens that the model itself would
+    read in a text. ``names_bytes``: the model would read "<0x41>" in a text as the byte.
+
+    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
     """
 
-    parsing: Any
-    stages: Stages
-    exact: bool
-    complete: bool
-    added: tuple[str, ...]
-    marks: tuple[str, ...]
-    reachable: tuple[str, ...]
-    names_bytes: bool
-    tokenizer: Any = field(init=False)
-    prefix: str = field(init=False)  # what the pre-tokenizer puts before a text
-    metaspace: bool = field(init=False)  # whether "▁" becomes a space
-    first_space: str | None = field(init=False)  # before a text, where all that normalization does
-    # is to write this space and "▁" for every space; else None
+    def __init__(
+        self, tokenizer: Any, model: dict, merges: np.ndarray, ordinary: Set[int], stages: Stages,
+        complete: bool,
+    ) -> None:  # fmt: skip
+        added = tokenizer.get_added_tokens_decoder()
+        special = [t.content for t in added.values() if t.special and t.content]
+        self.parsing, self.complete = tokenizer, complete
+        self.reachable = _reachable(model, merges, special)
+        self.names_bytes = bool(model.get("byte_fallback")) and (
+            model.get("type") == "Unigram" or bool(model.get("ignore_merges"))
+        )
+        self._adds_space, self._metaspace = stages.adds_space, stages.metaspace
+        # Before a text, where all that normalization does is to write this space, as SentencePiece
+        # does, and "▁" for every space; else None.
+        first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
+        self.first_space = first if stages.metaspace else None
+        # The ids decode to what `normalize` returns, except where the text contains a mark.
+        self._exact = complete and stages.keeps_text
+        unknown = model.get("unk_token")
+        if model["vocab"] and isinstance(model.get("unk_id"), int):
+            unknown = model["vocab"][model["unk_id"]][0]
+        plain = {i: token for i, token in added.items() if not token.special}
+        marks = {
+            token.content for i, token in plain.items()
+            if i not in ordinary or token.lstrip or token.rstrip or stages.adds_space
+            or not stages.is_local
+        }  # fmt: skip
+        marks |= {*self.reachable} | ({unknown} if isinstance(unknown, str) else set())
+        if tokenizer.normalizer is not None:
+            marks |= {tokenizer.normalizer.normalize_str(token.content) for token in plain.values()
+                      if token.normalized and token.content in marks}  # fmt: skip
+        if stages.metaspace:
+            marks |= {mark.replace("▁", " ") for mark in marks}
+        self._marks = sorted(marks - {""})
+        self._make_plain()
 
-    def __post_init__(self) -> None:
-        make = (
+    def _make_plain(self) -> None:
+        self.tokenizer = (
             _without(self.parsing, self.reachable) if self.reachable else plain_twin(self.parsing)
         )
-        object.__setattr__(self, "tokenizer", make)
-        object.__setattr__(self, "prefix", " " if self.stages.adds_space else "")
-        object.__setattr__(self, "metaspace", self.stages.metaspace)
-        # What SentencePiece's normalizer writes before a text.
-        first = {("inside",): "", ("before", "inside"): " "}.get(self.stages.space_rules or ())
-        spaces = self.metaspace and not self.prefix
-        object.__setattr__(self, "first_space", first if spaces else None)
 
-    def __reduce__(self) -> Any:
-        """Pickled once, not twice; the library does not pickle ``encode_special_tokens``."""
-        return type(self), tuple(getattr(self, f.name) for f in fields(self) if f.init)
+    def __getstate__(self) -> dict[str, Any]:
+        """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
+        return {name: value for name, value in vars(self).items() if name != "tokenizer"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_plain()
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         tokenizer = self.parsing if parse_special else self.tokenizer
@@ -276,17 +280,20 @@ class TokenizersEncoder:
         return [one.ids for one in encoded]
 
     def normalize(self, text: str) -> str | None:
-        if not self.exact or any(mark in text for mark in self.marks):
+        if not self._exact or self._has_mark(text):
             return None
-        if self.first_space is not None:  # without the library, which takes 40 ns a byte
-            text = self.first_space + text.replace("▁", " ") if text else text
-            return None if any(mark in text for mark in self.marks) else text
-        text = self._normalized(text)
-        if any(mark in text for mark in self.marks):
-            return None
-        if self.metaspace:
+        if self.first_space is None:
+            text = self._normalized(text)
+        elif text:  # without the library, which takes 40 ns a byte
+            text = self.first_space + text
+        if self._metaspace:
             text = text.replace("▁", " ")
-        return self.prefix + text if self.prefix and text and text[0] != self.prefix else text
+        if self._adds_space and text and text[0] != " ":
+            text = " " + text
+        return None if self._has_mark(text) else text
+
+    def _has_mark(self, text: str) -> bool:
+        return any(mark in text for mark in self._marks)
 
     def _normalized(self, text: str) -> str:
         if self.tokenizer.normalizer is None:
@@ -311,50 +318,6 @@ class TokenizersEncoder:
                 raise RobustokError(
                     f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
                 ) from None
-
-
-def make_encoder(
-    tokenizer: Any,
-    model: dict,
-    merges: np.ndarray,
-    ordinary: Set[int],
-    stages: Stages,
-    complete: bool,
-) -> TokenizersEncoder:
-    """The encoder of a tokenizer whose tokenizer.json has ``model``.
-
-    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
-    """
-    added = tokenizer.get_added_tokens_decoder()
-    plain = {i: token for i, token in added.items() if not token.special}
-    reachable = _reachable(
-        model, merges, [t.content for t in added.values() if t.special and t.content]
-    )
-    unknown = model.get("unk_token")
-    if model["vocab"] and isinstance(model.get("unk_id"), int):
-        unknown = model["vocab"][model["unk_id"]][0]
-    marks = {
-        token.content for i, token in plain.items()
-        if i not in ordinary or token.lstrip or token.rstrip or stages.adds_space
-        or not stages.is_local
-    }  # fmt: skip
-    marks |= {*reachable} | ({unknown} if isinstance(unknown, str) else set())
-    if stages.metaspace:
-        marks |= {mark.replace("▁", " ") for mark in marks}
-    if tokenizer.normalizer is not None:
-        marks |= {tokenizer.normalizer.normalize_str(token.content) for token in plain.values()
-                  if token.normalized and token.content in marks}  # fmt: skip
-    return TokenizersEncoder(
-        tokenizer,
-        stages,
-        exact=complete and stages.keeps_text,
-        complete=complete,
-        added=tuple(t.content for i, t in plain.items() if i not in ordinary),
-        marks=tuple(sorted(marks - {""})),
-        reachable=reachable,
-        names_bytes=bool(model.get("byte_fallback"))
-        and (model.get("type") == "Unigram" or bool(model.get("ignore_merges"))),
-    )
 
 
 def _reachable(model: dict, merges: np.ndarray, special: list[str]) -> tuple[str, ...]:

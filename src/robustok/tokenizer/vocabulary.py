@@ -16,8 +16,8 @@ import numpy as np
 
 from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError, nearest
-from robustok.kernels.batch import spell_rows, tokens_of
-from robustok.kernels.trie import build_trie
+from robustok.kernels.batch import Tokens, spell_rows, tokens_of
+from robustok.kernels.trie import Trie, build_trie
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, give_back_memory
 from robustok.tokenizer.data import TokenizerData, split_at_broken
@@ -26,8 +26,6 @@ from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 
 if TYPE_CHECKING:
-    from robustok.kernels.batch import Tokens
-    from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
 
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
@@ -95,7 +93,8 @@ class Vocabulary:
                 f"the vocabulary has a token of {longest:,} bytes: at most {MOST_BYTES:,} can be"
                 " drawn from"
             )
-        self._forget_derived()
+        self._derived: dict[str, Any] = {}
+        self._derived_lock = ForkSafeLock()
 
     @classmethod
     def load(cls, source: Any) -> Vocabulary:
@@ -164,10 +163,6 @@ class Vocabulary:
                 self._derived[key] = make()
                 give_back_memory()
             return self._derived[key]
-
-    def _forget_derived(self) -> None:
-        self._derived: dict[str, Any] = {}
-        self._derived_lock = ForkSafeLock()
 
     def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
         """The canonical ids of a text, int32 [m]; no special tokens are added.
@@ -319,7 +314,7 @@ class Vocabulary:
         self, rows: list[list[tuple[bytes, bool]]], parse_special: bool
     ) -> list[list[int]]:
         """The ids of spans amid other bytes: valid ones canonically, the rest byte by byte."""
-        valid = [part.decode("utf8") for row in rows for part, is_valid in row if is_valid]
+        valid = [part for row in rows for part, is_valid in row if is_valid]
         encoded = self._encode_amid(valid, parse_special)
         return [
             [i for part, is_valid in row
@@ -327,26 +322,26 @@ class Vocabulary:
             for row in rows
         ]  # fmt: skip
 
-    def _encode_amid(self, strings: list[str], parse_special: bool) -> dict[bytes, list[int]]:
+    def _encode_amid(self, spans: list[bytes], parse_special: bool) -> dict[bytes, list[int]]:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
-        encode, tokens = self.data.encoder.encode_batch, self.tokens
         encoded: dict[bytes, list[int]] = {}
-        left = list(dict.fromkeys(strings))
+        left = [*dict.fromkeys(spans)]
         # Alone, or after something that does not grow together with its first letter.
         for before in ("", "\n", "0", "a"):
-            rows = encode([before + text for text in left], parse_special) if left else []
-            for text, row in zip(left, rows, strict=True):
-                wanted = text.encode("utf8")
+            if not left:
+                break
+            texts = [before + span.decode("utf8") for span in left]
+            rows = self.data.encoder.encode_batch(texts, parse_special)
+            for span, row in zip(left, rows, strict=True):
                 start, size = len(row), 0
-                while start and size < len(wanted):
+                while start and size < len(span):
                     start -= 1
-                    size += len(tokens[row[start]])
-                if b"".join([tokens[i] for i in row[start:]]) == wanted and (before or not start):
-                    encoded[wanted] = row[start:]
-            left = [text for text in left if text.encode("utf8") not in encoded]
-        for text in left:
-            encoded[text.encode("utf8")] = [self._byte_id(b) for b in text.encode("utf8")]
-        return encoded
+                    size += len(self.tokens[row[start]])
+                ids = row[start:]
+                if b"".join([self.tokens[i] for i in ids]) == span and (before or not start):
+                    encoded[span] = ids
+            left = [span for span in left if span not in encoded]
+        return encoded | {span: [self._byte_id(b) for b in span] for span in left}
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
@@ -371,14 +366,9 @@ class Vocabulary:
         single = self.ordinary & (self.token_lengths == 1)
         return {self.tokens[i][0]: i for i in np.flatnonzero(single).tolist()}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the tables that are made from the rest."""
-        kept = ("data", "tokens", "size", "token_offsets", "token_bytes", "ordinary", "readable")
-        return {name: vars(self)[name] for name in kept}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._forget_derived()
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[TokenizerData]]:
+        """Pickle the data alone, from which all else is made."""
+        return type(self), (self.data,)
 
     def __len__(self) -> int:
         """The number of ids, ``size``."""
