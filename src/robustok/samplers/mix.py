@@ -86,8 +86,7 @@ class Mix(Sampler):
         picks = self._picks(batch, first, last)
         chosen = picks.item(0) if picks.size == 1 else -1
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
-            scheme = self.samplers[chosen]
-            scheme._draw(scheme._input_of(batch), first, last, out, ends)
+            self.samplers[chosen]._draw(batch, first, last, out, ends)
             return
         drawn: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
