@@ -9,8 +9,11 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
 - ``_draw(batch, first, last, out, ends)`` writes the ids of texts first..last of a
   ``kernels.batch.Batch``, all draws of a text one after another, to ``out`` (int32), and the end of
   each draw in ``out`` to ``ends`` (int64 of shape [(last - first) * draws]). It runs in several
-  threads at once, each with its own texts and arrays. Kernels write without bounds checks: ``out``
-  has space for an id for each byte of each draw, and no token is shorter.
+  threads at once, each with its own texts and arrays.
+- ``_max_ids(texts, tokens, size)`` is the most ids that one draw of so many texts can have, which
+  have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
+  ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
+  memory. The default, one id a byte, is always enough.
 - ``_kernel`` is what a `StoredSampler` draws with, whose kernel keeps tables of blocks.
 - ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
 - ``_bytes_of(text)`` returns the bytes of a string that need not be encoded: ``_draw`` gets them in
@@ -275,6 +278,13 @@ class Sampler(Scheme):
         """The bytes that `_draw` takes instead of the ids of ``text``; None: it needs the ids."""
         return None
 
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
+        """Upper bound of the ids in a draw of texts with this many tokens and bytes.
+
+        Memory safety depends on it: kernels write this many ids without bounds checks.
+        """
+        return size  # no token of a text is shorter than a byte
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``.
 
@@ -534,29 +544,32 @@ def _draw_texts(
 ) -> Ragged:
     """Draw every text of a batch; ``byte_offsets``: int64 [texts + 1], the bytes before each."""
     texts, draws = len(batch.keys), int(batch.draws)
-    size = draws * int(byte_offsets[-1])  # Python integers do not overflow
-    if texts * draws > _MOST_DRAWS or size >= _MOST_IDS:
-        raise MemoryError
-    out, starts = np.empty(size, np.int32), draws * byte_offsets  # no token is shorter than a byte
-    ends = np.zeros(texts * draws + 1, np.int64)
-
-    def work(first: int, last: int) -> None:
-        job_ends = ends[first * draws + 1 : last * draws + 1]
-        sampler._draw(batch, first, last, out[starts[first] : starts[last]], job_ends)
-
     jobs = _spread(texts, byte_offsets, threads)
-    _in_threads(jobs, work)
+    starts = [0]  # of each thread in ``out``; Python integers do not overflow
+    for first, last in jobs:
+        tokens, size = (int(x[last] - x[first]) for x in (batch.offsets, byte_offsets))
+        starts.append(starts[-1] + draws * sampler._max_ids(last - first, tokens, size))
+    if texts * draws > _MOST_DRAWS or starts[-1] >= _MOST_IDS:
+        raise MemoryError
+    out, ends = np.empty(starts[-1], np.int32), np.zeros(texts * draws + 1, np.int64)
+    ends_of = [ends[first * draws + 1 : last * draws + 1] for first, last in jobs]
+
+    def work(job: int) -> None:
+        ids = out[starts[job] : starts[job + 1]]
+        sampler._draw(batch, *jobs[job], ids, ends_of[job])
+
+    _in_threads([(job,) for job in range(len(jobs))], work)
     total = 0
-    for first, last in jobs:  # move the ids of each thread next to those of the previous one
-        job_ends = ends[first * draws + 1 : last * draws + 1]
-        start, drawn = int(starts[first]), int(job_ends[-1]) if len(job_ends) else 0
+    for start, job_ends in zip(starts, ends_of, strict=False):
+        # Move the ids of each thread next to those of the previous one.
+        drawn = int(job_ends[-1]) if len(job_ends) else 0
         if start != total:
             # As memory: an array would copy what overlaps to a new place first. Pages that are
             # touched already are cheap to move in; a new array for all would not be.
             out.data[total : total + drawn] = out.data[start : start + drawn]
         job_ends += total
         total += drawn
-    if 2 * total < size:  # a view would keep all of it alive
+    if 2 * total < len(out):  # a view would keep all of it alive
         out.resize(total, refcheck=False)
     return Ragged(out[:total], ends)
 

@@ -93,6 +93,10 @@ class StochasTok(StoredSampler):
             lambda: pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary),
         )
 
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
+        picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
+        return min(size, tokens + picks * (self.ways - 1))
+
     @cached_property
     def _rate(self) -> PickRate:
         most = MOST_PICKS if self.max_picks is None else self.max_picks
