@@ -136,8 +136,12 @@ def at_strength(
     Raises RobustokError for a scheme without a strength parameter, and for a strength that the
     scheme cannot reach on these texts, with the range that it can.
     """
-    targets = zip(MEASURES, (splits, distance, length_ratio), strict=True)
-    measured, target = _single_target([pair for pair in targets if pair[1] is not None])
+    values = zip(MEASURES, (splits, distance, length_ratio), strict=True)
+    targets = [pair for pair in values if pair[1] is not None]
+    if len(targets) != 1:
+        raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
+    measured, target = targets[0]
+    target = check_number(f"at_strength: {measured}", target, 0.0, MAX_STRENGTH)
     check_vocabulary(vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
     kind = scheme_class(call.name)
@@ -165,13 +169,6 @@ def at_strength(
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
     solved = with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
     return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
-
-
-def _single_target(targets: list[tuple[str, float | None]]) -> tuple[str, float]:
-    if len(targets) != 1:
-        raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
-    ((name, value),) = targets
-    return name, check_number(f"at_strength: {name}", value, 0.0, MAX_STRENGTH)
 
 
 def _solve(
