@@ -7,7 +7,7 @@ uniformly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import ceil, comb, inf, log
 from typing import Any
@@ -151,17 +151,17 @@ class StochasTokUniform(StoredSampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
-        canonical = self.vocab.canonicalize(ids).tolist()
-        wanted = ids.tolist()
-        segments = _segments_of(self.vocab, canonical, wanted)
-        if segments is None:
-            return -inf
+        canonical = self.vocab.canonicalize(ids)
         splits = ceil(self.alpha * len(canonical))
-        if splits == 0 or not canonical:
-            return 0.0 if canonical == wanted else -inf
+        if splits == 0:
+            return 0.0 if np.array_equal(canonical, ids) else -inf
+        ends, canonical_ends = (np.cumsum(self.vocab.token_lengths[x]) for x in (ids, canonical))
+        if not np.isin(canonical_ends, ends).all():  # a token crosses a canonical boundary
+            return -inf
+        segments = np.split(ids, np.searchsorted(ends, canonical_ends)[:-1] + 1)
         result = 0.0
         shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
-        for token, cut in zip(canonical, segments, strict=True):
+        for token, cut in zip(canonical.tolist(), segments, strict=True):
             counts = segmentation_counts(self.vocab, token, self.support)
             if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
                 return -inf
@@ -174,7 +174,7 @@ class StochasTokUniform(StoredSampler):
         m = len(canonical)
         return result + log(compositions) - log(comb(splits + m - 1, m - 1))
 
-    def allows(self, token: int, cut: list[int]) -> bool:
+    def allows(self, token: int, cut: Sequence[int] | np.ndarray) -> bool:
         """Whether a draw may cut a token like this: whether the support holds the segmentation.
 
         Args:
@@ -182,7 +182,7 @@ class StochasTokUniform(StoredSampler):
             cut: ids of its segments, which spell the token.
         """
         if len(cut) == 1:
-            return cut[0] == token
+            return bool(cut[0] == token)
         if not self.vocab.ordinary[cut].all():
             return False
         if self.support == "all" or len(cut) == 2:
@@ -222,23 +222,6 @@ def _pairwise_test(vocab: Vocabulary, token: int) -> Callable[[np.ndarray], bool
     return lambda segments: bool(
         is_pairwise(spans, segments, len(segments), vocab.token_offsets, scratch)
     )
-
-
-def _segments_of(vocab: Vocabulary, canonical: list[int], ids: list[int]) -> list[list[int]] | None:
-    """The segments of each canonical token, or None if a token crosses a canonical boundary."""
-    segments: list[list[int]] = []
-    at = 0
-    for token in canonical:
-        left = len(vocab.tokens[token])
-        cut = []
-        while left > 0 and at < len(ids):
-            cut.append(ids[at])
-            left -= len(vocab.tokens[ids[at]])
-            at += 1
-        if left:
-            return None
-        segments.append(cut)
-    return segments
 
 
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
