@@ -25,7 +25,7 @@ from robustok.kernels.blocks import LONG, block_ends
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.store import ALL, HEAD, NO_PATH, NO_ROOM, add_slot, draw, find, insert
+from robustok.kernels.store import ALL, DRAWN, HEAD, NO_PATH, NO_ROOM, add_slot, draw, find, insert
 from robustok.kernels.trie import find_token
 
 UNIGRAM, GRAMPA, MAXMATCH = 0, 1, 2
@@ -347,11 +347,11 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
 
 @njit()
 def draw_blocks(tokens, store, batch, rule, first, last, rows):
-    """Draw texts first..last, which are bytes; returns ``last``.
+    """Draw texts first..last, which are bytes; returns the text reached and a code of `store`.
 
-    Or the first text that the store had no space for, or NO_PATH where a text has no path.
-    ``rule``: `StepRule`, or None: uniform over all tokenizations. ``rows``: `batch.Rows` of the
-    texts first..last.
+    ``last`` and DRAWN, or the first text that was not drawn, and NO_ROOM or NO_PATH. ``rule``:
+    `StepRule`, or None: uniform over all tokenizations. ``rows``: `batch.Rows` of the texts
+    first..last.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
@@ -370,6 +370,6 @@ def draw_blocks(tokens, store, batch, rule, first, last, rows):
                 tokens, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
             )
             if at < 0:
-                return np.int64(t if at == NO_ROOM else at)
+                return np.int64(t), at
             rows.ends[(t - first) * batch.draws + d] = at
-    return np.int64(last)
+    return np.int64(last), np.int64(DRAWN)

@@ -46,7 +46,7 @@ from robustok.checks import (
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
-from robustok.kernels.store import NOT_DRAWN, clear, copy_records, new_store
+from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_records, new_store
 from robustok.ragged import Ragged
 from robustok.runtime.processes import available_cores
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
@@ -346,12 +346,13 @@ class StoredSampler(Sampler):
         return []
 
     @property
-    def _kernel(self) -> tuple[Callable[..., int], Any, tuple[Any, ...]]:
+    def _kernel(self) -> tuple[Callable[..., tuple[int, int]], Any, tuple[Any, ...]]:
         """The draw kernel, what it reads of the vocabulary, and its settings; made once.
 
         It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
-        from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns ``last``, or the first text
-        that the store had no space for, or another code of `kernels.store`.
+        from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns the first text that it has
+        not drawn and a code of `kernels.store`. A kernel that returns RARE is called again from
+        there on with True as its last setting: the code of rare texts is compiled when one occurs.
         """
         raise NotImplementedError
 
@@ -371,20 +372,22 @@ class StoredSampler(Sampler):
         rows = kernels.Rows(out, ends)
         while True:
             used = store.used.copy()
-            reached = kernel(tables, store, batch, *settings, text, last, rows)
-            if reached < 0:
-                self._stores.append(store)
-                reason = self._too_rare if reached == NOT_DRAWN else self._no_path
-                raise RobustokError(f"{self.name}: {reason}")
+            reached, code = kernel(tables, store, batch, *settings, text, last, rows)
             drawn = (reached - text) * int(batch.draws)
             if total:
                 rows.ends[:drawn] += total
-            if reached == last:
+            if code == DRAWN:
                 break
             if drawn:
                 total = int(rows.ends[drawn - 1])
                 rows = kernels.Rows(out[total:], rows.ends[drawn:])
-            if reached == text and _needs_larger(store, used):
+            if code == RARE:
+                settings = (*settings[:-1], True)
+            elif code != NO_ROOM:
+                self._stores.append(store)
+                reason = self._too_rare if code == NOT_DRAWN else self._no_path
+                raise RobustokError(f"{self.name}: {reason}")
+            elif reached == text and _needs_larger(store, used):
                 scale *= _LARGER
                 larger = new_store(scale)
                 copy_records(store, larger)

@@ -88,7 +88,8 @@ class Exactly(StoredSampler):
     @cached_property
     def _kernel(self) -> Any:
         goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
-        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
+        every = None if self.measure == "distance" else True
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal, every)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if isinstance(self.scheme, Uniform):

@@ -128,7 +128,7 @@ class UniformK(StoredSampler):
     def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
-        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)
 
 
 def _is_drawable(vocab: Vocabulary, canonical: np.ndarray, ids: np.ndarray) -> bool:
