@@ -205,7 +205,7 @@ class Sampler(Scheme):
         need more memory than there is, or number more than 2**28.
         """
         draws = check_integer("draws", draws, 1, MAX_COUNT)
-        rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
+        rows: Any = texts if isinstance(texts, Ragged) else check_list("texts", texts)
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
         threads = _threads(threads)
@@ -232,11 +232,14 @@ class Sampler(Scheme):
 
     def _all_bytes_of(self, texts: Sequence[Text]) -> tuple[np.ndarray, np.ndarray] | None:
         """``_bytes_of`` all texts, uint8 and offsets (int64); None where one has to be encoded."""
-        all_bytes = list(itertools.takewhile(lambda b: b is not None, map(self._bytes_of, texts)))
-        if len(all_bytes) < len(texts):
-            return None
+        all_bytes: list[bytes] = []
+        for text in texts:
+            text_bytes = self._bytes_of(text)
+            if text_bytes is None:
+                return None
+            all_bytes.append(text_bytes)
         offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(text) for text in all_bytes], out=offsets[1:])
+        np.cumsum([len(text_bytes) for text_bytes in all_bytes], out=offsets[1:])
         return np.frombuffer(bytearray(b"".join(all_bytes)), np.uint8), offsets
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
