@@ -24,6 +24,7 @@ from robustok.samplers.exactly import MEASURES, Exactly
 from robustok.samplers.parameters import Search, show
 from robustok.samplers.spec import (
     SCHEMES,
+    Call,
     Spec,
     find_scheme,
     read_call,
@@ -156,7 +157,15 @@ def at_strength(
             f"{call.name} has no strength parameter. Mix it with canonical, as "
             f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
         )
-    rows = _canonical(vocab, texts)
+    solved = _solved(call, vocab, _canonical(vocab, texts), measured, target, seed)
+    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
+
+
+def _solved(
+    call: Call, vocab: Vocabulary, rows: Ragged, measured: str, target: float, seed: int
+) -> Sampler:
+    """The scheme with the strength at which the draws for ``rows`` measure the target."""
+    kind = scheme_class(call.name)
 
     def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
@@ -167,8 +176,7 @@ def at_strength(
         return measure(vocab, rows, drawn).mean()[measured]
 
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
-    solved = with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
-    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
+    return with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
 
 
 def _solve(
