@@ -88,7 +88,10 @@ def _read(state, old, given):
     at = _after(state, at, _STRINGS)
     for i in range(len(old)):
         given.strings[i, 0] = at + (i > 0)
-        at = _string_end(state, at + (i > 0))
+        at += (i > 0) + 1
+        while at < len(state) and state[at] != _QUOTE:
+            at += 2 if state[at] == _BACKSLASH else 1
+        at = min(at + 1, np.int64(len(state)))
         given.strings[i, 1] = at
     at = _read_numbers(state, at, _WORDS, given.words)
     at = _after(state, at, _OFFSETS)
@@ -133,15 +136,6 @@ def _number(state, at):
         number = min(number * 10 + np.int64(state[at]) - _ZERO, _MOST)
         at += 1
     return number, at
-
-
-@njit()
-def _string_end(state, at):
-    """Where the string ends that opens at ``state[at]`` (uint8 [bytes])."""
-    at += 1
-    while at < len(state) and state[at] != _QUOTE:
-        at += 2 if state[at] == _BACKSLASH else 1
-    return min(at + 1, np.int64(len(state)))
 
 
 @njit()

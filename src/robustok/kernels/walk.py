@@ -293,26 +293,6 @@ def _walk_record(store, record, state, out, at):
 
 
 @njit()
-def _draw_long(tokens, rule, text, start, end, state, out, at):
-    """One draw of the block text[start:end], too long to cache; returns the end and the state.
-
-    ``text``: uint8. The end is NO_PATH where the block has no path. ``rule``: as for `draw_blocks`.
-    """
-    if rule is None:
-        edges = edges_of(tokens.trie, text, start, end)
-        mantissa, exponent = backward(edges, 1.0)
-        if mantissa[0] == 0.0:
-            return np.int64(NO_PATH), state
-        at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
-    else:
-        steps, upto, possible = _steps(tokens.trie, rule, text, start, end)
-        if not possible:
-            return np.int64(NO_PATH), state
-        at, state = _walk(steps, upto, end - start, state, out, at)
-    return at, state
-
-
-@njit()
 def _draw_text(tokens, store, rule, text, edges, state, out, at):
     """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
 
@@ -324,10 +304,18 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
     text, edges, out = borrow(text), borrow(edges), borrow(out)
     for w in range(len(edges) - 1):
         begin, end = edges[w], edges[w + 1]
-        if end - begin > LONG:
-            at, state = _draw_long(tokens, rule, text, begin, end, state, out, at)
-            if at < 0:
-                return at, state
+        if end - begin > LONG:  # too long to cache
+            if rule is None:
+                lattice = edges_of(tokens.trie, text, begin, end)
+                mantissa, exponent = backward(lattice, 1.0)
+                if mantissa[0] == 0.0:
+                    return np.int64(NO_PATH), state
+                at, _, state = draw_long(lattice, 1.0, mantissa, exponent, state, out, at)
+            else:
+                steps, upto, possible = _steps(tokens.trie, rule, text, begin, end)
+                if not possible:
+                    return np.int64(NO_PATH), state
+                at, state = _walk(steps, upto, end - begin, state, out, at)
             continue
         record = find(store, ALL, text, begin, end)
         if rule is None:
