@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import robustok as rt
 from common import arguments, medians, print_heads, print_row, read_documents
-from robustok.samplers import stored
+from robustok.samplers import base
 from sampling import FLOORS
 
 MODELLED = (
@@ -56,8 +56,8 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
             draws[threading.get_ident()] = time.thread_time() - start
 
     scheme._draw = timed  # type: ignore[method-assign]
-    cores = stored.cores_read_once
-    stored.cores_read_once = lambda: threads  # type: ignore[assignment]  # each keeps its store
+    cores = base.cores_read_once
+    base.cores_read_once = lambda: threads  # type: ignore[assignment]  # each keeps its store
     models = []
     for i in range(rounds + 1):
         start = time.thread_time()
@@ -70,7 +70,7 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
         serial = caller - draws[threading.get_ident()]
         models.append(Model(alone, serial, max(draws.values())))
     del scheme._draw
-    stored.cores_read_once = cores
+    base.cores_read_once = cores
     return sorted(models[1:], key=lambda m: m.speedup)[rounds // 2]  # the first one fills caches
 
 
@@ -81,7 +81,7 @@ def print_model(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
     for spec in MODELLED:
         scheme = rt.sampler(spec, vocab)
         for kind, rows in (("ids", ids), ("strings", texts)):
-            if kind == "ids" or scheme._skips_encoding:
+            if kind == "ids" or scheme._bytes_of("a") is not None:
                 print_row(f"{spec}, {kind}", *model_cells(scheme, rows, rounds))
 
 

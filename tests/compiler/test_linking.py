@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 import pytest
+from tests.oracles.processes import run
 
 from robustok.kernels.compiler import borrow, njit
 
@@ -90,10 +90,8 @@ def test_numba_compiles_its_functions_for_callers_after_a_kernel() -> None:
 
     The kernel frees what the functions that it calls allocate.
     """
-    env = {**os.environ, "NUMBA_NRT_STATS": "1"}
-    done = subprocess.run([sys.executable, "-c", PROCESS], env=env, capture_output=True, text=True)
-    calls, allocations = done.stdout.splitlines() or ["", ""]
-    assert calls == "('index', -1) 0.0 0.0 ('index', -5)", done.stderr
+    calls, allocations = run(PROCESS, NUMBA_NRT_STATS="1").stdout.splitlines()
+    assert calls == "('index', -1) 0.0 0.0 ('index', -5)"
     allocated, freed = map(int, allocations.split())
     assert allocated == freed
 
@@ -125,24 +123,20 @@ def test_another_release_of_numba_compiles_kernels_to_the_same_results(tmp_path:
 
     The releases have caches of their own, since the release is part of a directory's name.
     """
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = []
-    for release in (numba.__version__, numba.__version__, "0.67.9", "0.67.9"):
-        command = [sys.executable, "-c", DRAWS, release, "stochastok"]
-        runs.append(subprocess.run(command, env=env, capture_output=True, text=True))
-        assert runs[-1].returncode == 0, runs[-1].stderr
+    releases = numba.__version__, numba.__version__, "0.67.9", "0.67.9"
+    runs = [
+        run(DRAWS, release, "stochastok", NUMBA_CACHE_DIR=str(tmp_path)) for release in releases
+    ]
     known = "numba_068" if numba.__version__.startswith("0.68.") else "dispatcher"
-    modules = [run.stderr.splitlines()[0].rpartition(".")[2] for run in runs]
+    modules = [done.stderr.splitlines()[0].rpartition(".")[2] for done in runs]
     assert modules == [known, known, "dispatcher", "dispatcher"]
-    assert len({run.stdout for run in runs}) == 1
+    assert len({done.stdout for done in runs}) == 1
     assert runs[0].stdout.startswith("stochastok [")
     compiled = [len(list(d.iterdir())) for d in tmp_path.glob("robustok/*")]
     assert len(compiled) == 2 and min(compiled) > 4
 
 
 def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
-    from robustok.kernels.compiler import njit
-
     @njit(cache=False)
     def add(a, b):
         return a + b

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.oracles.processes import run
 
 from robustok.kernels.compiler import cache
 
@@ -39,14 +37,8 @@ pytestmark = pytest.mark.skipif(
 
 def call(package: Path, place: Path, change: str = "", **settings: str) -> tuple[str, int, int]:
     """Call a kernel in a new process: whether the wheel's directory fits, loads, compilations."""
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", CODE.format(change=change)],
-        capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(place),
-             "TMPDIR": str(package), **settings},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    fits, hits, misses = done.stdout.split()
+    settings |= {"PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(place), "TMPDIR": str(package)}
+    fits, hits, misses = run(CODE.format(change=change), **settings).stdout.split()
     return fits, int(hits), int(misses)
 
 

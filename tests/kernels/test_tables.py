@@ -16,13 +16,7 @@ from tests.oracles.vocabulary import canonical, toy
 from robustok.kernels import distances, feasible
 from robustok.kernels import store as stores
 from robustok.kernels.compiler import njit
-from robustok.kernels.conditional import (
-    build_tree,
-    convolve_group,
-    draw_tree,
-    largest,
-    probability_of,
-)
+from robustok.kernels.conditional import Sums, build_tree, convolve_group, draw_tree, largest
 from robustok.kernels.stochastok_uniform import Pairwise, is_pairwise, reachable_sizes, spans
 
 MODES = {
@@ -190,6 +184,11 @@ def test_z_makes_the_wanted_distance_about_the_mean(store: stores.Store) -> None
                     mean += n * (p * d).sum()
                     variance += n * ((p * d**2).sum() - (p * d).sum() ** 2)
                 assert abs(mean - k) <= 0.2001 * np.sqrt(variance)
+
+
+def probability_of(sums: Sums, row: int, s: int) -> float:
+    inside = sums.low[row] <= s <= sums.high[row]
+    return sums.table[sums.base[row] + s - sums.low[row]] if inside else 0.0
 
 
 def test_sums_of_words_are_convolutions(store: stores.Store) -> None:

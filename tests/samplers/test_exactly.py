@@ -139,14 +139,8 @@ def test_any_text_has_the_strength_or_the_nearest_one(measure: str) -> None:
 
 def test_a_gap_is_left_for_the_nearest_strength() -> None:
     ids = canonical(EVEN, b"abc" * 20_000)
-    for wanted, strength in (
-        (0, 0),
-        (1, 0),
-        (2, 2),
-        (4999, 4998),
-        (39_999, 39_998),
-        (10**6, 40_000),
-    ):
+    strengths = {0: 0, 1: 0, 2: 2, 4999: 4998, 39_999: 39_998, 10**6: 40_000}
+    for wanted, strength in strengths.items():
         row = exactly_uniform(EVEN, "splits", wanted, ids).sample(ids, seed=4)
         assert strength_of(EVEN, ids, row, "splits") == strength
 
@@ -184,10 +178,7 @@ def test_all_texts_of_a_row_go_by_the_same_scheme() -> None:
 
 def test_a_schedule_moves_in_a_line() -> None:
     spec = rt.Spec.parse("mix(1->0.5 canonical, 0->0.5 uniform-k(k=2->5))")
-    assert [str(spec.at(progress)) for progress in (0, 0.5)] == [
-        "mix(1 canonical, 0 uniform-k(k=2))",
-        "mix(0.75 canonical, 0.25 uniform-k(k=4))",
-    ]
+    assert str(spec.at(0.5)) == "mix(0.75 canonical, 0.25 uniform-k(k=4))"
     moving = rt.schedule(spec, TOY)
     with pytest.raises(rt.RobustokError, match="is a schedule"):
         rt.sampler(spec, TOY)

@@ -286,12 +286,13 @@ def test_a_byte_that_no_token_has_raises(text: str) -> None:
     vocab = toy([b"a", b"b", b"ab", b" "])
     batch = np.frombuffer(text.encode(), np.uint8)
     scheme = rt.Uniform(vocab)
-    from robustok.samplers.base import Plan, _draw_texts
+    from robustok.kernels.batch import Batch
+    from robustok.samplers.base import _draw_texts
 
     offsets, zero = np.array([0, len(batch)]), np.zeros(1, np.int64)
-    plan = Plan(np.uint64(0), np.int64(0), 1, 1)
+    one = Batch(batch.copy(), offsets, zero, zero, np.uint64(0), np.int64(0), np.int64(1))
     with pytest.raises(rt.RobustokError, match="lacks a token for one of its bytes"):
-        _draw_texts(scheme, batch.copy(), offsets, offsets, zero, zero, plan)
+        _draw_texts(scheme, one, offsets, 1)
     assert vocab.decode_bytes(scheme.sample("ab ab", seed=0)) == b"ab ab"
 
 
@@ -331,7 +332,7 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
                 bytes=words.view(np.uint8),
             )  # fmt: skip
 
-        monkeypatch.setattr("robustok.samplers.stored.new_store", small)
+        monkeypatch.setattr("robustok.samplers.base.new_store", small)
         drawn = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2, threads=1)
         assert drawn == expected
         assert max(sizes) < 2000

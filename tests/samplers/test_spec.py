@@ -86,9 +86,7 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("bpe-dropout(rule=other)", "rule must be 'provilkov' or 'hf' or 'sentencepiece'"),
         ("stochastik", "did you mean 'stochastok'"),
         ("stochastok(alfa=1)", "did you mean 'alpha'"),
-        ("stochastok(alpha=-1)", "must be a number from 0 to 10000"),
         ("stochastok(alpha=nan)", "must be a number from 0 to 10000"),
-        ("uniform-k(alpha=inf)", "must be a number from 0 to 10000"),
         ("uniform-k", "give either alpha"),
         ("uniform-k(alpha=1, k=2)", "give either alpha"),
         ("uniform-k(k=1.5)", "k must be a whole number"),
@@ -105,7 +103,6 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("mix(0.5 canonical, 0.5 uniform))", "parentheses do not match"),
         ("exactly(uniform)", "give one of"),
         ("exactly(uniform, splits=1, distance=1)", "give one of"),
-        ("exactly(uniform, splits=-1)", "from 0 to 10000"),
     ],
 )
 def test_what_no_scheme_takes_is_refused_without_a_vocabulary(text: str, message: str) -> None:

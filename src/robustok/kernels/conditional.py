@@ -26,7 +26,13 @@ import numpy as np
 from robustok.kernels.batch import copy_to
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.distances import LANES
-from robustok.kernels.lattice import backward, edge_probabilities, joined, longest_edge
+from robustok.kernels.lattice import (
+    backward,
+    edge_probabilities,
+    enlarged,
+    joined,
+    longest_edge,
+)
 from robustok.kernels.numbers import uniform
 from robustok.kernels.store import NOT_DRAWN, draw
 
@@ -63,12 +69,8 @@ def trim(row):
 
 @njit()
 def enlarge(table, used, extra):
-    """``table`` (float64 [sums]), or a larger copy of the first ``used``, with ``extra`` free."""
-    if used + extra <= len(table):
-        return table
-    larger = np.empty(2 * len(table) + extra)
-    copy_to(table, used, larger, 0)
-    return larger
+    """``table`` (float64 [sums]) of which ``used`` are in use, or a larger copy; ``extra`` fit."""
+    return table if used + extra <= len(table) else enlarged(table, 2 * len(table) + extra)
 
 
 @njit()
@@ -81,17 +83,6 @@ def largest(sums, row):
     for s in range(sums.high[row] - sums.low[row] + 1):
         best = max(best, sums.table[sums.base[row] + s])
     return best
-
-
-@njit(inline="always")
-def probability_of(sums, row, s):
-    """The probability of sum ``s`` (int64) in ``row``, the index of a row that was kept.
-
-    ``sums``: `Sums`. A sum outside low[row]..high[row] has probability 0 and no table index.
-    """
-    if s < sums.low[row] or s > sums.high[row]:
-        return 0.0
-    return sums.table[sums.base[row] + s - sums.low[row]]
 
 
 @njit()
@@ -213,15 +204,6 @@ def _bounds(edges, probability, node, row, low, high):
 
 
 @njit()
-def _wider(rows, width):
-    """A copy of ``rows`` (float64 [rows, less than ``width``]) with zeros up to ``width``."""
-    wider = np.zeros((len(rows), width))
-    for x in range(len(rows)):
-        copy_to(rows[x], rows.shape[1], wider[x], 0)
-    return wider
-
-
-@njit()
 def _write_row(edges, probability, rows, node, row, low, high, bounds):
     """Write the probabilities of the distances from ``node`` to the end that are within ``bounds``.
 
@@ -288,7 +270,9 @@ def build_tail(edges, probability, k):
             lowest, highest = _bounds(edges, probability, i, r, low, high)
             highest = min(highest, np.int64(k))
             if highest - lowest + 1 > rows.shape[1]:
-                rows = _wider(rows, 2 * (highest - lowest + 1))
+                narrow, rows = rows, np.zeros((ring, 2 * (highest - lowest + 1)))
+                for x in range(ring):
+                    copy_to(narrow[x], narrow.shape[1], rows[x], 0)
             _write_row(edges, probability, rows, i, r, low, high, (lowest, highest))
         row = rows[i % ring]
         first, last = np.int64(0), highest - lowest  # -1 or less: no path of distance up to k
@@ -315,8 +299,10 @@ def chance(tail, node, rest):
     ``tail``: `Tail`. ``node``: int64, from tail.stages[0] to the last node. ``rest``: int64; a
     negative one has probability 0.
     """
-    row = node - tail.stages[0]
-    return probability_of(tail.sums, row, rest) if tail.sums.base[row] >= 0 else 0.0
+    sums, row = tail.sums, node - tail.stages[0]
+    if sums.base[row] < 0 or rest < sums.low[row] or rest > sums.high[row]:
+        return 0.0
+    return sums.table[sums.base[row] + rest - sums.low[row]]
 
 
 @njit()

@@ -259,32 +259,24 @@ def _merge_blocks(dropout, blocks, steps, start, stop, count, until):
 
 
 @njit()
-def _push_pairs(dropout, first, end, size, key):
-    """Push the pairs of the block with the symbols first..end but the one of ``key`` (int64).
+def _make_live(dropout, blocks, steps, b, count, key, size):
+    """Return block ``b`` to the moment before its step ``key``, and push its other pairs.
 
-    ``size``: entries of the heap; returns the new size. A block is pushed once, and a symbol has
-    one pair, so the heap has space (`MergeScratch`).
+    ``count``: the number of steps, after which this writes. ``size``: entries of the heap; returns
+    the new size. A block is pushed once, and a symbol has one pair, so the heap has space
+    (`MergeScratch`).
     """
-    dropout = borrow(dropout)
+    dropout, blocks, steps = borrow(dropout), borrow(blocks), borrow(steps)
     scratch = dropout.scratch
-    i = first
+    _read_blocks(dropout, blocks, b, b + 1)
+    _merge_blocks(dropout, blocks, steps, b, b + 1, count, key)
+    blocks.live[b] = True
+    i, end = blocks.first[b], blocks.first[b + 1]
     while i < end:
         if (np.int64(scratch.rank[i]) << 32) | i != key:
             size = push_symbol(dropout.merges, scratch, size, i)
         i = np.int64(scratch.after[i])
     return np.int64(size)
-
-
-@njit()
-def _make_live(dropout, blocks, steps, b, count, key, size):
-    """Return block ``b`` to the moment before its step ``key``, and push its other pairs.
-
-    ``count``: the number of steps, after which this writes. Returns the new size of the heap.
-    """
-    _read_blocks(dropout, blocks, b, b + 1)
-    _merge_blocks(dropout, blocks, steps, b, b + 1, count, key)
-    blocks.live[b] = True
-    return _push_pairs(dropout, blocks.first[b], blocks.first[b + 1], size, key)
 
 
 @njit()
@@ -400,19 +392,6 @@ def merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at):
     return at, state
 
 
-@njit(inline="always")
-def _is_current(merges, rule, rank, key):
-    """Whether the entry ``key`` (int64) of the heap is the merge of its pair now.
-
-    ``rule``: PROVILKOV, HF or SENTENCEPIECE. ``rank``: int32, that of the pair, or -1.
-    """
-    if rank < 0:
-        return False
-    if rule == HF:
-        return merges.result[rank] == merges.result[key >> 32]
-    return merges.priority[rank] == key >> 32
-
-
 @njit(forceinline=True)
 def _merge(dropout, begin, end, kept, kept_after, state, out, at):
     """Merge text[begin:end] and append the result; returns the end, the trials and the state.
@@ -435,7 +414,11 @@ def _merge(dropout, begin, end, kept, kept_after, state, out, at):
     while size > 0:
         key, size = pop(heap, size)
         i = key & 0xFFFFFFFF
-        is_current = _is_current(merges, rule, rank[i], key)
+        is_current = False  # whether this is the merge of its pair now
+        if rank[i] >= 0 and rule == HF:
+            is_current = merges.result[rank[i]] == merges.result[key >> 32]
+        elif rank[i] >= 0:
+            is_current = merges.priority[rank[i]] == key >> 32
         if not is_current and rule != HF:
             continue
         trials += 1

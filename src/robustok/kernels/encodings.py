@@ -81,28 +81,37 @@ def _read(state, old, given):
     ``state`` and ``old`` are those of `rewrite`.
     """
     state, old, given = borrow(state), borrow(old), borrow(given)
-    at = _after(state, np.int64(0), _IDS)
-    for i in range(len(old)):
-        number, at = _number(state, at + (i > 0))
-        if number != old[i]:
-            return False
-    at = _after(state, at, _TYPES)
-    for i in range(len(old)):
-        _, at = _number(state, at + (i > 0))
+    at = _read_numbers(state, np.int64(0), _IDS, given.words)
+    if (given.words != old).any():
+        return False
+    at = _read_numbers(state, at, _TYPES, given.words)
     at = _after(state, at, _STRINGS)
     for i in range(len(old)):
         given.strings[i, 0] = at + (i > 0)
-        at = _string_end(state, at + (i > 0))
+        at += (i > 0) + 1
+        while at < len(state) and state[at] != _QUOTE:
+            at += 2 if state[at] == _BACKSLASH else 1
+        at = min(at + 1, np.int64(len(state)))
         given.strings[i, 1] = at
-    at = _after(state, at, _WORDS)
-    for i in range(len(old)):
-        given.words[i], at = _number(state, at + (i > 0))
+    at = _read_numbers(state, at, _WORDS, given.words)
     at = _after(state, at, _OFFSETS)
     for i in range(len(old)):
         given.offsets[i, 0], at = _number(state, at + (i > 0) + 1)
         given.offsets[i, 1], at = _number(state, at + 1)
         at += 1
     return _after(state, at, _SPECIAL) < len(state)
+
+
+@njit()
+def _read_numbers(state, at, head, numbers):
+    """Read ``numbers`` (int64 [tokens]), commas between them, after ``head``; returns the end.
+
+    ``state``: uint8 [bytes]. ``head``: uint8 [bytes], what stands at ``state[at]``.
+    """
+    at = _after(state, at, head)
+    for i in range(len(numbers)):
+        numbers[i], at = _number(state, at + (i > 0))
+    return at
 
 
 @njit()
@@ -127,15 +136,6 @@ def _number(state, at):
         number = min(number * 10 + np.int64(state[at]) - _ZERO, _MOST)
         at += 1
     return number, at
-
-
-@njit()
-def _string_end(state, at):
-    """Where the string ends that opens at ``state[at]`` (uint8 [bytes])."""
-    at += 1
-    while at < len(state) and state[at] != _QUOTE:
-        at += 2 if state[at] == _BACKSLASH else 1
-    return min(at + 1, np.int64(len(state)))
 
 
 @njit()
@@ -216,20 +216,11 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
     `Lists` of ``new``. ``state``, ``new``, ``names``, ``name_offsets`` and ``type_id`` are those of
     `rewrite`.
     """
-    state, new, names, name_offsets = (
-        borrow(state),
-        borrow(new),
-        borrow(names),
-        borrow(name_offsets),
-    )
-    lists, out = borrow(lists), borrow(out)
+    state, new, lists, out = borrow(state), borrow(new), borrow(lists), borrow(out)
+    names, name_offsets = borrow(names), borrow(name_offsets)
     n = len(new)
-    end = _append(_IDS, out, np.int64(0))
-    for i in range(n):
-        end = write_number(out, _comma(out, end, i), np.int64(new[i]))
-    end = _append(_TYPES, out, end)
-    for i in range(n):
-        end = write_number(out, _comma(out, end, i), type_id)
+    end = _write_numbers(_IDS, new.astype(np.int64), out, np.int64(0))
+    end = _write_numbers(_TYPES, np.full(n, type_id), out, end)
     end = _append(_STRINGS, out, end)
     for i in range(n):
         end = _comma(out, end, i)
@@ -239,13 +230,7 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
         else:
             string = names[name_offsets[new[i]] : name_offsets[new[i] + 1] - 1]
             end = _append(string, out, end)
-    end = _append(_WORDS, out, end)
-    for i in range(n):
-        end = _comma(out, end, i)
-        if lists.words[i] < 0:
-            end = _append(_NULL, out, end)
-        else:
-            end = write_number(out, end, lists.words[i])
+    end = _write_numbers(_WORDS, lists.words, out, end)
     end = _append(_OFFSETS, out, end)
     for i in range(n):
         end = _comma(out, end, i)
@@ -255,13 +240,24 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
         end = write_number(out, end + 1, lists.offsets[i, 1])
         out[end] = _CLOSE
         end += 1
-    end = _append(_SPECIAL, out, end)
-    for i in range(n):
-        end = write_number(out, _comma(out, end, i), np.int64(0))
-    end = _append(_ATTENTION, out, end)
-    for i in range(n):
-        end = write_number(out, _comma(out, end, i), np.int64(1))
+    end = _write_numbers(_SPECIAL, np.zeros(n, np.int64), out, end)
+    end = _write_numbers(_ATTENTION, np.ones(n, np.int64), out, end)
     return _append(_END, out, end)
+
+
+@njit()
+def _write_numbers(head, numbers, out, end):
+    """Write ``head`` and ``numbers`` to ``out`` from index ``end`` on; returns where they end.
+
+    ``head``: uint8 [bytes]. ``numbers``: int64 [tokens], -1 for null. ``out``: uint8 [capacity],
+    with space for them.
+    """
+    numbers, out = borrow(numbers), borrow(out)
+    end = _append(head, out, end)
+    for i in range(len(numbers)):
+        end = _comma(out, end, i)
+        end = _append(_NULL, out, end) if numbers[i] < 0 else write_number(out, end, numbers[i])
+    return end
 
 
 @njit()

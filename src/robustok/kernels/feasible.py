@@ -151,18 +151,6 @@ def cost_bits(edges, most):
 
 
 @njit()
-def _largest_in_bits(edges, k):
-    """The largest distance up to k of a path, by one bit per distance; -1: too large to compute."""
-    row = cost_bits(edges, k)
-    if len(row) == 0:
-        return np.int64(-1)
-    one = np.uint64(1)
-    while k > 0 and (row[k >> 6] >> np.uint64(k & 63)) & one == 0:
-        k -= 1
-    return k
-
-
-@njit()
 def largest_feasible(edges, k):
     """The largest distance up to k that a path has; -1 where that is too large to compute.
 
@@ -174,7 +162,13 @@ def largest_feasible(edges, k):
             return farthest
         if three and simple > gap:
             return np.int64(k)
-    return _largest_in_bits(edges, np.int64(k))
+    bits = cost_bits(edges, np.int64(k))
+    if len(bits) == 0:
+        return np.int64(-1)
+    best, one = np.int64(k), np.uint64(1)
+    while best > 0 and (bits[best >> 6] >> np.uint64(best & 63)) & one == 0:
+        best -= 1
+    return best
 
 
 @njit()

@@ -12,7 +12,7 @@ import numpy as np
 
 from robustok.kernels.compiler import njit
 from robustok.kernels.pre_tokens import decode_character
-from robustok.kernels.trie import find_token, slot_of
+from robustok.kernels.trie import fill, find_token, look_up
 
 BITS = 21  # of an id or a rank
 MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
@@ -41,38 +41,10 @@ class Merges(NamedTuple):
     # it was not tried yet, -1 where the result does not fit.
 
 
-@njit()
-def fill(left, right, slots):
-    """Hash every pair to its rank, the position in ``left`` and ``right``; the last of equal pairs.
-
-    ``left``, ``right``: int [merges], ids below 2**BITS. ``slots``: int64 [power of two], -1, with
-    more slots than there are merges.
-    """
-    mask = len(slots) - 1
-    for r in range(len(left)):
-        key = (np.int64(left[r]) << BITS) | np.int64(right[r])
-        s = slot_of(key, mask)
-        while slots[s] >= 0 and slots[s] >> BITS != key:
-            s = (s + 1) & mask
-        slots[s] = (key << BITS) | r
-
-
 @njit(inline="always")
 def rank_of(merges, left, right):
-    """The rank of the pair of ids ``left`` and ``right``, or -1; int32.
-
-    A slot of ``merges.slots`` is free, so the search ends.
-    """
-    mask = len(merges.slots) - 1
-    key = (np.int64(left) << BITS) | np.int64(right)
-    s = slot_of(key, mask)
-    while True:
-        k = merges.slots[s]
-        if k >> BITS == key:
-            return np.int32(k & ((1 << BITS) - 1))
-        if k < 0:
-            return np.int32(-1)
-        s = (s + 1) & mask
+    """The rank of the pair of ids ``left`` and ``right``, or -1; int32."""
+    return np.int32(look_up(merges.slots, np.int64(left) << BITS | np.int64(right), BITS))
 
 
 @njit()
@@ -194,7 +166,7 @@ def build_merges(
     ``symbol``, ``character``: as in `Merges`.
     """
     slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
-    fill(left, right, slots)
+    fill(slots, left.astype(np.int64) << BITS | right, np.arange(len(left)), BITS)
     merges = Merges(
         slots, result, priority, symbol, character, np.full(65536, -1, np.int32),
         np.full(ids, -1, np.int16), _shared_zeros(ids * FIRST * CELLS).reshape(ids, FIRST, CELLS),

@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import below, stream, uniform
-from robustok.kernels.store import counts_of, degrees_of, draw, lookup_token
+from robustok.kernels.store import DRAWN, NO_ROOM, counts_of, degrees_of, draw, lookup_token
 from robustok.kernels.trie import ROOT, child, find_token, token_of
 
 MOST_PICKS = 2.0**62
@@ -212,7 +212,7 @@ def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
 
 @njit()
 def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
-    """Draw texts first..last with splits into two tokens; returns ``last``.
+    """Draw texts first..last with splits into two tokens.
 
     ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
     first..last.
@@ -220,7 +220,6 @@ def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
     most = _most_nodes(token_offsets, batch, strength.alpha, 1, first, last)
     nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
     _draw_texts(pairs, nodes, batch, strength, first, last, rows)
-    return last
 
 
 @njit(inline="always")
@@ -301,9 +300,9 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
 def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, last, rows):
     """Draw texts first..last, all expansions into up to ``max_segments`` tokens in one list.
 
-    Returns the first text that the store had no space for, or ``last``. ``rows``: `batch.Rows` of
-    the texts first..last. No token has more segments than bytes, so ``max_segments`` is clipped to
-    the bytes of the longest one.
+    Returns ``last`` and DRAWN, or the first text that the store had no space for and NO_ROOM.
+    ``rows``: `batch.Rows` of the texts first..last. No token has more segments than bytes, so
+    ``max_segments`` is clipped to the bytes of the longest one.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
@@ -325,7 +324,7 @@ def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, 
             n = _read_text(batch, t, nodes)
             n = _split_listed(tokens, store, nodes, n, picks, scratch, state)
             if n < 0:
-                return t
+                return np.int64(t), np.int64(NO_ROOM)
             at = _write_text(nodes, n, rows.ids, at)
             rows.ends[(t - first) * batch.draws + d] = at
-    return last
+    return np.int64(last), np.int64(DRAWN)

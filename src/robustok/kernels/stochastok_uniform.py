@@ -23,7 +23,7 @@ from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.stochastok import picks_of
 from robustok.kernels.store import (
-    NO_ROOM,
+    DRAWN,
     NOT_DRAWN,
     counts_of,
     degrees_of,
@@ -242,16 +242,17 @@ def _draw_texts(tokens, store, batch, alpha, pairwise, first, last, rows):
                     tokens, store, batch.values[v : v + 1], share, pairwise, state, rows.ids, at
                 )
                 if at < 0:
-                    return t if at == NO_ROOM else at
+                    return np.int64(t), at
             rows.ends[(t - first) * batch.draws + d] = at
-    return last
+    return np.int64(last), np.int64(DRAWN)
 
 
 @njit()
 def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
-    """Draw texts first..last; returns the first text the store had no space for, or ``last``.
+    """Draw texts first..last; returns the text reached and a code of `store`.
 
-    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``alpha``: float64, splits for each token of a
+    ``last`` and DRAWN, or the first text that was not drawn and why, see :func:`_segment`.
+    ``alpha``: float64, splits for each token of a
     text (`picks_of`). ``pairwise``: True: draw only what repeated two-way splits
     reach. None: all segmentations; the code of the others is left out of this kernel. ``rows``:
     `batch.Rows` of the texts first..last.

@@ -18,8 +18,8 @@ In 8-byte slots of ``Store.words``, from position r on:
     r + 4   key: uint8 (ALL) or int32, padded to whole slots
     then    number of tokenizations by degree, float64 [degrees + 1]
 
-    list:   int64 [degrees + 1], where the paths of each degree begin and their stride, see
-            `_pack_group`; then the paths in int32: number of ids, ids, padding up to the stride
+    list:   int64 [degrees + 1], where the paths of each degree begin << 16 | their stride, see
+            `paths_of`; then the paths in int32: number of ids, ids, padding up to the stride
     nodes:  int32 [n + 1], the first edge of each byte, padded to whole slots; int64 [edges], token
             << 32 | step (`kernels.lattice.Edges`); the counts of all nodes by degree, node i having
             min(degrees, n - i) + 1 (`row_of`), in int32 if all are below 2**31, else in float64
@@ -50,6 +50,8 @@ ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3
 LISTED = 32  # tokenizations; blocks with more are walked
 COPIED = 8  # ids of a listed tokenization that are copied at once
 HEAD = 4  # slots of a record before its key
+# Codes of the kernels that draw from a store, and of records in place of a position.
+DRAWN = 0  # all texts are drawn
 NO_ROOM = -1  # the store is full
 NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
 NOT_DRAWN = -3  # too rare or too large to be drawn
@@ -345,15 +347,6 @@ def body_of(record, header):
 
 
 @njit(inline="always")
-def _pack_group(begin, stride):
-    """The paths of one degree: index of the first in ``ints``, and int32s from one to the next.
-
-    ``begin``: int64, the index, below 2**47. ``stride``: int64, below 2**16.
-    """
-    return (begin << 16) | stride
-
-
-@njit(inline="always")
 def row_of(i, n, degrees):
     """The number of counts before those of node ``i``, which has min(degrees, n - i) + 1.
 
@@ -432,7 +425,7 @@ def write_list(store, edges, body, counts, strides):
     ints = (body + len(strides)) * 2
     for g in range(len(strides)):
         group[g] = ints
-        store.words[body + g] = _pack_group(ints, strides[g])
+        store.words[body + g] = (ints << 16) | strides[g]
         ints += np.int64(counts[0, g]) * strides[g]
     reaches_end = np.empty(n + 1, np.bool_)
     for i in range(n + 1):

@@ -14,7 +14,6 @@ from robustok.kernels.numbers import GOLDEN
 
 NODE_BITS = 28  # of a node
 ROOT = np.int64(1)  # the root has number 0 and children
-_NODE = (1 << NODE_BITS) - 1
 _HALF = np.uint64(32)
 
 
@@ -46,6 +45,39 @@ def slot_of(key, mask):
 
 
 @njit(inline="always")
+def look_up(entries, key, bits):
+    """The value of an integer ``key`` in a hash table that `fill` filled; int64, or -1.
+
+    ``entries``: int64 [power of two]: key << ``bits`` | value, or -1; one is free, so the search
+    ends.
+    """
+    mask = len(entries) - 1
+    s = slot_of(key, mask)
+    while True:
+        entry = entries[s]
+        if entry >> bits == key:
+            return entry & ((1 << bits) - 1)
+        if entry < 0:
+            return np.int64(-1)
+        s = (s + 1) & mask
+
+
+@njit()
+def fill(entries, keys, values, bits):
+    """Enter all ``keys`` with their ``values``, of two equal keys the last one.
+
+    ``entries``: int64 [power of two], all -1, as `look_up` reads it; more than there are keys.
+    ``keys``, ``values``: int64 [keys], values below 2**``bits``.
+    """
+    mask = len(entries) - 1
+    for x in range(len(keys)):
+        s = slot_of(keys[x], mask)
+        while entries[s] >= 0 and entries[s] >> bits != keys[x]:
+            s = (s + 1) & mask
+        entries[s] = keys[x] << bits | values[x]
+
+
+@njit(inline="always")
 def token_of(trie, node):
     """The id of the token that ends at ``node`` (int64), or -1."""
     number = node >> 1
@@ -54,22 +86,10 @@ def token_of(trie, node):
 
 @njit(inline="always")
 def child(trie, node, byte):
-    """The child of a ``node`` (int64) along a ``byte`` (int in 0..255), or -1.
-
-    At least one slot is free, so the search ends.
-    """
+    """The child of a ``node`` (int64) along a ``byte`` (int in 0..255), or -1."""
     if node & 1 == 0:
         return np.int64(-1)
-    mask = len(trie.entries) - 1
-    key = (node >> 1) << 8 | np.int64(byte)
-    s = slot_of(key, mask)
-    while True:
-        entry = trie.entries[s]
-        if entry >> NODE_BITS == key:
-            return entry & _NODE
-        if entry < 0:
-            return np.int64(-1)
-        s = (s + 1) & mask
+    return look_up(trie.entries, (node >> 1) << 8 | np.int64(byte), NODE_BITS)
 
 
 @njit(inline="always")
@@ -127,21 +147,6 @@ def _collect(token_bytes, token_offsets, ids, keys, children, token):
     return nodes, joined
 
 
-@njit()
-def _enter(keys, targets, entries):
-    """Enter all children in the empty table ``entries`` of a `Trie`.
-
-    ``keys``: int64 [children], number of the parent * 256 + byte. ``targets``: int64 [children].
-    ``entries``: int64 [power of two], all -1, with more slots than there are children.
-    """
-    mask = len(entries) - 1
-    for c in range(len(keys)):
-        s = slot_of(keys[c], mask)
-        while entries[s] >= 0:
-            s = (s + 1) & mask
-        entries[s] = keys[c] << NODE_BITS | targets[c]
-
-
 def _number(parent: np.ndarray, token: np.ndarray, size: int) -> np.ndarray:
     """The nodes of `_collect` as those of a `Trie`; int64 [nodes].
 
@@ -183,7 +188,7 @@ def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarr
     second[byte_of[parent[after]] * 256 + byte[after]] = node[child_of[after]]
     # A table that fits the nodes stays in the processor's cache.
     entries = np.full(_slots(nodes), -1, np.int64)
-    _enter((node[parent] >> 1) << 8 | byte, node[child_of], entries)
+    fill(entries, (node[parent] >> 1) << 8 | byte, node[child_of], NODE_BITS)
     return Trie(entries, first, second, joined, size, int(lengths.max(initial=0)))
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import Batch, Rows, Tokens, copy_to, spell
+from robustok.kernels.batch import copy_to, spell
 from robustok.kernels.blocks import index_blocks, new_text_blocks
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.conditional import (
@@ -51,7 +51,7 @@ from robustok.kernels.feasible import (
 )
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.store import DISTANCE, NO_ROOM, NOT_DRAWN, RARE, Store, draw, priced_edges
+from robustok.kernels.store import DISTANCE, DRAWN, NOT_DRAWN, RARE, draw, priced_edges
 
 STAGED = 1024  # bytes of unbroken blocks beyond which their last part is drawn by stages
 TREE = 1024  # blocks of the largest group that is convolved one block after another
@@ -289,13 +289,14 @@ def _copy_text(ids, ends, out, at):
 
 
 @njit()
-def draw_texts(tokens, store, batch, goal, first, last, rows, every):
-    """Draw texts first..last at the cost of ``goal``; returns the text reached and a code.
+def draw_uniform_k(tokens, store, batch, goal, every, first, last, rows):
+    """Draw texts first..last at the cost of ``goal``, or at the nearest one that is possible.
 
-    ``goal``: `Goal`. The text reached is ``last`` with code 0, or the first one that was not drawn
-    with a code of `store`. ``every``: True: draw all texts. None: stop at a text that is not
-    ordinary (code RARE). Its code is left out of this kernel, and so is that for any cost but the
-    distance.
+    A distance that no tokenization has is replaced by the next one below. Returns the text reached
+    and a code of `store`: ``last`` and DRAWN, or the first text that was not drawn and why.
+    ``goal``: `Goal`. ``every``: True: draw all texts. None: stop at a text that is not ordinary
+    (code RARE). Its code is left out of this kernel, which takes half the time to compile, and so
+    is that for any cost but the distance. Both kernels draw the same.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
@@ -350,28 +351,4 @@ def draw_texts(tokens, store, batch, goal, first, last, rows, every):
             at = draw_by_table(edges, k + lowest, left, at)
             if at < 0:
                 return np.int64(t), np.int64(NOT_DRAWN)
-    return np.int64(last), np.int64(0)
-
-
-def draw_uniform_k(
-    tokens: Tokens, store: Store, batch: Batch, goal: Goal, first: int, last: int, rows: Rows
-) -> int:
-    """Draw texts first..last at the cost of ``goal``, or at the nearest one that is possible.
-
-    A distance that no tokenization has is replaced by the next one below. Returns ``last``, the
-    first text that the store had no space for, or NO_PATH or NOT_DRAWN of `store`.
-
-    Ordinary texts have a kernel of their own, which takes half the time to compile. From the first
-    other text on, the kernel of all texts draws; both draw the same.
-    """
-    reached, code = first, RARE
-    if goal.mode == DISTANCE:
-        reached, code = draw_texts(tokens, store, batch, goal, first, last, rows, None)
-    if code == RARE:
-        begin, draws = reached, int(batch.draws)
-        done = (begin - first) * draws
-        used = int(rows.ends[done - 1]) if done else 0
-        rest = Rows(rows.ids[used:], rows.ends[done:])
-        reached, code = draw_texts(tokens, store, batch, goal, begin, last, rest, True)
-        rest.ends[: (reached - begin) * draws] += used
-    return reached if code in (0, NO_ROOM) else code
+    return np.int64(last), np.int64(DRAWN)

@@ -25,7 +25,7 @@ from robustok.kernels.blocks import LONG, block_ends
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.store import ALL, HEAD, NO_PATH, NO_ROOM, add_slot, draw, find, insert
+from robustok.kernels.store import ALL, DRAWN, HEAD, NO_PATH, NO_ROOM, add_slot, draw, find, insert
 from robustok.kernels.trie import find_token
 
 UNIGRAM, GRAMPA, MAXMATCH = 0, 1, 2
@@ -293,26 +293,6 @@ def _walk_record(store, record, state, out, at):
 
 
 @njit()
-def _draw_long(tokens, rule, text, start, end, state, out, at):
-    """One draw of the block text[start:end], too long to cache; returns the end and the state.
-
-    ``text``: uint8. The end is NO_PATH where the block has no path. ``rule``: as for `draw_blocks`.
-    """
-    if rule is None:
-        edges = edges_of(tokens.trie, text, start, end)
-        mantissa, exponent = backward(edges, 1.0)
-        if mantissa[0] == 0.0:
-            return np.int64(NO_PATH), state
-        at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
-    else:
-        steps, upto, possible = _steps(tokens.trie, rule, text, start, end)
-        if not possible:
-            return np.int64(NO_PATH), state
-        at, state = _walk(steps, upto, end - start, state, out, at)
-    return at, state
-
-
-@njit()
 def _draw_text(tokens, store, rule, text, edges, state, out, at):
     """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
 
@@ -324,10 +304,18 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
     text, edges, out = borrow(text), borrow(edges), borrow(out)
     for w in range(len(edges) - 1):
         begin, end = edges[w], edges[w + 1]
-        if end - begin > LONG:
-            at, state = _draw_long(tokens, rule, text, begin, end, state, out, at)
-            if at < 0:
-                return at, state
+        if end - begin > LONG:  # too long to cache
+            if rule is None:
+                lattice = edges_of(tokens.trie, text, begin, end)
+                mantissa, exponent = backward(lattice, 1.0)
+                if mantissa[0] == 0.0:
+                    return np.int64(NO_PATH), state
+                at, _, state = draw_long(lattice, 1.0, mantissa, exponent, state, out, at)
+            else:
+                steps, upto, possible = _steps(tokens.trie, rule, text, begin, end)
+                if not possible:
+                    return np.int64(NO_PATH), state
+                at, state = _walk(steps, upto, end - begin, state, out, at)
             continue
         record = find(store, ALL, text, begin, end)
         if rule is None:
@@ -347,11 +335,11 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
 
 @njit()
 def draw_blocks(tokens, store, batch, rule, first, last, rows):
-    """Draw texts first..last, which are bytes; returns ``last``.
+    """Draw texts first..last, which are bytes; returns the text reached and a code of `store`.
 
-    Or the first text that the store had no space for, or NO_PATH where a text has no path.
-    ``rule``: `StepRule`, or None: uniform over all tokenizations. ``rows``: `batch.Rows` of the
-    texts first..last.
+    ``last`` and DRAWN, or the first text that was not drawn, and NO_ROOM or NO_PATH. ``rule``:
+    `StepRule`, or None: uniform over all tokenizations. ``rows``: `batch.Rows` of the texts
+    first..last.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
@@ -370,6 +358,6 @@ def draw_blocks(tokens, store, batch, rule, first, last, rows):
                 tokens, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
             )
             if at < 0:
-                return np.int64(t if at == NO_ROOM else at)
+                return np.int64(t), at
             rows.ends[(t - first) * batch.draws + d] = at
-    return np.int64(last)
+    return np.int64(last), np.int64(DRAWN)

@@ -14,9 +14,10 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
   ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
   memory. The default, one id a byte, is always enough.
-- ``_reads_bytes`` says that ``_draw`` reads bytes: it gets those of a text in place of its ids.
-- ``_skips_encoding`` says that strings need not be encoded: ``_draw`` gets the bytes of a text that
-  ``_bytes_of(text)`` returns, and canonical ids only where that is None.
+- ``_kernel`` is what a `StoredSampler` draws with, whose kernel keeps tables of blocks.
+- ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
+- ``_bytes_of(text)`` returns the bytes of a string that need not be encoded: ``_draw`` gets them in
+  place of its canonical ids. By default every string is encoded.
 - ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
@@ -25,11 +26,11 @@ Attributes whose names start with ``_`` are caches: they are not pickled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,16 +46,10 @@ from robustok.checks import (
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
+from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_records, new_store
 from robustok.ragged import Ragged
 from robustok.runtime.processes import available_cores
-from robustok.samplers.spec import (
-    SCHEMES,
-    Scheme,
-    Spec,
-    has_ramp,
-    scheme_class,
-    spec_string,
-)
+from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
@@ -63,17 +58,9 @@ _MANY_IDS = 1 << 19  # ids of a batch that are checked in threads
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 _MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
 _FEW = 64  # ids of one call whose bytes Python joins faster than kernels
+_LARGER = 4  # times the size of the store before
 _ONE_DRAW = np.int64(1)
 _FIRST_PART = np.zeros(1, np.int64)
-
-
-class Plan(NamedTuple):
-    """What all rows of a call share: what their draws depend on, and the number of threads."""
-
-    seed: np.uint64
-    epoch: np.int64
-    draws: int
-    threads: int
 
 
 class Sampler(Scheme):
@@ -94,7 +81,6 @@ class Sampler(Scheme):
     range, and a tokenizer that does not fit the scheme.
     """
 
-    _skips_encoding: bool = False
     _reads_bytes: bool = False
 
     def __init__(self, vocab: Vocabulary, **params: Any) -> None:
@@ -148,55 +134,47 @@ class Sampler(Scheme):
         if keep is not None:
             rows: list[Any] = [text]
             return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
-        draw = check_draw(seed, epoch, key)
+        seed_, epoch_, key = check_draw(seed, epoch, key)
         try:
-            return self._sample_row(text, *draw)
+            values, size = self._values_of(text)
+            offsets, keys = np.array([0, len(values)]), np.array([key])
+            batch = kernels.Batch(values, offsets, keys, _FIRST_PART, seed_, epoch_, _ONE_DRAW)
+            if size is None:
+                return _draw_rows(self, batch, None, 1).values
+            out, ends = np.empty(size, np.int32), np.zeros(1, np.int64)
+            self._draw(batch, 0, 1, out, ends)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: the text is too long for one call: draw from its parts"
             ) from e
+        total = int(ends[0])
+        return out[:total].copy() if 2 * total < size else out[:total]
 
-    def _sample_row(self, text: Any, seed: np.uint64, epoch: np.int64, key: int) -> np.ndarray:
-        """One draw of one row: as :meth:`_sample_rows`, without threads and arrays of rows."""
+    def _values_of(self, text: Any) -> tuple[np.ndarray, int | None]:
+        """What ``_draw`` reads of one row, and how many bytes that is.
+
+        The second is None where ids are special, or outside the vocabulary.
+        """
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
-            text_bytes = self._bytes_of(text) if self._skips_encoding else None
+            text_bytes = self._bytes_of(text)
             if text_bytes is not None:
-                values = np.frombuffer(bytearray(text_bytes), np.uint8)
-                return self._draw_one(values, len(text_bytes), seed, epoch, key)
+                return np.frombuffer(bytearray(text_bytes), np.uint8), len(text_bytes)
             ids = vocab.encode(text)
         elif isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
             raise RobustokError("sample takes one text: use sample_batch for a list of texts")
         else:
             ids = np.array(check_ids(text))  # contiguous and writable, as the kernels need it
         text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
-        if text_bytes is not None:  # all ids are checked, and none is special
+        if text_bytes is not None:
             values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._reads_bytes else ids
-            return self._draw_one(values, len(text_bytes), seed, epoch, key)
+            return values, len(text_bytes)
         offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
         surveyed: Any = kernels.survey(
             ids, offsets, vocab.readable, vocab.token_offsets, byte_offsets
         )
         bad, any_fixed = surveyed
-        if bad >= 0:
-            check_ids(ids, vocab.size)
-        if any_fixed:
-            plan = Plan(seed, epoch, 1, 1)
-            return _draw_rows(self, Ragged(ids, offsets), None, np.array([key]), plan).values
-        return self._draw_one(ids, int(byte_offsets[1]), seed, epoch, key)
-
-    def _draw_one(
-        self, values: np.ndarray, size: int, seed: np.uint64, epoch: np.int64, key: int
-    ) -> np.ndarray:
-        """One draw of one text of ``size`` bytes, as ids or as its bytes."""
-        offsets, keys = np.array([0, len(values)]), np.array([key])
-        batch = kernels.Batch(values, offsets, keys, _FIRST_PART, seed, epoch, _ONE_DRAW)
-        if self._reads_bytes:
-            batch = self._input_of(batch)
-        out, ends = np.empty(size, np.int32), np.zeros(1, np.int64)  # at most one id a byte
-        self._draw(batch, 0, 1, out, ends)
-        total = int(ends[0])
-        return out[:total].copy() if 2 * total < size else out[:total]
+        return ids, None if bad >= 0 or any_fixed else int(byte_offsets[1])
 
     def sample_batch(
         self,
@@ -227,28 +205,42 @@ class Sampler(Scheme):
         need more memory than there is, or number more than 2**28.
         """
         draws = check_integer("draws", draws, 1, MAX_COUNT)
-        rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
+        rows: Any = texts if isinstance(texts, Ragged) else check_list("texts", texts)
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
-        plan = Plan(seed_, epoch_, draws, _threads(threads))
+        threads = _threads(threads)
+
+        def batch_of(values: np.ndarray, offsets: np.ndarray) -> kernels.Batch:
+            parts = np.zeros(len(keys_), np.int64)
+            return kernels.Batch(values, offsets, keys_, parts, seed_, epoch_, np.int64(draws))
+
         try:
-            return self._sample_rows(rows, keep, keys_, plan)
+            if rows and isinstance(rows[0], (str, bytes)):
+                text_bytes = self._all_bytes_of(rows) if keep is None else None
+                if text_bytes is not None:
+                    batch = batch_of(*text_bytes)
+                    return _draw_texts(self, batch, batch.offsets, threads)
+                rows = self.vocab.encode_batch(rows)
+            ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
+            batch = batch_of(ragged.values, ragged.offsets)
+            return _draw_rows(self, batch, _check_keep(keep, ragged), threads)
         except MemoryError as e:
             raise RobustokError(
-                f"{self.name}: {draws} draws of {len(rows)} rows are too many for one "
+                f"{self.name}: {draws} draws of {len(keys_)} rows are too many for one "
                 "call: draw less at a time"
             ) from e
 
-    def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Plan) -> Ragged:
-        """Draw from a Ragged, or from a list of strings or of id sequences."""
-        if rows and isinstance(rows[0], (str, bytes)):
-            if self._skips_encoding and keep is None:
-                all_bytes = [raw for raw in map(self._bytes_of, rows) if raw is not None]
-                if len(all_bytes) == len(rows):
-                    return _draw_bytes(self, all_bytes, keys, plan)
-            rows = self.vocab.encode_batch(rows)
-        ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-        return _draw_rows(self, ragged, _check_keep(keep, ragged), keys, plan)
+    def _all_bytes_of(self, texts: Sequence[Text]) -> tuple[np.ndarray, np.ndarray] | None:
+        """``_bytes_of`` all texts, uint8 and offsets (int64); None where one has to be encoded."""
+        all_bytes: list[bytes] = []
+        for text in texts:
+            text_bytes = self._bytes_of(text)
+            if text_bytes is None:
+                return None
+            all_bytes.append(text_bytes)
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(text_bytes) for text_bytes in all_bytes], out=offsets[1:])
+        return np.frombuffer(bytearray(b"".join(all_bytes)), np.uint8), offsets
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for the text they spell.
@@ -285,15 +277,9 @@ class Sampler(Scheme):
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 
-    def _input_of(self, batch: kernels.Batch) -> kernels.Batch:
-        """What ``_draw`` reads of a batch: its ids, or their bytes."""
-        if not self._reads_bytes or batch.values.dtype == np.uint8:
-            return batch
-        return kernels.spelled(batch, self.vocab.token_bytes, self.vocab.token_offsets)
-
     def _bytes_of(self, text: Text) -> bytes | None:
         """The bytes that `_draw` takes instead of the ids of ``text``; None: it needs the ids."""
-        return self.vocab.text_bytes(text)
+        return None
 
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         """Upper bound of the ids in a draw of texts with this many tokens and bytes.
@@ -333,7 +319,7 @@ class Sampler(Scheme):
         size = int(self.vocab.token_lengths[batch.values].sum())
         out = np.empty(size * draws, np.int32)  # no token is shorter than a byte
         offsets = np.zeros(len(batch.keys) * draws + 1, np.int64)
-        self._draw(self._input_of(batch), 0, len(batch.keys), out, offsets[1:])
+        self._draw(batch, 0, len(batch.keys), out, offsets[1:])
         return out, offsets
 
     def __repr__(self) -> str:
@@ -341,6 +327,83 @@ class Sampler(Scheme):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+
+class StoredSampler(Sampler):
+    """A sampler whose kernel keeps tables of blocks in a store.
+
+    Stores outlive a call, since blocks come back in the next batch. Each is used by one thread at a
+    time; which one a row meets changes the time and not the draw.
+    """
+
+    # The messages for the codes NO_PATH and NOT_DRAWN of `kernels.store`.
+    _no_path: ClassVar[str] = (
+        "the vocabulary has no tokenization of the text: it lacks a token for one of its bytes; "
+        "use a tokenizer with all 256 bytes, or take such characters out"
+    )
+    _too_rare: ClassVar[str] = ""
+
+    @cached_property
+    def _stores(self) -> list[Any]:
+        """The idle stores."""
+        return []
+
+    @property
+    def _kernel(self) -> tuple[Callable[..., tuple[int, int]], Any, tuple[Any, ...]]:
+        """The draw kernel, what it reads of the vocabulary, and its settings; made once.
+
+        It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
+        from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns the first text that it has
+        not drawn and a code of `kernels.store`. A kernel that returns RARE is called again from
+        there on with True as its last setting: the code of rare texts is compiled when one occurs.
+        """
+        raise NotImplementedError
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        """Draw texts first..last by the kernel; a text without space is drawn again with space."""
+        kernel, tables, settings = self._kernel
+        if self._reads_bytes and batch.values.dtype != np.uint8:
+            texts = kernels.texts_between(batch, first, last)
+            batch = kernels.spelled(texts, self.vocab.token_bytes, self.vocab.token_offsets)
+            first, last = 0, last - first
+        try:
+            store = self._stores.pop()
+        except IndexError:
+            store = new_store()
+        scale = 1
+        text, total = first, 0  # the first text that is not drawn, and the ids of those before it
+        rows = kernels.Rows(out, ends)
+        while True:
+            used = store.used.copy()
+            reached, code = kernel(tables, store, batch, *settings, text, last, rows)
+            drawn = (reached - text) * int(batch.draws)
+            if total:
+                rows.ends[:drawn] += total
+            if code == DRAWN:
+                break
+            if drawn:
+                total = int(rows.ends[drawn - 1])
+                rows = kernels.Rows(out[total:], rows.ends[drawn:])
+            if code == RARE:
+                settings = (*settings[:-1], True)
+            elif code != NO_ROOM:
+                self._stores.append(store)
+                reason = self._too_rare if code == NOT_DRAWN else self._no_path
+                raise RobustokError(f"{self.name}: {reason}")
+            elif reached == text and _needs_larger(store, used):
+                scale *= _LARGER
+                larger = new_store(scale)
+                copy_records(store, larger)
+                store = larger
+            else:
+                clear(store)
+            text = reached
+        # Keep at most one idle store for each core: more threads gain nothing, and a store may hold
+        # 36 MB. A larger store serves only the rare text that fills one alone.
+        if scale == 1:
+            self._stores.append(store)
+            if len(self._stores) > 1:
+                del self._stores[cores_read_once() :]
 
 
 def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
@@ -389,22 +452,19 @@ class Schedule:
     spec: str
     vocab: Vocabulary
 
-    @cached_property
+    @property
     def is_constant(self) -> bool:
         """Whether the scheme is the same at all times."""
-        return not self._parsed.is_schedule
-
-    @cached_property
-    def _parsed(self) -> Spec:
-        return Spec.parse(self.spec)
+        return self._fixed is not None
 
     @cached_property
     def _fixed(self) -> Sampler | None:
-        return sampler(self._parsed, self.vocab) if self.is_constant else None
+        spec = Spec.parse(self.spec)
+        return None if spec.is_schedule else sampler(spec, self.vocab)
 
     def at(self, progress: float) -> Sampler:
         """The sampler at ``progress``, from 0 (first step) to 1 (last)."""
-        return self._fixed or sampler(self._parsed.at(progress), self.vocab)
+        return self._fixed or sampler(Spec.parse(self.spec).at(progress), self.vocab)
 
 
 def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
@@ -432,126 +492,92 @@ def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
     return [run for run in runs if len(run) and vocab.readable[run[0]]]
 
 
-def _draw_bytes(sampler: Sampler, texts: Sequence[bytes], keys: np.ndarray, plan: Plan) -> Ragged:
-    """Draw every text given as bytes, for schemes that skip the encoding."""
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
-    flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
-    parts = np.zeros(len(texts), np.int64)
-    return _draw_texts(sampler, flat, offsets, offsets, keys, parts, plan)
-
-
 def _draw_rows(
-    sampler: Sampler, rows: Ragged, keep: np.ndarray | None, keys: np.ndarray, plan: Plan
+    sampler: Sampler, batch: kernels.Batch, keep: np.ndarray | None, threads: int
 ) -> Ragged:
-    """Draw every row. Special and kept ids stay in place; the ids between two are one text."""
+    """Draw every row. Special and kept ids stay in place; the ids between two are one text.
+
+    ``batch``: rows of ids that may be special, or outside the vocabulary.
+    """
     vocab = sampler.vocab
-    any_fixed, byte_offsets = _survey(vocab, rows, plan.threads)
+    any_fixed, byte_offsets = _survey(vocab, batch.values, batch.offsets, threads)
     if keep is None and not any_fixed:
-        parts = np.zeros(len(rows), np.int64)
-        return _draw_texts(sampler, rows.values, rows.offsets, byte_offsets, keys, parts, plan)
-    fixed = ~vocab.readable[rows.values]
+        return _draw_texts(sampler, batch, byte_offsets, threads)
+    fixed = ~vocab.readable[batch.values]
     if keep is not None:
-        fixed |= np.asarray(keep, np.bool_)
-    texts = kernels.split_at_fixed(rows.offsets, fixed)
-    values, offsets = kernels.gather(rows.values, texts)
-    byte_offsets = np.empty(len(offsets), np.int64)
-    kernels.survey(values, offsets, vocab.readable, vocab.token_offsets, byte_offsets)
-    parts = texts[:, 1].copy()
-    drawn = _draw_texts(sampler, values, offsets, byte_offsets, keys[texts[:, 0]], parts, plan)
+        fixed |= keep
+    texts = kernels.split_at_fixed(batch.offsets, fixed)
+    values, offsets = kernels.gather(batch.values, texts)
+    _, byte_offsets = _survey(vocab, values, offsets, threads)
+    keys, parts = batch.keys[texts[:, 0]], texts[:, 1].copy()
+    between = batch._replace(values=values, offsets=offsets, keys=keys, parts=parts)
+    drawn = _draw_texts(sampler, between, byte_offsets, threads)
     return Ragged(
         *kernels.reassemble(
-            rows.values, rows.offsets, fixed, texts, plan.draws, drawn.values, drawn.offsets
+            batch.values, batch.offsets, fixed, texts, int(batch.draws), drawn.values, drawn.offsets
         )
     )
 
 
-def _survey(vocab: Vocabulary, rows: Ragged, threads: int) -> tuple[bool, np.ndarray]:
+def _survey(
+    vocab: Vocabulary, values: np.ndarray, offsets: np.ndarray, threads: int
+) -> tuple[bool, np.ndarray]:
     """Whether some id is special, and the bytes before each row; checks all ids.
 
     `kernels.survey` in threads: one alone takes a fifth of the time of `stochastok(alpha=0.1)`.
     """
-    byte_offsets = np.zeros(len(rows) + 1, np.int64)
+    byte_offsets = np.zeros(len(offsets), np.int64)
 
     def work(first: int, last: int) -> tuple[int, bool]:
         sizes = np.empty(last - first + 1, np.int64)
-        offsets = rows.offsets[first : last + 1]
         surveyed: Any = kernels.survey(
-            rows.values, offsets, vocab.readable, vocab.token_offsets, sizes
+            values, offsets[first : last + 1], vocab.readable, vocab.token_offsets, sizes
         )
         byte_offsets[first + 1 : last + 1] = sizes[1:]
         return surveyed
 
-    many = len(rows.values) >= _MANY_IDS
-    jobs = _spread(len(rows), rows.offsets, threads if many else 1)
+    jobs = _spread(len(offsets) - 1, offsets, threads if len(values) >= _MANY_IDS else 1)
     surveys = _in_threads(jobs, work)
     if any(bad >= 0 for bad, _ in surveys):
-        check_ids(rows.values, vocab.size)
+        check_ids(values, vocab.size)
     for first, last in jobs:
         byte_offsets[first + 1 : last + 1] += byte_offsets[first]
     return any(any_fixed for _, any_fixed in surveys), byte_offsets
 
 
 def _draw_texts(
-    sampler: Sampler,
-    values: np.ndarray,
-    offsets: np.ndarray,
-    byte_offsets: np.ndarray,
-    keys: np.ndarray,
-    parts: np.ndarray,
-    plan: Plan,
+    sampler: Sampler, batch: kernels.Batch, byte_offsets: np.ndarray, threads: int
 ) -> Ragged:
-    """Draw every text, given as ids, or as bytes (uint8) for schemes that skip the encoding.
-
-    ``offsets``: int64 [texts + 1], where each begins in ``values``. ``byte_offsets``: int64
-    [texts + 1], the bytes before each.
-    """
-    batch = sampler._input_of(
-        kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
-    )
-    jobs = _spread(len(offsets) - 1, byte_offsets, plan.threads)
-    sizes = []
-    for first, last in jobs:  # Python integers do not overflow
-        tokens, size = (
-            int(offsets[last] - offsets[first]),
-            int(byte_offsets[last] - byte_offsets[first]),
-        )
-        sizes.append(plan.draws * sampler._max_ids(last - first, tokens, size))
-    if (len(offsets) - 1) * plan.draws > _MOST_DRAWS or sum(sizes) >= _MOST_IDS:
+    """Draw every text of a batch; ``byte_offsets``: int64 [texts + 1], the bytes before each."""
+    texts, draws = len(batch.keys), int(batch.draws)
+    jobs = _spread(texts, byte_offsets, threads)
+    starts = [0]  # of each thread in ``out``; Python integers do not overflow
+    for first, last in jobs:
+        tokens, size = (int(x[last] - x[first]) for x in (batch.offsets, byte_offsets))
+        starts.append(starts[-1] + draws * sampler._max_ids(last - first, tokens, size))
+    if texts * draws > _MOST_DRAWS or starts[-1] >= _MOST_IDS:
         raise MemoryError
-    starts = np.cumsum([0, *sizes])
-    out = np.empty(starts[-1], np.int32)
-    ends = np.zeros((len(offsets) - 1) * plan.draws + 1, np.int64)
+    out, ends = np.empty(starts[-1], np.int32), np.zeros(texts * draws + 1, np.int64)
+    ends_of = [ends[first * draws + 1 : last * draws + 1] for first, last in jobs]
 
     def work(job: int) -> None:
-        first, last = jobs[job]
-        job_ends = ends[first * plan.draws + 1 : last * plan.draws + 1]
-        sampler._draw(batch, first, last, out[starts[job] : starts[job + 1]], job_ends)
+        ids = out[starts[job] : starts[job + 1]]
+        sampler._draw(batch, *jobs[job], ids, ends_of[job])
 
     _in_threads([(job,) for job in range(len(jobs))], work)
-    total = _close_gaps(out, ends, jobs, starts, plan.draws)
+    total = 0
+    for start, job_ends in zip(starts, ends_of, strict=False):
+        # Move the ids of each thread next to those of the previous one.
+        drawn = int(job_ends[-1]) if len(job_ends) else 0
+        if start != total:
+            # As memory: an array would copy what overlaps to a new place first. Pages that are
+            # touched already are cheap to move in; a new array for all would not be.
+            out.data[total : total + drawn] = out.data[start : start + drawn]
+        job_ends += total
+        total += drawn
     if 2 * total < len(out):  # a view would keep all of it alive
         out.resize(total, refcheck=False)
     return Ragged(out[:total], ends)
-
-
-def _close_gaps(
-    out: np.ndarray, ends: np.ndarray, jobs: list[tuple[int, int]], starts: np.ndarray, draws: int
-) -> int:
-    """Move the ids of each thread next to those of the previous one; returns their number.
-
-    Pages that are touched already are cheap to move in; a new array for all would not be.
-    """
-    total = 0
-    for (first, last), start in zip(jobs, starts, strict=False):
-        job_ends = ends[first * draws + 1 : last * draws + 1]
-        size = int(job_ends[-1]) if len(job_ends) else 0
-        if start != total:
-            # As memory: an array would copy what overlaps to a new place first.
-            out.data[total : total + size] = out.data[start : start + size]
-        job_ends += total
-        total += size
-    return total
 
 
 def write_rows(rows: Sequence[np.ndarray], out: np.ndarray, ends: np.ndarray) -> None:
@@ -614,6 +640,13 @@ def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
     if marks.shape != rows.values.shape or (marks.dtype != np.bool_ and marks.size):
         raise RobustokError("keep marks ids: one bool for each id of the batch")
     return marks.astype(np.bool_)
+
+
+def _needs_larger(store: Any, used: np.ndarray) -> bool:
+    """Whether one text alone fills the store, or half of it, which had ``used`` before the text."""
+    words, records = (store.used - used)[:2].tolist()
+    # Records may fill half of the slots.
+    return bool(used[0] == 0 or 2 * words > len(store.words) or 4 * records > len(store.slots))
 
 
 @cache

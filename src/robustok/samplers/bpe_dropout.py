@@ -98,17 +98,13 @@ class BpeDropout(Sampler):
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
 
-    @property
-    def _skips_encoding(self) -> bool:  # type: ignore[override]
-        """Whether a text without added tokens is one pre-token, whatever its ids are."""
-        return self.p > 0.0 and not self.vocab.pre_tokenizer.cuts
-
     def _bytes_of(self, text: Text) -> bytes | None:
-        raw = self.vocab.text_bytes(text)
-        if raw is None:
+        """A text without added tokens that is one pre-token, whatever its ids are."""
+        if self.p == 0.0 or self.vocab.pre_tokenizer.cuts:
             return None
+        raw = self.vocab.text_bytes(text)
         added = self.vocab.derived("bpe-dropout added", self._search_of_added)
-        return None if added is not None and added(raw) else raw
+        return None if raw is not None and added is not None and added(raw) else raw
 
     def _search_of_added(self) -> Callable[[bytes], object] | None:
         """A search of bytes for an added token; None where the vocabulary has none."""

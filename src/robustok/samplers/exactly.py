@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -14,10 +15,9 @@ from robustok.kernels.comparison import compare_rows
 from robustok.kernels.numbers import mixed
 from robustok.kernels.store import DISTANCE, SEGMENTS, SPLITS
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
-from robustok.samplers.base import Sampler, sampler, write_rows
+from robustok.samplers.base import Sampler, StoredSampler, sampler, write_rows
 from robustok.samplers.parameters import per_token
 from robustok.samplers.spec import Inner, Spec, schemes_in, spec_of
-from robustok.samplers.stored import StoredSampler
 from robustok.samplers.uniform import Uniform
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -85,9 +85,11 @@ class Exactly(StoredSampler):
         if len(targets) != 1:
             raise RobustokError(f"exactly: give one of {', '.join(MEASURES)}, as splits=0.5")
 
+    @cached_property
     def _kernel(self) -> Any:
         goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
-        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
+        every = None if self.measure == "distance" else True
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal, every)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if isinstance(self.scheme, Uniform):

@@ -83,11 +83,11 @@ class Mix(Sampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         draws = int(batch.draws)
-        picks = self._picks(batch, first, last)
+        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
+        picks = np.searchsorted(self.edges, u, side="right")  # the scheme of each draw of each text
         chosen = picks.item(0) if picks.size == 1 else -1
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
-            scheme = self.samplers[chosen]
-            scheme._draw(scheme._input_of(batch), first, last, out, ends)
+            self.samplers[chosen]._draw(batch, first, last, out, ends)
             return
         drawn: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
@@ -106,8 +106,3 @@ class Mix(Sampler):
                     i = x * draws + d
                     drawn[t * draws + d] = ids[bounds[i] : bounds[i + 1]]
         write_rows(drawn, out, ends)
-
-    def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
-        """Number of the scheme of each draw of texts first..last, int64 [texts, draws]."""
-        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
-        return np.searchsorted(self.edges, u, side="right")

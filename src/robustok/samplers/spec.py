@@ -15,7 +15,8 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -322,10 +323,7 @@ def _checked_text(text: Any) -> str:
         raise RobustokError(f"a scheme is a string as 'uniform-k(alpha=0.5)', not {shown(text)}")
     if len(text) > _LONGEST:
         raise RobustokError(f"a scheme of {len(text)} characters: give at most {_LONGEST}")
-    depth = deepest = 0
-    for c in text:
-        depth += (c == "(") - (c == ")")
-        deepest = max(deepest, depth)
+    deepest = max(accumulate((c == "(") - (c == ")") for c in text), default=0)
     if deepest > _DEEPEST:
         raise RobustokError(f"a scheme {deepest} levels deep: give at most {_DEEPEST}")
     return text
@@ -455,18 +453,14 @@ def _load_packages() -> None:
         return
     _loaded.append(True)  # before loading: a package may look schemes up while it is imported
     for entry in entry_points(group=GROUP):
-        _load(entry)
-
-
-def _load(entry: EntryPoint) -> None:
-    try:
-        scheme = entry.load()
-        if isinstance(scheme, type):  # a module registers its schemes itself
-            register(scheme)
-    except Exception as error:  # whatever the code of the package raises
-        package = entry.dist.name if entry.dist else entry.module
-        text = " ".join(str(error).split())
-        _failed[entry.name] = (
-            f"the scheme '{entry.name}' of the package {package} cannot be loaded: "
-            f"{type(error).__name__}: {text}"
-        )
+        try:
+            scheme = entry.load()
+            if isinstance(scheme, type):  # a module registers its schemes itself
+                register(scheme)
+        except Exception as error:  # whatever the code of the package raises
+            package = entry.dist.name if entry.dist else entry.module
+            text = " ".join(str(error).split())
+            _failed[entry.name] = (
+                f"the scheme '{entry.name}' of the package {package} cannot be loaded: "
+                f"{type(error).__name__}: {text}"
+            )

@@ -7,6 +7,8 @@ uniformly.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import ceil, comb, inf, log
 from typing import Any
 
@@ -24,8 +26,8 @@ from robustok.kernels.stochastok import (
 from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
 from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.lattice import Lattice
+from robustok.samplers.base import StoredSampler
 from robustok.samplers.parameters import Choice, count, per_token
-from robustok.samplers.stored import StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _MOST_BYTES = 20  # of a token whose segmentations are enumerated
@@ -82,6 +84,7 @@ class StochasTok(StoredSampler):
         picks = ceil(self.alpha * tokens)
         return picks if self.max_picks is None else min(picks, self.max_picks)
 
+    @cached_property
     def _pairs(self) -> Any:
         """The two-way cuts of every token, made once a vocabulary."""
         v = self.vocab
@@ -94,19 +97,21 @@ class StochasTok(StoredSampler):
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
         return min(size, tokens + picks * (self.ways - 1))
 
+    @cached_property
     def _rate(self) -> PickRate:
         most = MOST_PICKS if self.max_picks is None else self.max_picks
         return PickRate(np.float64(self.alpha), np.int64(most))
 
+    @cached_property
     def _kernel(self) -> Any:
-        return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate(), self.ways)
+        return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate, self.ways)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.ways > 2:
             super()._draw(batch, first, last, out, ends)
             return
         offsets, rows = self.vocab.token_offsets, Rows(out, ends)
-        draw_stochastok(self._pairs(), offsets, batch, self._rate(), first, last, rows)
+        draw_stochastok(self._pairs, offsets, batch, self._rate, first, last, rows)
 
 
 class StochasTokUniform(StoredSampler):
@@ -146,17 +151,17 @@ class StochasTokUniform(StoredSampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
-        canonical = self.vocab.canonicalize(ids).tolist()
-        wanted = ids.tolist()
-        segments = _segments_of(self.vocab, canonical, wanted)
-        if segments is None:
-            return -inf
+        canonical = self.vocab.canonicalize(ids)
         splits = ceil(self.alpha * len(canonical))
-        if splits == 0 or not canonical:
-            return 0.0 if canonical == wanted else -inf
+        if splits == 0:
+            return 0.0 if np.array_equal(canonical, ids) else -inf
+        ends, canonical_ends = (np.cumsum(self.vocab.token_lengths[x]) for x in (ids, canonical))
+        if not np.isin(canonical_ends, ends).all():  # a token crosses a canonical boundary
+            return -inf
+        segments = np.split(ids, np.searchsorted(ends, canonical_ends)[:-1] + 1)
         result = 0.0
         shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
-        for token, cut in zip(canonical, segments, strict=True):
+        for token, cut in zip(canonical.tolist(), segments, strict=True):
             counts = segmentation_counts(self.vocab, token, self.support)
             if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
                 return -inf
@@ -169,7 +174,7 @@ class StochasTokUniform(StoredSampler):
         m = len(canonical)
         return result + log(compositions) - log(comb(splits + m - 1, m - 1))
 
-    def allows(self, token: int, cut: list[int]) -> bool:
+    def allows(self, token: int, cut: Sequence[int] | np.ndarray) -> bool:
         """Whether a draw may cut a token like this: whether the support holds the segmentation.
 
         Args:
@@ -177,21 +182,14 @@ class StochasTokUniform(StoredSampler):
             cut: ids of its segments, which spell the token.
         """
         if len(cut) == 1:
-            return cut[0] == token
+            return bool(cut[0] == token)
         if not self.vocab.ordinary[cut].all():
             return False
         if self.support == "all" or len(cut) == 2:
             return True
-        v = self.vocab
-        spans = spans_of(v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1])
-        size = len(cut) + 1
-        scratch = Pairwise(np.empty(size, np.int64), np.empty((size, size), np.bool_))
-        segments = np.asarray(cut, np.int32)
-        return bool(is_pairwise(spans, segments, len(cut), v.token_offsets, scratch))
+        return _pairwise_test(self.vocab, token)(np.asarray(cut, np.int32))
 
-    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
-        return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
-
+    @cached_property
     def _kernel(self) -> Any:
         settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
         return draw_stochastok_uniform, self.vocab.kernel_tokens, settings
@@ -202,53 +200,28 @@ def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> 
 
     Raises RobustokError for the pairwise support of a token of more than 20 bytes.
     """
-    if support == "pairwise":
-        return _pairwise_counts(vocab, token)
-    return Lattice(vocab, [token]).counts(by="segments")
-
-
-def _pairwise_counts(vocab: Vocabulary, token: int) -> list[int]:
-    """[s]: the segmentations of a token into s segments that two-way splits reach.
-
-    Segmentations are enumerated as sets of cut positions (bits of an integer). Raises
-    RobustokError for a token of more than 20 bytes.
-    """
+    lattice = Lattice(vocab, [token])
+    if support == "all":
+        return lattice.counts(by="segments")
     n = len(vocab.tokens[token])
     if n > _MOST_BYTES:
         raise RobustokError(
             f"support='pairwise' has too many segmentations to list for a token of {n} bytes"
         )
-    begin = vocab.token_offsets[token]
-    is_token = spans_of(vocab.trie, vocab.token_bytes, begin, begin + n)
-    cut_sets: dict[tuple[int, int], set[int]] = {}  # by span, for spans that are tokens
-    for span in range(1, n + 1):
-        for i in range(n - span + 1):
-            j = i + span
-            if not is_token[i, j]:
-                continue
-            cut_sets[i, j] = {0}
-            for cut in range(i + 1, j):
-                for left in cut_sets.get((i, cut), ()):
-                    cut_sets[i, j] |= {left | r | 1 << cut for r in cut_sets.get((cut, j), ())}
-    counts = Counter(cuts.bit_count() + 1 for cuts in cut_sets.get((0, n), {0}))
-    return [counts.get(s, 0) for s in range(n + 1)]
+    reaches = _pairwise_test(vocab, token)
+    counts = Counter(len(segments) for segments in lattice.enumerate() if reaches(segments))
+    return [counts[s] for s in range(n + 1)]
 
 
-def _segments_of(vocab: Vocabulary, canonical: list[int], ids: list[int]) -> list[list[int]] | None:
-    """The segments of each canonical token, or None if a token crosses a canonical boundary."""
-    segments: list[list[int]] = []
-    at = 0
-    for token in canonical:
-        left = len(vocab.tokens[token])
-        cut = []
-        while left > 0 and at < len(ids):
-            cut.append(ids[at])
-            left -= len(vocab.tokens[ids[at]])
-            at += 1
-        if left:
-            return None
-        segments.append(cut)
-    return segments
+def _pairwise_test(vocab: Vocabulary, token: int) -> Callable[[np.ndarray], bool]:
+    """A function that tells whether two-way splits of a token reach a segmentation, int32 ids."""
+    begin, end = vocab.token_offsets[token : token + 2]
+    spans = spans_of(vocab.trie, vocab.token_bytes, begin, end)
+    size = end - begin + 1
+    scratch = Pairwise(np.empty(size, np.int64), np.empty((size, size), np.bool_))
+    return lambda segments: bool(
+        is_pairwise(spans, segments, len(segments), vocab.token_offsets, scratch)
+    )
 
 
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:

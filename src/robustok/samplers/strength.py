@@ -24,6 +24,7 @@ from robustok.samplers.exactly import MEASURES, Exactly
 from robustok.samplers.parameters import Search, show
 from robustok.samplers.spec import (
     SCHEMES,
+    Call,
     Spec,
     find_scheme,
     read_call,
@@ -136,8 +137,12 @@ def at_strength(
     Raises RobustokError for a scheme without a strength parameter, and for a strength that the
     scheme cannot reach on these texts, with the range that it can.
     """
-    targets = zip(MEASURES, (splits, distance, length_ratio), strict=True)
-    measured, target = _single_target([pair for pair in targets if pair[1] is not None])
+    values = zip(MEASURES, (splits, distance, length_ratio), strict=True)
+    targets = [pair for pair in values if pair[1] is not None]
+    if len(targets) != 1:
+        raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
+    measured, target = targets[0]
+    target = check_number(f"at_strength: {measured}", target, 0.0, MAX_STRENGTH)
     check_vocabulary(vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
     kind = scheme_class(call.name)
@@ -152,7 +157,15 @@ def at_strength(
             f"{call.name} has no strength parameter. Mix it with canonical, as "
             f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
         )
-    rows = _canonical(vocab, texts)
+    solved = _solved(call, vocab, _canonical(vocab, texts), measured, target, seed)
+    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
+
+
+def _solved(
+    call: Call, vocab: Vocabulary, rows: Ragged, measured: str, target: float, seed: int
+) -> Sampler:
+    """The scheme with the strength at which the draws for ``rows`` measure the target."""
+    kind = scheme_class(call.name)
 
     def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
@@ -163,15 +176,7 @@ def at_strength(
         return measure(vocab, rows, drawn).mean()[measured]
 
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
-    solved = with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
-    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
-
-
-def _single_target(targets: list[tuple[str, float | None]]) -> tuple[str, float]:
-    if len(targets) != 1:
-        raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
-    ((name, value),) = targets
-    return name, check_number(f"at_strength: {name}", value, 0.0, MAX_STRENGTH)
+    return with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
 
 
 def _solve(

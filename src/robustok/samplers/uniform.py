@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -13,9 +14,9 @@ from robustok.kernels.store import DISTANCE
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
+from robustok.samplers.base import StoredSampler
 from robustok.samplers.parameters import count, per_token
-from robustok.samplers.stored import StoredSampler
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 # Of a text whose every draw is canonical, and what to do.
 ONLY_CANONICAL = "no tokenization at a distance from 1 to k: use a larger alpha or k"
@@ -35,8 +36,10 @@ class Uniform(StoredSampler):
     color = "#009e73"
     exact = True
     exact_form = {"distance": "uniform-k"}
-    _skips_encoding = True
     _reads_bytes = True
+
+    def _bytes_of(self, text: Text) -> bytes | None:
+        return self.vocab.text_bytes(text)
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""
@@ -44,6 +47,7 @@ class Uniform(StoredSampler):
             return -np.inf
         return -Lattice(self.vocab, ids).log_count()
 
+    @cached_property
     def _kernel(self) -> Any:
         return draw_blocks, self.vocab.kernel_tokens, (None,)
 
@@ -120,15 +124,11 @@ class UniformK(StoredSampler):
             log_count = lattice.log_count(distance=k)
         return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
 
-    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
-        # Tokens that are not the reference's are k, and of the reference's some are left.
-        most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens) + texts
-        return min(size, tokens + most)
-
+    @cached_property
     def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
-        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)
 
 
 def _is_drawable(vocab: Vocabulary, canonical: np.ndarray, ids: np.ndarray) -> bool:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ from robustok.kernels.walk import (
     log_weights,
     step_probabilities,
 )
+from robustok.samplers.base import StoredSampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import SCORES, count, probability
 from robustok.samplers.parameters import temperature as temperature_range
-from robustok.samplers.stored import StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
@@ -74,6 +75,7 @@ class WalkSampler(StoredSampler):
                 if p[e - begin] > 0.0
             ]
 
+    @cached_property
     def _kernel(self) -> Any:
         return draw_blocks, self.vocab.kernel_tokens, (self._step_rule(),)
 
