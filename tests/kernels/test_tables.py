@@ -188,7 +188,7 @@ def test_z_makes_the_wanted_distance_about_the_mean(store: stores.Store) -> None
 
 def probability_of(sums: Sums, row: int, s: int) -> float:
     inside = sums.low[row] <= s <= sums.high[row]
-    return sums.table[sums.base[row] + s - sums.low[row]] if inside else 0.0
+    return float(sums.table[sums.base[row] + s - sums.low[row]]) if inside else 0.0
 
 
 def test_sums_of_words_are_convolutions(store: stores.Store) -> None:
