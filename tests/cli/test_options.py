@@ -37,7 +37,7 @@ def call() -> Callable[..., Any]:
     """Calls a command with `Settings` in both forms; returns what it got, or the error."""
     results: list[Any] = []
 
-    def one(name: str, settings: Settings) -> None:
+    def one(name: str, settings: Settings, as_json: bool = False) -> None:
         results.append((name, settings))
 
     def two(name: str, given: Annotated[dict, Settings]) -> None:
@@ -71,6 +71,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
     assert text.index("More:") < text.index("--distance")
     assert "[default: 3; x>=1]" in text and "[default: 2, 4]" in text
     assert "[default: stop]" in text and "--hidden" not in text
+    assert text.index("--limit") < text.index("--json") < text.index("--help")
 
 
 @pytest.mark.parametrize(

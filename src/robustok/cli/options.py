@@ -131,8 +131,9 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        last = ("--json", "--help")
-        for param in sorted(self.get_params(ctx), key=lambda param: param.opts[-1] in last):
+        for param in sorted(
+            self.get_params(ctx), key=lambda one: ("--help" in one.opts, "--json" in one.opts)
+        ):
             text = getattr(param, "help", None)
             if text and SCHEMES in text:
                 param.help = text.replace(SCHEMES, ", ".join(schemes()))  # type: ignore[attr-defined]
