@@ -11,7 +11,7 @@ from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_mode
 from tests.oracles.scoring import checked_scores, score_naively
 
 from robustok import Ragged, RobustokError
-from robustok.scoring import Request, modes, score, score_many, scoring_mode
+from robustok.scoring import Request, engine, head, modes, score, score_many, scoring_mode
 
 OPTIONS = [[5], [6, 7], [6, 8, 9], [1, 2, 3, 4]]
 
@@ -156,6 +156,56 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
     result = score(model, questions, OPTIONS, max_batch_tokens=512).log_probs
     np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
     assert max(tried) > 64 >= min(tried)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("mode", modes.MODES)
+@pytest.mark.parametrize("most", [60, 4])
+def test_out_of_memory_in_the_output_layer_halves_its_rows(
+    mode: str, in_blocks: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("llama")
+    questions = neighbors(30)
+    wanted = score(model, questions, OPTIONS, PREFIX).log_probs
+    log_probs_of = modes.log_probs_of
+
+    def full(outputs, rows, tokens):
+        if len(outputs.values) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return log_probs_of(outputs, rows, tokens)
+
+    monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
+    monkeypatch.setattr(head, "_in_blocks", lambda *others: in_blocks)
+    monkeypatch.setattr(modes, "log_probs_of", full)
+    result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs
+    np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("mode", modes.MODES)
+def test_logits_too_large_for_any_reading_are_computed_for_fewer_rows(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("llama")
+    questions = neighbors(30)
+    wanted = score(model, questions, OPTIONS, PREFIX).log_probs
+    log_probs_of = modes.log_probs_of
+    held: list[int] = []
+
+    def forward(*args, **inputs):
+        outputs = head.outputs_at(*args, **inputs)
+        held.append(len(outputs.values))
+        return outputs
+
+    def full(outputs, rows, tokens):
+        if held[-1] > 20:  # the logits themselves leave no memory
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return log_probs_of(outputs, rows, tokens)
+
+    monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
+    monkeypatch.setattr(modes, "outputs_at", forward)
+    monkeypatch.setattr(modes, "log_probs_of", full)
+    result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs
+    np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
 
 
 def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,20 +41,38 @@ def log_probs(
     pending: list[tuple[Outputs, Ints, Ints]] = []
 
     def run_head() -> None:
-        """The log-probabilities at the outputs of several passes, by one run through the head."""
+        """The log-probabilities at the outputs of several passes, by one run through the head.
+
+        Out of memory, fewer outputs go through at a time.
+        """
         outputs, numbers, reads = zip(*pending, strict=True)
         begins = np.cumsum([0] + [len(one.values) for one in outputs])
         which = np.concatenate([n + begin for n, begin in zip(numbers, begins, strict=False)])
         read = np.concatenate(reads)
-        states = torch.cat([one.values for one in outputs])
-        of_reads[read] = log_probs_of(Outputs(states, outputs[0].head), which, tokens[read])
+        # One alone may be as large as memory allows, so it is not copied.
+        states = torch.cat([one.values for one in outputs]) if outputs[1:] else outputs[0].values
+        begin, size = 0, len(states)
+        while begin < len(states):
+            here = np.flatnonzero((which >= begin) & (which < begin + size))
+            part = Outputs(states[begin : begin + size], outputs[0].head)
+            try:
+                found = log_probs_of(part, which[here] - begin, tokens[read[here]])
+            except (RuntimeError, MemoryError) as error:
+                size = halved(size, error)
+                continue
+            of_reads[read[here]] = found
+            begin += size
         pending.clear()
 
     def use(outputs: Outputs, which: Ints, read: Ints) -> None:
         pending.append((outputs, which, read))
         n_states = sum(len(one.values) for one, *_ in pending)
         if outputs.head is None or n_states >= max_batch_tokens:
-            run_head()
+            try:
+                run_head()
+            except (RuntimeError, MemoryError):
+                pending.pop()  # its reads come again, in a smaller pass
+                raise
 
     costs = read_outputs(model, sequences, max_batch_tokens, mode, use, outputs_at, prefix_cache)
     if pending:
