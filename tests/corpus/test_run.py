@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -24,8 +26,8 @@ from tests.corpus.conftest import SCHEME, documents, write_jsonl
 from tests.runtime.test_processes import kill_at_start
 
 import robustok as rt
-from robustok.corpus.run import TRIES
-from robustok.corpus.shard import make_shard
+from robustok.corpus.run import TRIES, _work
+from robustok.corpus.shard import Job, make_shard
 from robustok.errors import RobustokError
 from robustok.runtime.files import sha256_of
 
@@ -68,6 +70,22 @@ def test_processes_in_any_number_and_order(run_small: Any, tmp_path: Path, reque
     assert heard[-1][0] == heard[-1][1] == here.input_bytes
     assert parallel == here
     assert files_of(tmp_path / "two") == files_of(tmp_path / "inline")
+
+
+def test_progress_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks: list[Any] = [SimpleNamespace(size=10)] * 40_000
+    heard: list[int] = []
+
+    def manifests(*arguments: Any) -> Iterator[dict[str, int]]:
+        for number in range(len(chunks)):
+            arguments[-1](number, 5)
+            yield {"shard": number}
+
+    monkeypatch.setattr("robustok.corpus.run._manifests", manifests)
+    start = time.process_time()
+    _work(cast("Job", None), chunks, "local", 1, lambda done, total: heard.append(done))
+    assert heard == list(range(5, 10 * len(chunks) + 1, 5))
+    assert time.process_time() - start < 4  # 0.1 s; with a sum over the chunks 14 s
 
 
 @pytest.mark.usefixtures("inline")

@@ -225,11 +225,13 @@ def _work(
 ) -> None:
     """Run the engine to its end and report progress in bytes."""
     total = sum(chunk.size for chunk in chunks)
-    done: Counter[int] = Counter()  # bytes by the number of a chunk
+    done, part = 0, [0] * len(chunks)  # bytes: their sum, and those of each chunk
 
     def shard_progress(number: int, read: int) -> None:
-        done[number] = read
-        progress(done.total(), total)
+        nonlocal done
+        done += read - part[number]
+        part[number] = read
+        progress(done, total)
 
     for manifest in _manifests(job, chunks, engine, workers, shard_progress):
         shard_progress(manifest["shard"], chunks[manifest["shard"]].size)
