@@ -142,6 +142,7 @@ DAMAGE = {
     "empty": lambda path: path.write_bytes(b""),
     "missing": Path.unlink,
     "flipped": flip,
+    "without entries": lambda path: path.write_text("{}"),
 }
 
 
@@ -153,6 +154,7 @@ DAMAGE = {
         ("trainer_state.json", "missing"),
         ("rng_state.pth", "empty"),
         (CHECKSUMS, "flipped"),
+        (CHECKSUMS, "without entries"),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, half, straight, caplog, name, damage):

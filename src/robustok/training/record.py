@@ -97,7 +97,7 @@ def last_checkpoint(folder: Path) -> Path | None:
     """
     for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
         if (path / CHECKSUMS).exists():  # else its save was not finished
-            damage = find_damage(path, read_json_or_none(path / CHECKSUMS))
+            damage = find_damage(path, read_json_or_none(path / CHECKSUMS) or None)
             if damage is None:
                 return path
             _log.warning("%s is damaged (%s): training goes on from an earlier one", path, damage)
