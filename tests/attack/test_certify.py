@@ -16,7 +16,7 @@ from tests.oracles.lattice import Path as Ids
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError
+from robustok import Ragged, RobustokError
 from robustok.attack import CertifySettings, Prompt, attack, certify, certify_items
 from robustok.attack import certificates as certification
 from robustok.attack.certificates import VERDICTS, Certificate
@@ -33,6 +33,18 @@ def reference(vocab, log_probs) -> Answers:
         path: (distance(vocab, canonical, path), int(scored.argmax()))
         for path, scored in log_probs.items()
     }
+
+
+def test_tokenizations_are_listed_once_for_all_calls_that_score_them(
+    llama, vocab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[int] = []
+    rows_of = Ragged.__iter__
+    monkeypatch.setattr(Ragged, "__iter__", lambda self: listed.append(len(self)) or rows_of(self))
+    monkeypatch.setattr(certification, "_ROWS", 2)
+    done = certify(llama, vocab, TEXT, OPTIONS, distance=4, seed=0, attack=False)
+    assert done.n_scored > 10  # several calls
+    assert listed.count(done.n_scored) == 1
 
 
 @pytest.mark.parametrize("within", [1, 2, 3, 5, 8, None])

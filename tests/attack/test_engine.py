@@ -141,8 +141,12 @@ def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:
     asked.clear()
     again = run_suite(vocab, PROMPTS, lambda _: objective, resume_file=file, **arguments)
     assert 0 < sum(asked) < scored / 3
+    listed = run_suite(vocab, (p for p in PROMPTS), lambda _: objective, **arguments)
     for name, attacks in whole.parts.items():
         assert [a.as_row() for a in again.parts[name]] == [a.as_row() for a in attacks]
+        assert [a.as_row() for a in listed.parts[name]] == [a.as_row() for a in attacks]
+    with pytest.raises(RobustokError, match="prompts: give a list"):
+        run_suite(vocab, None, lambda _: objective, **arguments)  # type: ignore[arg-type]
 
 
 def finest(trial: Any) -> Any:

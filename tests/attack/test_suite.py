@@ -14,6 +14,7 @@ from tests.oracles.models import tiny_model
 
 from robustok import Lattice, Ragged, RobustokError, Vocabulary
 from robustok.attack import (
+    Attack,
     ObjectiveSettings,
     Prompt,
     TargetLikelihood,
@@ -145,6 +146,12 @@ def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:
         (tmp_path / "b.jsonl").write_text(json.dumps(row | change) + "\n")
         with pytest.raises(RobustokError, match=r"b\.jsonl:1: not an attack"):
             read_attacks(tmp_path / "b.jsonl")
+    step = row["steps"][0]
+    assert len(Attack.from_row(row | {"steps": [step | {"note": "of another release"}]}).steps) == 1
+    for field in step:
+        without = {name: value for name, value in step.items() if name != field}
+        with pytest.raises(RobustokError, match=f"^it has no field '{field}'$"):
+            Attack.from_row(row | {"steps": [without]})
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RobustokError, match="has no attacks"):
         read_attacks(tmp_path / "empty.jsonl")

@@ -141,6 +141,8 @@ def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
     assert lines[2].startswith("| one | 5 | ")
     assert lines[-1].startswith("| mean |")
     assert "p = " in lines[2] or "p < " in lines[2]
+    twice = evaluate_tasks(model, vocab, tasks, ["canonical", *["uniform"] * 2], draws=2, seed=0)
+    assert table(twice).splitlines() == lines
 
 
 def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.evaluation.resume import RowFile
 from robustok.runtime import files
+from robustok.runtime.files import json_digest
 
 CONFIG = {"seed": 0}
 ROWS = [{"key": f"naïve {n} é", "accuracy": n / 7, "ids": [n, n + 1]} for n in range(4)]
@@ -80,6 +82,14 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
         with pytest.raises(RobustokError, match="no resume file"):
             read(path)
         assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("config", [5, None, [1]])
+def test_a_configuration_of_no_names_is_another(tmp_path: Path, config: Any) -> None:
+    path, first = tmp_path / "rows", {"config": config}
+    path.write_text(json.dumps(first | {"check": json_digest(first)}) + "\n")
+    with pytest.raises(RobustokError, match="with other seed: delete it"):
+        read(path)
 
 
 def test_a_second_run_is_refused(tmp_path: Path) -> None:

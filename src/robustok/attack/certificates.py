@@ -379,10 +379,11 @@ class _Certifier:
     def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
         """log p of the options after every tokenization: float64 [rows, options] by question."""
         parts = [
-            (owner, replace(request, questions=list(request.questions)[begin : begin + _ROWS]))
+            (owner, replace(request, questions=rows[begin : begin + _ROWS]))
             for owner, one in enumerate(block)
             if (request := one.request) is not None
-            for begin in range(0, len(one.rows), _ROWS)
+            for rows in [list(request.questions)]
+            for begin in range(0, len(rows), _ROWS)
         ]
         log_probs: list[list[np.ndarray]] = [[] for _ in block]
         prefix_cache: PrefixCache = {}

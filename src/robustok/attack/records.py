@@ -189,9 +189,10 @@ class Attack:
             values = {one.name: row[one.name] for one in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
             values["steps"] = tuple(
-                Step(**step | {"ids": check_ids(step["ids"]), "log_probs": (*step["log_probs"],)})
+                Step(check_ids(step["ids"]), step["score"], step["n_scored"], step["round"],
+                     tuple(step["log_probs"]))
                 for step in row["steps"]
-            )
+            )  # fmt: skip
             for ids in (values["ids"], row["prefix"], row["suffix"]):
                 if check_ids(ids).min(initial=0) < 0:
                     raise RobustokError("an id is negative")

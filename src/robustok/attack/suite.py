@@ -163,6 +163,7 @@ def run_suite(
     Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
     """
     searches = suite_settings(suite, max_scored)
+    prompts = check_keyed("prompt", prompts)
     parts: dict[str, list[Attack]] = {}
     seconds: dict[str, float] = {}
     file = None if resume_file is None else Path(resume_file)

@@ -290,13 +290,11 @@ def table(results: Sequence[TaskResult]) -> str:
     the share of questions with one answer in all draws. After the first column, it also has the
     difference from that column in points and the p-value of the paired test.
     """
-    by_task: dict[str, list[TaskResult]] = {}
+    by_task: dict[str, dict[str, TaskResult]] = {}  # a scheme that was given twice counts once
     for result in results:
-        by_task.setdefault(result.task, []).append(result)
-    rows = list(by_task.values())
-    lines = [
-        [task, str(row[0].evaluation.n), *map(_cell, row)] for task, row in by_task.items()
-    ]  # fmt: skip
+        by_task.setdefault(result.task, {})[result.evaluation.eval_scheme] = result
+    rows = [list(row.values()) for row in by_task.values()]
+    lines = [[row[0].task, str(row[0].evaluation.n), *map(_cell, row)] for row in rows]
     if len(rows) > 1:
         accuracies = np.array([[r.evaluation.accuracy for r in row] for row in rows])
         first, *others = 100 * accuracies.mean(axis=0)

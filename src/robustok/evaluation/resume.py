@@ -103,6 +103,7 @@ class RowFile:
             raise RobustokError(f"'{self.path}' is no resume file: give another name")
         known, wanted = first["config"], json.loads(json.dumps(self._config))
         if known != wanted:
+            known = known if isinstance(known, dict) else {}
             changed = sorted(k for k in wanted if known.get(k) != wanted[k])
             raise RobustokError(
                 f"'{self.path}' holds {self.holds} with other "
