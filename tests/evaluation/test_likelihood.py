@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.oracles.scoring import score_naively
 
-from robustok import Ragged, RobustokError, sampler
+from robustok import Ragged, RobustokError, Sampler, sampler
 from robustok.evaluation import evaluate, marginal, perplexity
 from robustok.evaluation.questions import item_key
 from robustok.models import small_model
@@ -93,6 +93,20 @@ def summed(model, vocab, text: str) -> tuple[float, float]:
     logs = score_naively(model, [[0]], rows, ())[0]
     canonical = rows.index(vocab.encode(text).tolist())
     return float(np.logaddexp.reduce(logs)), float(logs[canonical])
+
+
+def test_the_marginal_holds_the_draws_of_one_text(model, vocab, monkeypatch) -> None:
+    drawn: list[int] = []
+    sample_batch = Sampler.sample_batch
+
+    def counted(self, texts, **arguments):
+        rows = sample_batch(self, texts, **arguments)
+        drawn.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(Sampler, "sample_batch", counted)
+    marginal(model, vocab, TEXTS, draws=5, seed=0)
+    assert drawn == [5] * len(TEXTS)
 
 
 @pytest.mark.parametrize("text", ["which", " words", "street"])

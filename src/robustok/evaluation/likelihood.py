@@ -175,14 +175,15 @@ def marginal(
     Raises RobustokError for an empty text.
     """
     texts = check_texts(texts)
-    drawn = as_sampler("uniform", vocab).sample_batch(texts, seed=seed, draws=draws)
+    uniform = as_sampler("uniform", vocab)
     first = start_ids(model) if start is None else [start]
     marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
         if not len(canonical):
             raise RobustokError(f"text {number} is empty: leave it out")
-        rows = drawn.between(number * draws, (number + 1) * draws)
+        # Text by text, since the draws of all may be larger than memory.
+        rows = uniform.sample_batch([text], seed=seed, draws=draws, keys=np.array([number]))
         others = [row for row in rows if not np.array_equal(row, canonical)]
         scored = sequence_log_probs(model, [canonical, *others], first)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
