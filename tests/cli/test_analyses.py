@@ -38,7 +38,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_each_analysis_tells_its_rows(shell: Shell) -> None:
     same = "-t small/tokenizer.json --seed 0"
-    rows = shell.json(f"analyze split-counts {same} --draws 100", *TEXT)
+    rows = shell.json("analyze split-counts -t a=small/tokenizer.json --seed 0 --draws 9", *TEXT)
     assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
     rows = shell.json(f"analyze segmentations {same} --draws 100", *TEXT)
     assert {r["splits"] for r in rows} >= {1}

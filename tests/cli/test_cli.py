@@ -112,6 +112,18 @@ def test_sample_help_names_every_scheme(shell: Shell) -> None:
     assert all(name in help_text for name in SCHEMES)
 
 
+@pytest.mark.parametrize("folder", ["", "./"])
+def test_a_path_is_the_same_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    given: dict[str, object] = {}
+    monkeypatch.setattr("robustok.study.find_study", lambda name, **paths: given.update(paths))
+    with pytest.raises(AttributeError):  # no study is found
+        run(["study", "plan", "quick", "--debug", "--corpus", f"{folder}a.txt",
+             "--held-out", f"{folder}b.txt", "--benchmarks", f"{folder}tasks/"])  # fmt: skip
+    assert given == {"corpus": ("a.txt",), "held_out": "b.txt", "benchmarks": "tasks"}
+
+
 def test_study_plan_says_what_a_folder_of_cells_already_holds(shell: Shell, tmp_path: Path) -> None:
     lines = shell.ok("study", "plan", "quick", "--cells", str(tmp_path)).splitlines()
     assert any("pretrain canonical" in line for line in lines)

@@ -32,7 +32,9 @@ study --out {out} => NAME
 study quick --jobs 2 --engine ray --out {out} => --jobs
 study quick --corpus {empty} --out {out} => --corpus
 study plan quick --held-out {empty} => --held-out
+study plan quick --held-out= => --held-out
 study quick --benchmarks {out} --out {out} => --benchmarks
+study plan quick --benchmarks= => --benchmarks
 study list quick => quick
 report {out} => results.jsonl
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
@@ -49,6 +51,7 @@ certify {m} --seed 0 --text a --out {out} => --items
 certify {m} --seed 0 --text a --option b => two options
 certify {m} --seed 0 --items {i} --chat => chat template
 analyze split-counts -t {t} --seed 0 --text the --token 99 => no canonical token 99
+analyze split-counts -t= --seed 0 => names no tokenizer
 analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
 analyze split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
 analyze dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
@@ -61,6 +64,7 @@ attack {m} --seed 0 --items {i} --objective loss => objective
 attack {m} --seed 0 --items {i} --limit 1 --steps 1 --curve c.txt => .png or .svg
 {finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper
 {finetune} -s uniform --preset paper-fintune => did you mean 'paper-finetune'?
+{finetune} -s uniform --preset= --steps 1 --batch-size 1 --learning-rate 1 => unknown preset
 {finetune} --preset paper-finetune -s stochastok(alpha=0->x) => alpha
 {finetune} -s uniform --preset paper-finetune --overflow cut => unknown overflow policy
 """

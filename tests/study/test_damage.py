@@ -12,6 +12,7 @@ import pytest
 from tests.study.conftest import rows_of, tiny
 
 from robustok.errors import RobustokError
+from robustok.runtime.files import json_digest, write_json
 from robustok.study import run_study
 
 STUDY = tiny()
@@ -38,6 +39,11 @@ def raise_accuracy(path: Path) -> None:
     path.write_text(json.dumps(record))
 
 
+def lose_fields(path: Path) -> None:
+    record = {"kind": "evaluate"}
+    write_json(path, record | {"digest": json_digest(record)})
+
+
 def content(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
@@ -49,6 +55,7 @@ DAMAGE = [
     ("evaluate-*/items.jsonl", Path.unlink),
     ("tokenizer-*/tokenizer.json", flip),
     ("evaluate-*/cell.json", raise_accuracy),
+    ("evaluate-*/cell.json", lose_fields),
     ("evaluate-*/cell.json", content(b"[]")),
     ("evaluate-*/cell.json", content(b"{}")),
     ("evaluate-*/cell.json", content(b"\xff")),

@@ -39,6 +39,7 @@ from robustok.study.cells.base import Cell
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
+RECORD_FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result", "files"}
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
 RETRIES = 3  # of a cell whose machine of a cluster was lost; it continues from its checkpoint
 
@@ -171,7 +172,7 @@ def _damage(record: Any, cell_folder: Path) -> str | None:
     if not isinstance(record, dict):
         return RECORD
     content = {name: value for name, value in record.items() if name != "digest"}
-    if record.get("digest") != json_digest(content):
+    if content.keys() != RECORD_FIELDS or record.get("digest") != json_digest(content):
         return f"{RECORD} has changed"
     return find_damage(cell_folder, record["files"])
 

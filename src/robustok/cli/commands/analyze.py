@@ -107,7 +107,8 @@ def split_counts(
     options: AnalysisOptions,
 ) -> None:
     """Count the splits inside one token, drawn and in theory."""
-    vocab = Vocabulary.load(tokenizer)
+    (path,) = by_name([tokenizer], "tokenizer").values()
+    vocab = Vocabulary.load(path)
     results = []
     for spec in scheme:
         with bar(spec) as progress:

@@ -48,11 +48,11 @@ class StudyOptions:
     scale: str | None = option(
         "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
     )
-    corpus: tuple[str, ...] = option(
+    corpus: tuple[Path, ...] = option(
         "file with text to pre-train on, instead of the study's text", default=(), metavar="FILE"
     )
-    held_out: str | None = option("text to measure perplexity on", default=None, metavar="FILE")
-    benchmarks: str | None = option(
+    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
+    benchmarks: Path | None = option(
         "folder of NAME.jsonl files, instead of the hub", default=None, metavar="FOLDER"
     )
     model: str | None = option(
@@ -181,7 +181,10 @@ def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]
     from robustok.study import find_study
 
     out, cells_folder = options.pop("out", None), options.pop("cells", None)
-    study = find_study(name, **options)
+    # As a path is written: a run goes on with "./text.txt" where it began with "text.txt".
+    paths = {name: str(path) for name, path in options.items() if isinstance(path, Path)}
+    corpus = {"corpus": tuple(map(str, options["corpus"]))} if "corpus" in options else {}
+    study = find_study(name, **options | paths | corpus)
     parts = [study.name, *([options["scale"]] if "scale" in options else [])]
     if "model" in options:  # its name without folder and revision
         parts.append(Path(options["model"].partition("@")[0]).name or "model")

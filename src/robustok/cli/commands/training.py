@@ -143,7 +143,9 @@ def _settings(preset: str | None, recipe: dict[str, Any]) -> dict[str, Any]:
 
     Raises RobustokError if an option without a default is missing.
     """
-    defaults = asdict(PRESETS[check_choice("preset", preset, PRESETS)]) if preset else {}
+    defaults = {}
+    if preset is not None:
+        defaults = asdict(PRESETS[check_choice("preset", preset, PRESETS)])
     settings = defaults | recipe
     needed = ("steps", "batch_size", "learning_rate")
     if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
