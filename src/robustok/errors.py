@@ -39,6 +39,7 @@ def check_choice(kind: str, name: str, allowed: Iterable[str]) -> str:
     >>> check_choice("scheme", "uniform", ["stochastok", "uniform"])
     'uniform'
     """
-    if name not in allowed:
-        raise RobustokError(f"unknown {kind} '{name}': {nearest(name, allowed)}")
+    names = tuple(allowed)  # a list is in no tuple, where a dict raises TypeError
+    if name not in names:
+        raise RobustokError(f"unknown {kind} '{name}': {nearest(str(name), names)}")
     return name

@@ -131,3 +131,6 @@ def test_mistakes_are_one_line(vocab: rt.Vocabulary) -> None:
         aligned.carry([1.0])
     with pytest.raises(rt.RobustokError, match="unknown reduction 'summ': did you mean 'sum'"):
         aligned.carry(np.ones(len(a)), "summ")
+    for how in (["sum"], {}, None):
+        with pytest.raises(rt.RobustokError, match="unknown reduction"):
+            aligned.carry(np.ones(len(a)), how)  # type: ignore[arg-type]

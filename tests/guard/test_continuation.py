@@ -125,3 +125,12 @@ def test_real_tokenizers(name: str) -> None:
             total += 1
     assert total > 100
     assert refused <= 8  # rare scripts and noncharacters
+
+
+def test_bytes_that_begin_no_character_may_be_followed_by_text() -> None:
+    vocab = byte_level(None)
+    follow = Continuation(vocab)
+    for broken in (b"\x80", b"\xff", b"\xc0", b"a\xf5", b"\xe0\x80", b"\xf4\x90"):
+        allowed = follow.allowed(vocab.encode(broken))
+        assert allowed[vocab.encode("a")[0]]
+        assert allowed[~vocab.readable].all()
