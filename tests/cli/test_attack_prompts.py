@@ -72,6 +72,18 @@ def test_attacks_are_written_and_replayed_on_the_same_and_another_model(shell: S
     assert moved[0]["model"] == "two"
 
 
+def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: Path) -> None:
+    (folder / "bare").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / "bare" / name).write_bytes((folder / "one" / name).read_bytes())
+    rows = shell.rows(
+        "attack", "bare", *TARGET[1:], "--steps", "1", "-t", "one", "--transfer", "bare"
+    )  # fmt: skip
+    attacked, moved = rows[:2], rows[2:]
+    scores = [row["score"] for row in attacked]
+    assert [row["score"] for row in moved] == pytest.approx(scores, abs=1e-4)
+
+
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     (result,) = shell.rows(
         "attack", "one", "--prompts", "prompts.jsonl", "--suite", "standard", "--max-scored", "40",

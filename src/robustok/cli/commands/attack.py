@@ -283,10 +283,11 @@ def _attack_prompts(
             if not options.as_json:
                 print_tokens([vocab.tokens[i] for i in one.ids])
             print_result(one, one.as_row(), options.as_json)
-    # The other models have a tokenizer and a start token of their own.
+    # Other models have a tokenizer and a start token of their own.
     own = replace(options, tokenizer=None, start_token=None)
     for name in options.transfer:
-        _replay(name, _objective(name, own, settings), found, options.as_json)
+        other = _objective(name, options if name == model else own, settings)
+        _replay(name, other, found, options.as_json)
     if options.generate is not None:
         _generate(options, objective, found)
 
