@@ -189,6 +189,9 @@ class StochasTokUniform(StoredSampler):
             return True
         return _pairwise_test(self.vocab, token)(np.asarray(cut, np.int32))
 
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
+        return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
+
     @cached_property
     def _kernel(self) -> Any:
         settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)

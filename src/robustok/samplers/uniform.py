@@ -124,6 +124,11 @@ class UniformK(StoredSampler):
             log_count = lattice.log_count(distance=k)
         return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
 
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
+        # Tokens that are not the reference's are k, and of the reference's some are left.
+        most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens)
+        return min(size, tokens + most + 2 * texts)  # rounded up in each text
+
     @cached_property
     def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
