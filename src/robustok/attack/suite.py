@@ -11,7 +11,7 @@ of all prompts most. The rules apply to prompts that the search never saw.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ class SuiteResult:
 
 def run_suite(
     vocab: Vocabulary,
-    prompts: Sequence[Prompt],
+    prompts: Iterable[Prompt],
     objective: Callable[[Prompt], Objective],
     *,
     suite: str = "standard",
