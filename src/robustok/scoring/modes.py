@@ -56,11 +56,11 @@ def log_probs(
             here = np.flatnonzero((which >= begin) & (which < begin + size))
             part = Outputs(states[begin : begin + size], outputs[0].head)
             try:
-                found = log_probs_of(part, which[here] - begin, tokens[read[here]])
+                read_here = log_probs_of(part, which[here] - begin, tokens[read[here]])
             except (RuntimeError, MemoryError) as error:
                 size = halved(size, error)
                 continue
-            of_reads[read[here]] = found
+            of_reads[read[here]] = read_here
             begin += size
         pending.clear()
 
