@@ -130,7 +130,7 @@ def test_real_tokenizers(name: str) -> None:
 def test_bytes_that_begin_no_character_may_be_followed_by_text() -> None:
     vocab = byte_level(None)
     follow = Continuation(vocab)
-    for broken in (b"\x80", b"\xff", b"\xc0", b"a\xf5", b"\xe0\x80", b"\xf4\x90"):
+    for broken in (b"\x80", b"\xff", b"\xc0", b"a\xf5", b"\xe0\x80", b"\xf4\x90", b"\xed\xa0"):
         allowed = follow.allowed(vocab.encode(broken))
         assert allowed[vocab.encode("a")[0]]
         assert allowed[~vocab.readable].all()

@@ -311,7 +311,9 @@ def _cut_short(text: bytes) -> bytes:
     """
     decoder = getincrementaldecoder("utf8")("replace")
     decoder.decode(text[-3:])
-    return decoder.getstate()[0]
+    start = decoder.getstate()[0]
+    surrogate = start[:1] == b"\xed" and start[1:2] >= b"\xa0"  # no character, but Python waits
+    return b"" if surrogate else start
 
 
 def _cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: np.ndarray) -> np.ndarray:
