@@ -31,6 +31,22 @@ def test_datasets_loads_the_output_folder(tmp_path: Path, run: Any) -> None:
         assert rows["input_ids"][:] == wanted
 
 
+def test_text_of_every_type_is_read(tmp_path: Path, run: Any) -> None:
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()]
+    columns = []
+    for i, kind in enumerate(kinds):
+        table = pa.table({"text": pa.array(documents(3)).cast(kind)})
+        table = table.append_column("note", pa.array(["a", None, "c" * 20]).cast(kind))
+        (tmp_path / str(i)).mkdir()
+        pq.write_table(table, tmp_path / str(i) / "a.parquet")
+        run(tmp_path / str(i), f"out{i}", keep_columns=["note"])
+        (shard,) = (tmp_path / f"out{i}" / "data").iterdir()
+        rows = pq.read_table(shard)
+        assert rows["note"].cast(pa.string()).to_pylist() == ["a", None, "c" * 20]
+        columns.append(rows["input_ids"].to_pylist())
+    assert columns == columns[:1] * len(kinds)
+
+
 def test_columns_are_kept(tmp_path: Path, run: Any) -> None:
     texts = documents(4)
     lines: list[dict[str, Any]] = [

@@ -39,7 +39,9 @@ _FIRST = 100  # lines of a file from which its fields are inferred
 _SKIP = 1 << 20  # bytes read at once of a skipped line
 _ROWS = 1 << 16  # rows read at once, at most
 _EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
-_BINARY = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+# Types whose values Arrow cannot take or measure, and what they are kept as.
+_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_BINARY = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), *_VIEWS)
 
 Line = tuple[int, bytes]  # its position and its content
 Fields = list[Any]  # of a document: its content, its id, and its kept values
@@ -177,6 +179,7 @@ def _json_type(value: Any) -> pa.DataType:
 
 def _common(types: set[pa.DataType]) -> pa.DataType:
     """The type that holds values of all these; string where there is none."""
+    types = {_VIEWS.get(kind, kind) for kind in types}
     if len(types) == 1:
         return types.pop()
     return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
