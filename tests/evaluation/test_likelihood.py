@@ -47,10 +47,16 @@ def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 64])
-def test_memory_is_bounded_by_the_tokens_of_a_pass(model, vocab, monkeypatch, tokens: int) -> None:
-    """No pass reads more, but one chunk is always read, and losses in blocks are the same."""
+@pytest.mark.parametrize("bound", ["tokens", "logits"])
+def test_memory_of_a_pass_is_bounded(model, vocab, monkeypatch, tokens: int, bound: str) -> None:
+    """No pass reads more, but one chunk is always read."""
     rows = vocab.encode_batch([*TEXTS, "a", "hello world, " * 9])
-    monkeypatch.setattr("robustok.scoring.engine._LOSS_TOKENS", 5)
+    most = 8192
+    if bound == "tokens":
+        most = tokens
+    else:
+        logits = tokens * model.get_input_embeddings().num_embeddings
+        monkeypatch.setattr("robustok.scoring.engine._MOST_LOGITS", logits)
     read: list[tuple[int, int]] = []
     forward = model.forward
 
@@ -59,7 +65,7 @@ def test_memory_is_bounded_by_the_tokens_of_a_pass(model, vocab, monkeypatch, to
         return forward(*args, input_ids=input_ids, **kwargs)
 
     monkeypatch.setattr(model, "forward", record)
-    losses = text_losses(model, rows, max_length=16, start=0, max_batch_tokens=tokens)
+    losses = text_losses(model, rows, max_length=16, start=0, max_batch_tokens=most)
     monkeypatch.undo()
     assert all(count == 1 or count * length <= tokens for count, length in read)
     assert tokens < 64 or max(count for count, _ in read) > 1

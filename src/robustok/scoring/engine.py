@@ -17,6 +17,7 @@ import torch
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
+from robustok.scoring.head import log_probs_of, outputs_at
 from robustok.scoring.modes import log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
 
@@ -267,7 +268,7 @@ def check_sequences(model: Any, sequences: Sequences) -> None:
         )  # fmt: skip
 
 
-_LOSS_TOKENS = 1024  # positions whose logits are turned into losses at once
+_MOST_LOGITS = 1 << 29  # of one forward pass, for models whose logits are not made in blocks
 
 
 def text_losses(
@@ -287,44 +288,40 @@ def text_losses(
 
     Read in chunks of at most ``max_length`` ids. Each id is predicted once: a chunk begins with the
     last id of the one before. A forward pass reads at most ``max_batch_tokens`` ids with their
-    padding, or one chunk. The model is put back into training where it was.
+    padding (fewer for a large vocabulary), or one chunk.
     """
-    chunks: list[tuple[int, list[int]]] = []  # each with the number of its row
+    chunks: list[tuple[int, np.ndarray]] = []  # each with the number of its row
     for number, row in enumerate(rows):
-        ids = [start, *row.tolist()]
+        ids = np.concatenate([[start], row])
         begins = range(0, len(ids) - 1, max_length - 1)
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
     chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
-    nats, done, training = np.zeros(len(rows)), 0, model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            while done < len(chunks):
-                size = max(1, max_batch_tokens // len(chunks[done][1]))
-                numbers, batch = zip(*chunks[done : done + size], strict=True)
-                np.add.at(nats, list(numbers), _batch_losses(model, batch))
-                done += len(batch)
-                if progress is not None:
-                    progress(done, len(chunks))
-    finally:
-        model.train(training)
+    vocabulary = model.get_input_embeddings().num_embeddings
+    most = min(max_batch_tokens, _MOST_LOGITS // vocabulary)
+    nats, done = np.zeros(len(rows)), 0
+    with quiet(model):
+        while done < len(chunks):
+            size = max(1, most // len(chunks[done][1]))
+            numbers, batch = zip(*chunks[done : done + size], strict=True)
+            np.add.at(nats, list(numbers), _batch_losses(model, batch))
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(chunks))
     return nats
 
 
-def _batch_losses(model: Any, batch: Sequence[list[int]]) -> list[float]:
+def _batch_losses(model: Any, batch: Sequence[np.ndarray]) -> np.ndarray:
+    """The negative log-likelihood of each chunk after its first id, float64 [chunks].
+
+    Padding follows a chunk, so that none of its positions looks at it.
+    """
+    lengths = np.array([len(chunk) for chunk in batch])
+    ids = np.zeros((len(batch), lengths.max()), np.int64)
+    positions = np.arange(ids.shape[1])
+    ids[positions < lengths[:, None]] = np.concatenate(batch)
+    row, position = np.nonzero(positions < lengths[:, None] - 1)  # where a next id is predicted
     device = next(model.parameters()).device
-    chunks = [torch.tensor(ids, dtype=torch.int64) for ids in batch]
-    ids = torch.nn.utils.rnn.pad_sequence(chunks, batch_first=True).to(device)
-    logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
-    targets = ids[:, 1:].flatten()
-    # In blocks, because a row of float32 logits has as many entries as the vocabulary.
-    losses = [
-        torch.nn.functional.cross_entropy(block.float(), wanted, reduction="none")
-        for block, wanted in zip(
-            logits.split(_LOSS_TOKENS), targets.split(_LOSS_TOKENS), strict=True
-        )
-    ]
-    lengths = torch.tensor([len(chunk) - 1 for chunk in chunks], device=device)
-    by_row = torch.cat(losses).double().view(len(chunks), -1)
-    real = torch.arange(by_row.shape[1], device=device)[None] < lengths[:, None]
-    return by_row.masked_fill(~real, 0.0).sum(-1).tolist()
+    flat = torch.as_tensor(row * ids.shape[1] + position, device=device)
+    outputs = outputs_at(model, flat, input_ids=torch.as_tensor(ids, device=device))
+    values = log_probs_of(outputs, np.arange(len(row)), ids[row, position + 1])
+    return -np.bincount(row, values, minlength=len(batch))
