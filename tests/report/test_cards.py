@@ -14,7 +14,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
-from robustok.runtime.files import write_rows
+from robustok.runtime.files import write_json, write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.study.cells.measurements import DriftCell
 from robustok.tasks import frequent_words
@@ -204,7 +204,7 @@ def test_completions_depend_on_the_seed_alone(folder: Path, model: Path, tmp_pat
     assert again.read_bytes() == before.read_bytes()
 
 
-def test_the_start_token_of_another_model_is_that_of_its_tokenizer(
+def test_the_start_token_of_another_model_is_that_of_its_fine_tuning_or_tokenizer(
     model: Path, tmp_path: Path
 ) -> None:
     from tokenizers import Tokenizer
@@ -218,6 +218,12 @@ def test_the_start_token_of_another_model_is_that_of_its_tokenizer(
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert find_study("model-card", model=str(tmp_path)).model.start_token == token
     assert find_study("model-card", model=str(model)).model.start_token is None
+    record = tmp_path / "training.json"
+    write_json(record, {"identity": {"prefix": None}})
+    assert find_study("model-card", model=str(tmp_path)).model.start_token is None
+    (tmp_path / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes())
+    write_json(record, {"identity": {"prefix": [number]}})
+    assert find_study("model-card", model=str(tmp_path)).model.start_token == token
     text = studies()["model-card"] + "\ntokenizer: {name: smollm2-135m}\n"
     assert load_study(text, "card").tokenizer
     assert load_study(text, "card", model=str(model)).tokenizer is None

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.strength import at_splits
-from robustok.study.cells.inputs import added_start_token
+from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import Strict, Study
 from robustok.tasks import HUB
 
@@ -163,7 +163,7 @@ def _replaced_model(section: Any, name: str, source: str) -> dict[str, Any]:
         raise RobustokError(f"{source} trains its own model: leave --model out")
     if named == name:
         return section
-    start = added_start_token(name)
+    start = start_token_of(name)
     return {"name": name} | ({"start_token": start} if start else {})
 
 

@@ -41,6 +41,7 @@ from robustok.tasks import (
     write_items,
 )
 from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.training.record import recorded_identity
 
 GENERATORS = {"langgame": langgame, "cute": cute}
 _CHUNK = 1_000  # documents that are encoded together
@@ -318,12 +319,16 @@ def external_model(name: str, *, read: bool = True) -> External:
     return External(found, _content_or_name(found))
 
 
-def added_start_token(name: str) -> str | None:
-    """The special token that a model's tokenizer itself puts before every text; None for none."""
+def start_token_of(name: str) -> str | None:
+    """The special token before every text of a model; None for none.
+
+    It is that of a fine-tuning by robustok, or else the one that the tokenizer adds.
+    """
     vocab = Vocabulary.load(name)
     source = vocab.data.source
     added = source.encode("").ids[:1] if isinstance(source, Tokenizer) else []
-    return vocab.tokens[added[0]].decode() if added and added[0] in vocab.special else None
+    ids = recorded_identity(Path(name)).get("prefix", added)
+    return vocab.tokens[ids[0]].decode() if ids and ids[0] in vocab.special else None
 
 
 def _content_or_name(name: str) -> str:
