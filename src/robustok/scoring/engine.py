@@ -12,12 +12,10 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-import torch
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.head import log_probs_of, outputs_at
 from robustok.scoring.modes import log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
 
@@ -297,31 +295,26 @@ def text_losses(
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
     chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
     vocabulary = model.get_input_embeddings().num_embeddings
-    most = min(max_batch_tokens, _MOST_LOGITS // vocabulary)
+    most = max(1, min(max_batch_tokens, _MOST_LOGITS // vocabulary))
     nats, done = np.zeros(len(rows)), 0
     with quiet(model):
         while done < len(chunks):
             size = max(1, most // len(chunks[done][1]))
             numbers, batch = zip(*chunks[done : done + size], strict=True)
-            np.add.at(nats, list(numbers), _batch_losses(model, batch))
+            values, _ = log_probs(model, _each_next_id(batch), most, "plain", {})
+            np.subtract.at(nats, list(numbers), values)
             done += len(batch)
             if progress is not None:
                 progress(done, len(chunks))
     return nats
 
 
-def _batch_losses(model: Any, batch: Sequence[np.ndarray]) -> np.ndarray:
-    """The negative log-likelihood of each chunk after its first id, float64 [chunks].
-
-    Padding follows a chunk, so that none of its positions looks at it.
-    """
-    lengths = np.array([len(chunk) for chunk in batch])
-    ids = np.zeros((len(batch), lengths.max()), np.int64)
-    positions = np.arange(ids.shape[1])
-    ids[positions < lengths[:, None]] = np.concatenate(batch)
-    row, position = np.nonzero(positions < lengths[:, None] - 1)  # where a next id is predicted
-    device = next(model.parameters()).device
-    flat = torch.as_tensor(row * ids.shape[1] + position, device=device)
-    outputs = outputs_at(model, flat, input_ids=torch.as_tensor(ids, device=device))
-    values = log_probs_of(outputs, np.arange(len(row)), ids[row, position + 1])
-    return -np.bincount(row, values, minlength=len(batch))
+def _each_next_id(chunks: Sequence[np.ndarray]) -> Sequences:
+    """The chunks as sequences, each read at all its ids but the first."""
+    lengths = np.array([len(chunk) - 1 for chunk in chunks])
+    real = np.arange(lengths.max()) < lengths[:, None]
+    matrix = np.zeros(real.shape, np.int64)
+    matrix[real] = np.concatenate([chunk[:-1] for chunk in chunks])
+    row, column = np.nonzero(real)
+    reads = np.stack([row, column, np.concatenate([chunk[1:] for chunk in chunks])])
+    return Sequences(np.zeros(0, np.int64), matrix, lengths, reads)
