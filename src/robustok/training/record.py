@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-
 from robustok.errors import RobustokError
 from robustok.runtime.files import (
     digests_of,
@@ -111,6 +109,8 @@ def write_errors_in_one_line(folder: Path) -> Iterator[None]:
 
     Python, safetensors and torch each have their own errors for a full disk.
     """
+    from safetensors import SafetensorError
+
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
