@@ -229,12 +229,13 @@ def test_a_start_token_that_cannot_be_is_one_line(shell: Shell, folder: Path) ->
     assert "leave --start-token out" in shell.fails(f"{line} {TOKEN} --chat")
 
 
-def test_finetune_packs_drops_and_draws_as_given(
+def test_finetune_packs_drops_draws_and_starts_as_given(
     shell: Shell, folder: Path, tmp_path: Path
 ) -> None:
     recipe = "--steps 2 --batch-size 2 --learning-rate 1e-3 -s uniform --seed 0"
-    options = f"--pack 64 --fixed-draws 3 --dropout 0.1 --out {tmp_path}/out"
+    options = f"--pack 64 --fixed-draws 3 --dropout 0.1 --start-token {TOKEN} --out {tmp_path}/out"
     (row,) = shell.rows(f"finetune {folder} --items {folder}/items.jsonl {recipe} {options}")
     assert row["tokens"] == 2 * 2 * 64
     identity = json.loads((tmp_path / "out" / "training.json").read_text())["identity"]
     assert (identity["pack"], identity["fixed_draws"], identity["dropout"]) == (64, 3, 0.1)
+    assert identity["prefix"] == [special_token(Vocabulary.load(str(folder)), TOKEN)]

@@ -294,6 +294,19 @@ def tokenizer_option(**metadata: Any) -> Any:
     return option("[default: the model's own]", "--tokenizer", "-t", **metadata)
 
 
+def start_token_option() -> Any:
+    """A field of the special token before every text."""
+    return option(
+        "special token before every text, as '<|begin_of_text|>'  [default: none]", default=None,
+        metavar="TOKEN", panel="Model",
+    )  # fmt: skip
+
+
+def start_ids(vocab: Any, token: str | None) -> list[int]:
+    """The ids of a --start-token: one special token, or none."""
+    return [] if token is None else [special_token(vocab, token)]
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """How a model is loaded, and how results are printed."""
@@ -320,14 +333,11 @@ class ModelOptions:
 class StartOptions(ModelOptions):
     """How a model is loaded, and what is before every text."""
 
-    start_token: str | None = option(
-        "special token before every text, as '<|begin_of_text|>'  [default: none]",
-        default=None, metavar="TOKEN", panel="Model",
-    )  # fmt: skip
+    start_token: str | None = start_token_option()
 
     def start_ids(self, vocab: Any) -> list[int]:
         """The ids of --start-token: one special token, or none."""
-        return [] if self.start_token is None else [special_token(vocab, self.start_token)]
+        return start_ids(vocab, self.start_token)
 
 
 @dataclass(frozen=True)

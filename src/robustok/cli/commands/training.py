@@ -13,6 +13,8 @@ from robustok.cli.options import (
     folder_option,
     option,
     overflow_option,
+    start_ids,
+    start_token_option,
     tokenizer_option,
 )
 from robustok.cli.printing import bar, print_json, training_log
@@ -103,6 +105,7 @@ def finetune(
     scheme: str,
     seed: int,
     out: Path = folder_option("folder of the trained model", required=True),
+    start_token: str | None = start_token_option(),
     overflow: str = overflow_option(),
     pack: int | None = option(
         "tokens of a row, into which questions are packed", default=None, min=2
@@ -118,7 +121,8 @@ def finetune(
 
     The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
     strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
-    interruption, also under `accelerate launch -m robustok finetune ...`.
+    interruption, also under `accelerate launch -m robustok finetune ...`. Evaluate with the same
+    --start-token.
     """
     if lora_settings and not lora:
         raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")
@@ -132,7 +136,8 @@ def finetune(
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
-            pack=pack, fixed_draws=fixed_draws, progress=progress, **settings,
+            prefix=start_ids(vocab, start_token), pack=pack, fixed_draws=fixed_draws,
+            progress=progress, **settings,
         )  # fmt: skip
     save_tokenizer(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
