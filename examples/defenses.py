@@ -175,14 +175,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     record = {
         "n": table.n, "seed": table.seed, "seconds": time.perf_counter() - began,
-        "survived": table.survived, "rows": [row.as_row() for row in table.rows],
+        "rows": [row.as_row() for row in table.rows],
         "certificate": [certified.answer, certified.lower, certified.certified],
     }  # fmt: skip
     (given.out / "defenses.json").write_text(json.dumps(record, indent=1))
     draw_defenses(table, given.out / "defenses")
     draw_roc(table, given.out / "roc")
     print(f"\n{table}")
-    print(f"still attacked after re-encoding: {table.survived} of {table.n}")
     print(
         f"'{items[0].choices[certified.answer].strip()}' is the vote for '{items[0].key}' with "
         f"probability {certified.lower:.1%} or more"

@@ -140,7 +140,7 @@ def test_a_causal_classifier_with_one_output_is_read_through_a_sigmoid(vocab, ro
 
 def test_only_candidates_within_the_perplexity_quantile_are_scored(model, vocab, rows) -> None:
     inner = as_objective(lambda r: r.lengths, name="length")
-    constraint = WithinPerplexity(model, vocab, TEXT, quantile=0.5, draws=20, prefix=PREFIX, seed=3)
+    constraint = WithinPerplexity(model, vocab, TEXT, quantile=0.5, prefix=PREFIX, seed=3)
     nats = -score_naively(model, [[]], list(rows), PREFIX)[0]
     assert constraint.nats(rows) == pytest.approx(nats, abs=5e-4)
     canonical = [np.array_equal(row, vocab.encode(TEXT)) for row in rows]

@@ -14,7 +14,7 @@ from robustok import Vocabulary
 from robustok.attack import attack
 from robustok.evaluation import marginal, perplexity
 from robustok.models import load_model
-from robustok.tokenizer.vocabulary import special_token
+from robustok.tokenizer.vocabulary import start_token_ids
 
 TOKEN = "<start>"
 
@@ -184,7 +184,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def loaded(folder: Path) -> tuple[Any, Vocabulary, int]:
     """The model, its vocabulary and the id of the token."""
     vocab = Vocabulary.load(str(folder / "tokenizer.json"))
-    return load_model(folder), vocab, special_token(vocab, TOKEN)
+    return load_model(folder), vocab, start_token_ids(vocab, TOKEN)[0]
 
 
 def test_attack_puts_the_start_token_before_the_question(
@@ -238,4 +238,4 @@ def test_finetune_packs_drops_draws_and_starts_as_given(
     assert row["tokens"] == 2 * 2 * 64
     identity = json.loads((tmp_path / "out" / "training.json").read_text())["identity"]
     assert (identity["pack"], identity["fixed_draws"], identity["dropout"]) == (64, 3, 0.1)
-    assert identity["prefix"] == [special_token(Vocabulary.load(str(folder)), TOKEN)]
+    assert identity["prefix"] == start_token_ids(Vocabulary.load(str(folder)), TOKEN)

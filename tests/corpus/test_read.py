@@ -140,6 +140,15 @@ def test_rejects_say_why_and_where(tmp_path: Path) -> None:
     assert rejects[-1].row == '{"text": "\\xff"}'
 
 
+def test_rejected_lines_fill_batches_as_others_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "good"}\n' + '{"body": "x"}\n' * 1000)
+    (chunk,) = cut_chunks(find_sources(path, "line"), 1 << 20)
+    batches = [*read_chunk(chunk, TEXT, size=100)]
+    assert max(len(batch.rejects) for batch in batches) < 20
+    assert sum(len(batch.rejects) for batch in batches) == 1000
+
+
 def test_ids_in_json(tmp_path: Path) -> None:
     column = Column("ids", "ids")
     rows = [[1, 2], [], "text", [1.5], [[1]], [-1], [2**40], ["a"], {"a": 1}]

@@ -13,18 +13,21 @@ from tests.oracles.scoring import outputs_naively
 
 from robustok import Ragged, RobustokError
 from robustok.attack import attack_items
-from robustok.evaluation import lipschitz_ratios
+from robustok.evaluation import lipschitz_ratios, states
 from robustok.evaluation.states import last_states
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS, "longrope"])
 @pytest.mark.parametrize("prefix", [None, [*range(40, 47)], [*range(40, 78)]])
 @pytest.mark.filterwarnings("ignore")  # mamba's, about kernels that are not installed
-def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int] | None) -> None:
+def test_states_are_those_of_one_sequence_at_a_time(
+    name: str, prefix: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "default_max_batch_tokens", lambda model: 32)
     model = tiny_model(name)
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(40)]
-    result = last_states(model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=32)
+    result = last_states(model, Ragged.from_rows(rows), prefix=prefix)
     for i, row in enumerate(rows):
         wanted = np.stack(outputs_naively(model, [*(prefix or []), *row])[:-1])
         assert np.abs(result[:, i] - wanted).max() < 1e-4 * max(1, np.abs(wanted).max())

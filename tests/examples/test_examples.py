@@ -208,7 +208,7 @@ def test_defenses_are_measured_and_a_stopped_run_continues(chat_model, tmp_path,
     main = example("defenses").main
     main(arguments)
     first = json.loads((tmp_path / "defenses.json").read_text())
-    assert (first["n"], first["survived"], len(first["rows"])) == (8, 0, 9)
+    assert (first["n"], len(first["rows"])) == (8, 9)
     assert (tmp_path / "roc.png").stat().st_size > 10_000
     attacks = tmp_path / "attacks" / "none.jsonl"
     lines = attacks.read_text().splitlines(keepends=True)

@@ -163,6 +163,14 @@ def test_conversations_are_read_turn_by_turn(tmp_path: Path, name: str) -> None:
     assert batches[-1].share == 1.0
 
 
+@pytest.mark.parametrize("first", [[], TURNS[:1]])
+def test_a_first_conversation_without_ids_hides_no_later_one(tmp_path: Path, first: list) -> None:
+    path = conversations_in(tmp_path / "a.jsonl", [first, TURNS])
+    for column in (None, "turns"):
+        rows = [row.tolist() for b in read_rollouts(path, column=column) for row in b.rows]
+        assert rows == [[70, 71], [72]]
+
+
 def test_turns_and_roles_are_counted_apart(
     gpt2_like: rt.Vocabulary, rows: list[np.ndarray]
 ) -> None:

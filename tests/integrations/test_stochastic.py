@@ -291,6 +291,11 @@ def test_a_template_that_changes_contents_is_refused():
     drawing = rt.stochastic(plain, "uniform", seed=0)
     with pytest.raises(RobustokError, match="changes the contents"):
         drawing.apply_chat_template(CHAT)
+    plain.chat_template = "{% for m in messages %}<s>{{ m['content'] }}{% endfor %}"
+    drawing = rt.stochastic(plain, "uniform", seed=0, roles=["user"])
+    looks_like_a_placeholder = [{"role": "assistant", "content": "\ue0005\ue000"}]
+    with pytest.raises(RobustokError, match="changes the contents"):
+        drawing.apply_chat_template(looks_like_a_placeholder)
 
 
 def test_copies_and_pickles_keep_draws_epoch_and_mode(tmp_path):

@@ -119,7 +119,7 @@ def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
     ends = counting.all_block_ends(edges.first, edges.step)
     assert np.prod(counting.block_counts(edges.first, edges.step, ends)) == sum(exact)
     deficits = np.array([5, 27])
-    rows = counting.residues(edges.first, edges.step, 0, n, False, n, deficits)
+    rows = counting.residues(edges, n, deficits)
     for d in range(n + 1):
         number = exact[d] if d < len(exact) else 0
         assert rows[d].tolist() == [number % (2**56 - int(x)) for x in deficits]

@@ -183,6 +183,10 @@ def test_counts_of_any_size_are_refused_where_they_would_fill_memory() -> None:
     for call in (lattice.counts, lambda: lattice.count(distance=12_000)):
         with pytest.raises(rt.RobustokError, match=r"over 16 MB: give a smaller"):
             call()
+    with pytest.raises(rt.RobustokError, match="distance and segments of 20000 bytes takes"):
+        lattice.count(distance=100, segments=15_000)
+    with pytest.raises(rt.RobustokError, match="over 256 MB to list"):
+        next(vocab.lattice("a" * 60_000).enumerate(distance=20_000, segments=30_000))
     assert lattice.count(distance=2) > 0
     assert lattice.log_count(distance=9_000) > 0
     with pytest.raises(rt.RobustokError, match=r"take too long: use log_count\(\)"):
@@ -250,6 +254,7 @@ def test_a_degree_that_no_tokenization_has_counts_nothing(degree: int) -> None:
     lattice = toy([b"a", b"aa"]).lattice("aaa")
     assert lattice.count(distance=degree) == lattice.count(segments=degree) == 0
     assert lattice.count(distance=degree, segments=2) == 0
+    assert lattice.count(distance=2, segments=degree) == 0
     assert lattice.log_count(distance=degree) == -np.inf
     assert lattice.feasible(degree) == (2 if degree > 0 else 0)
     assert not list(lattice.enumerate(distance=degree))

@@ -197,6 +197,18 @@ def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str
     ]  # fmt: skip
 
 
+def test_other_measurements_of_several_seeds_have_no_interval_and_readable_numbers() -> None:
+    names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
+    rows = [names | {"seed": seed, "cell": str(seed), "drifted": 0.1, "low": 0.0, "high": 0.2,
+                     "completions": 16_000} for seed in range(2)]  # fmt: skip
+    rows.append(names | {"eval_scheme": "canonical", "seed": 0, "cell": "other", "kept": 0.5})
+    section = other_section(rows)
+    assert section and section.tables[0].head[2:] == ["drifted", "completions", "kept"]
+    assert section.tables[0].lines == [
+        ["canonical", "uniform", "0.1", "16,000", ""], ["canonical", "canonical", "", "", "0.5"],
+    ]  # fmt: skip
+
+
 def test_repeats_have_the_mean_and_of_perplexities_the_geometric_one() -> None:
     names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
     rows = [names | {"seed": seed, "drifted": 0.1 + seed, "cell": str(seed)} for seed in range(2)]
@@ -220,6 +232,7 @@ def test_the_last_step_of_a_curve_has_the_task_of_the_others() -> None:
         row("canonical", "uniform", 0.5, step=2, **ends),
         row("canonical", "uniform", 0.6, **ends) | {"cell": "last"},
         row("canonical", "uniform", 0.7, **ends) | {"cell": "other", "task": "copa"},
+        row("canonical", "uniform", 0.8, task="langgame") | {"cell": "one more", "study": "other"},
     ]
     points = [(point["name"], point["step"], point["accuracy"]) for point in learning_curve(rows)]
     assert points == [("canonical", 2, 0.5), ("canonical", 5, 0.6)]

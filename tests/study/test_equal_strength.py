@@ -14,7 +14,7 @@ from robustok.report import write_report
 from robustok.report.frame import nominal_splits
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import at_splits, measure, sampler_at_splits, splits_in
-from robustok.study import find_study, plan, run_study
+from robustok.study import find_study, load_study, plan, run_study
 from robustok.study.cells.models import FinetuneCell
 from robustok.tasks import frequent_words, langgame
 
@@ -43,6 +43,8 @@ def test_every_scheme_is_planned_at_every_strength_and_others_once() -> None:
         "uniform-k(splits=0.25)", "uniform-k(splits=0.5)",
     ]  # fmt: skip
     assert len({cell.key for cell in cells}) == len(cells)
+    again = load_study(tiny(**PARTS).model_dump_json(), "study.json")
+    assert [cell.key for cell in plan(again)] == [cell.key for cell in plan(tiny(**PARTS))]
     without = tiny(**PARTS | {"strength": None})
     (canonical,) = (c for c in plan(without) if getattr(c, "scheme", "") == "canonical"
                     and isinstance(c, FinetuneCell))  # fmt: skip
@@ -87,6 +89,7 @@ def test_the_solved_scheme_has_the_strength() -> None:
      "finetune.schemes.2: stochastok(alpha=1) at the given strength is"),
     ({"finetune": {"schemes": ["stochastok(alpha=0->1)"]}}, "a schedule, whose strength changes"),
     ({"strength": {"splits": [0]}}, "strength.splits.0 is 0"),
+    ({"finetune": {"schemes": ["stochastok(splits=0.3)"]}}, "its splits under strength"),
     ({"strength": {"splits": []}}, "strength.splits"),
 ])  # fmt: skip
 def test_what_cannot_be_set_is_one_line(wrong: dict[str, Any], hint: str) -> None:

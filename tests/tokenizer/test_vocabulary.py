@@ -121,6 +121,7 @@ def test_missing_files_are_one_line(tmp_path) -> None:
     for name, message in (
         (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),
         (str(tmp_path), "no tokenizer.json and no tokenizer.model"),
+        ("a" * 300, "no file, no folder and no hub name .*too long"),
     ):
         with pytest.raises(rt.RobustokError, match=message):
             rt.Vocabulary.load(name)

@@ -15,9 +15,8 @@ from robustok.analysis.splits import in_blocks
 from robustok.checks import check_list
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.samplers import BpeDropout, measure, sampler
+from robustok.samplers.bpe_dropout import RULES
 from robustok.tokenizer.vocabulary import Text, Vocabulary
-
-RULES = ("provilkov", "hf", "sentencepiece")
 
 
 class Growth(NamedTuple):

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_integer, check_text
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.lattice import Lattice
 from robustok.samplers import MaxMatchDropout, Sampler, Uniform, UniformK
 from robustok.samplers.base import texts_of
 from robustok.samplers.walk import WalkSampler
-from robustok.tokenizer.vocabulary import Text
+from robustok.tokenizer.vocabulary import Text, runs_of
 
 _MAX_COMPARED = 4096  # tokenizations whose probabilities are computed one by one
 
@@ -50,7 +50,7 @@ def most_probable(scheme: Sampler, text: Text, n: int) -> Best:
     more than 4,096 tokenizations.
     """
     n = check_integer("n", n, 1)
-    ids = scheme.vocab.encode(check_text(text))
+    ids = scheme.vocab.encode(text)
     if not len(ids):
         return [(ids, 0.0)]
     if scheme.deterministic:
@@ -94,7 +94,7 @@ def _compared(scheme: Sampler, lattice: Lattice, n: int) -> Best:
 def _best_paths(scheme: WalkSampler, ids: np.ndarray, n: int) -> Best:
     vocab = scheme.vocab
     best: list[Step] = [(0.0, -1, None)]
-    for run in np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1):
+    for run in runs_of(vocab, ids):
         if vocab.readable[run[0]]:
             best = _through(scheme, vocab.decode_bytes(run), best, n)
         else:

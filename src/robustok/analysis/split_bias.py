@@ -119,7 +119,7 @@ def _levels(lattice: Lattice, splits: int) -> list[list[Cut]]:
 
 def _cuts(vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int) -> list[Cut]:
     """The ids between two boundaries, of the rows that have both and few enough splits between."""
-    lengths = np.diff(vocab.token_offsets)
+    lengths = vocab.token_lengths
     inside = boundaries_inside(vocab, rows, begin, end)
     cuts = []
     for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():

@@ -262,7 +262,7 @@ def place_of(vocab: Vocabulary, text: Text, token: int) -> TokenPlace:
     if not 0 <= token < len(canonical):
         valid = f"it has 0 to {len(canonical) - 1}" if len(canonical) else "it is empty"
         raise RobustokError(f"the text has no canonical token {token}: {valid}")
-    end = int(np.diff(vocab.token_offsets)[canonical[: token + 1]].sum())
+    end = int(vocab.token_lengths[canonical[: token + 1]].sum())
     return TokenPlace(canonical, token, end - len(vocab.tokens[canonical[token]]), end)
 
 
@@ -288,7 +288,7 @@ def in_blocks(
 
 def boundaries_inside(vocab: Vocabulary, rows: Ragged, begin: int, end: int) -> np.ndarray:
     """How many token boundaries each row has strictly between two byte positions, int64 [rows]."""
-    ends = np.cumsum(np.diff(vocab.token_offsets)[rows.values])
+    ends = np.cumsum(vocab.token_lengths[rows.values])
     before = np.concatenate([[0], ends])[rows.offsets[:-1]]
     row = np.repeat(np.arange(len(rows)), rows.lengths)
     position = ends - before[row]

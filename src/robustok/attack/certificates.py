@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import log10
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,9 +29,9 @@ from robustok.attack.settings import AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import NO_FIT, Ids, check_options, check_questions, margins
+from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
 from robustok.evaluation.resume import RowFile
-from robustok.lattice import Lattice, distance
+from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.scoring import Request, score_many
@@ -106,12 +107,12 @@ class Certificate:
     def __str__(self) -> str:
         where = "" if self.distance is None else f" within distance {self.distance}"
         number = self.tokenizations
-        count = f"{number:,}" if number < 10**9 else f"10^{len(str(number)) - 1}"
+        count = f"{number:,}" if number < 10**9 else f"10^{int(log10(number))}"
         summary = {
             "same": f"certified: the same answer under all {count} tokenizations{where}",
             "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
             f"{count} tokenizations{where}",
-            "flips": f"broken{where}: another answer is there, the attack missed it",
+            "flips": f"broken{where}: another answer exists, the attack missed it",
             "attacked": f"broken{where}: the attack finds another answer",
         }[self.verdict]
         if self.verdict == "same":
@@ -241,8 +242,7 @@ def certify(
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certifier = _Certifier(attacked_model, settings, seed)
-    choices = check_options(options)
-    prepared = certifier.prepare(Prompt(text, text, {"choices": choices, "label": 0}))
+    prepared = certifier.prepare(Prompt(text, text, {"choices": options, "label": 0}))
     if prepared.request is None:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
     (certificate,) = certifier.certify([prepared], progress)[text]
@@ -296,13 +296,15 @@ def certify_items(
             waiting = [one for one in block if one.key not in file.rows]
             if not waiting:
                 continue
+            # Before the searches, which count the same neighbors again at each distance.
+            overflowed = {one.key: one.question.overflowed for one in waiting}
             # Finished items stay part of their block: how a score rounds depends on the whole
             # batch. A dropped item has no certificates.
             certificates = certifier.certify([one for one in block if one.request is not None])
             for one in waiting:
                 of_item = [c.to_json() for c in certificates.get(one.key, [])]
-                overflowed = one.question.overflowed
-                file.add_row({"key": one.key, "certificates": of_item, "overflowed": overflowed})
+                row = {"key": one.key, "certificates": of_item, "overflowed": overflowed[one.key]}
+                file.add_row(row)
             if progress is not None:
                 progress(sum(item.key in file.rows for item in items), len(items))
     rows = [file.rows[item.key] for item in items]
@@ -468,7 +470,7 @@ def tokenizations_to_score(
 ) -> tuple[Ragged, list[TokenizationSet]]:
     """The tokenizations to score, nearest levels first, and which belong to which distance."""
     canonical = question.canonical
-    lattice = Lattice(question.vocab, canonical)
+    lattice = question.lattice
     farthest = lattice.farthest
     rows, level, sets = [canonical], 0, []
     for wanted in settings.distances:

@@ -21,6 +21,7 @@ from robustok.evaluation.questions import (
     max_candidate_length,
     plain_ids,
 )
+from robustok.models.devices import default_device
 from robustok.models.load import check_model, hub_arguments, load_config, loading
 from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet
@@ -131,7 +132,7 @@ def load_classifier(path_or_name: str | Path) -> Any:
         model: Any = AutoModelForSequenceClassification.from_pretrained(
             name, use_safetensors=True, **where
         )
-    return model.eval()
+    return model.to(default_device()).eval()
 
 
 def special_frame(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:

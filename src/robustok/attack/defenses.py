@@ -31,7 +31,6 @@ from robustok.evaluation.questions import (
     encode_options,
     item_keys,
     sequence_log_probs,
-    start_ids,
 )
 from robustok.guard import Guard
 from robustok.lattice import distance
@@ -60,7 +59,8 @@ class Defense:
         attacked: accuracy on attacked ids; a flagged attack counts as right, since it is refused.
         low: lower 95% bound of ``attacked``.
         high: upper 95% bound.
-        tokens: tokens that the model reads for an input, relative to those without a defense.
+        tokens: tokens that the model reads of a canonical input, relative to those without a
+            defense.
         seconds: wall-clock seconds for an input.
         auc: area under the curve of a detector; None for other defenses.
         detected: share of attacks flagged at the allowed rate of false positives; None likewise.
@@ -88,15 +88,13 @@ class DefenseTable:
     """All defenses, and what was measured beside them.
 
     >>> table = measure_defenses(model, vocab, items[:2], draws=2, max_scored=8, seed=0)
-    >>> table.rows[1].defense, table.survived
-    ('canonicalization', 0)
+    >>> table.rows[1].defense, table.n
+    ('canonicalization', 2)
 
     Args:
         rows: the defenses, the model without one first.
         n: number of items.
         seed: seed of all random choices.
-        survived: attacked inputs whose ids are still not canonical after re-encoding. None can be:
-            the guard returns the canonical ids of their text.
         curves: the curve of each detector, by name.
         false_positives: share of benign inputs that a detector could flag.
     """
@@ -104,7 +102,6 @@ class DefenseTable:
     rows: list[Defense]
     n: int
     seed: int
-    survived: int
     curves: dict[str, Roc]
     false_positives: float = 0.01
 
@@ -182,8 +179,6 @@ def measure_defenses(
     broken = attacked["none"]
 
     guard, read = Guard(vocab), partial(task.read, model)
-    repaired = [guard.check(row).repaired for row in broken]
-    survived = sum(not np.array_equal(a, b) for a, b in zip(repaired, task.clean, strict=True))
     readers: dict[str, Reader] = {
         "none": read,
         "canonicalization": lambda rows: read([guard.check(row).repaired for row in rows]),
@@ -211,12 +206,10 @@ def measure_defenses(
             f"detection by {name}", read, broken,
             lambda rows, at=curve.threshold, score=detector: score(rows) > at,
         )  # fmt: skip
-        if name == "likelihood":  # the model reads an input once more
-            row = replace(row, tokens=row.tokens + float(np.mean([*map(len, task.clean)])))
         curves[name] = curve
         rows.append(replace(row, auc=curve.auc, detected=curve.detected, threshold=curve.threshold))
     rows = [replace(row, tokens=row.tokens / rows[0].tokens) for row in rows]
-    return DefenseTable(rows, len(items), seed, survived, curves, false_positives)
+    return DefenseTable(rows, len(items), seed, curves, false_positives)
 
 
 class _Task:
@@ -383,14 +376,13 @@ def likelihood_scores(
 
     Costs two forward passes for each tokenization, and none for a canonical one.
     """
-    start = start_ids(model) if prefix is None or not len(prefix) else prefix
     scores, cache = [], {}
     for row in rows:
         pair = [vocab.canonicalize(row), np.asarray(row, np.int32)]
         if np.array_equal(*pair):
             scores.append(0.0)
             continue
-        canonical, given = sequence_log_probs(model, pair, start, cache).tolist()
+        canonical, given = sequence_log_probs(model, pair, prefix, cache).tolist()
         scores.append(canonical - given)
     return np.array(scores)
 
@@ -439,7 +431,8 @@ class Adversary:
 
     An attack is a greedy ascent of minus the log-probability of the answer, from the canonical
     tokenization, with a quarter of ``max_scored`` neighbors a step. It reads the weights when its
-    batch is loaded, which is a step before the batch is trained on.
+    batch is loaded, which is a step before the batch is trained on. A question too long for the
+    model is not attacked.
 
     Raises RobustokError for a number out of range.
     """
@@ -463,18 +456,25 @@ class Adversary:
 
     def __call__(self, numbers: Sequence[int]) -> Ragged:
         """A tokenization with a low probability of the answer, for some numbers of ``items``."""
-        chosen = {str(number): self.items[number] for number in numbers}
+        prompts, ids = [], {}
+        losses: dict[str, _AnswerLoss] = {}
+        for number in numbers:
+            key, item = str(number), self.items[number]
+            ids[key] = self.vocab.encode(item.question)
+            losses[key] = _AnswerLoss(self.model, self.vocab, item.answer, prefix=self.prefix)
+            longest = losses[key].max_length
+            # A question too long for an attack is left to the data set's overflow policy.
+            if key not in prompts and (longest is None or len(ids[key]) <= longest):
+                prompts.append(key)
         attacks = attack_prompts(
             self.vocab,
-            [Prompt(key, item.question) for key, item in chosen.items()],
-            lambda prompt: _AnswerLoss(
-                self.model, self.vocab, chosen[prompt.key].answer, prefix=self.prefix
-            ),
+            [Prompt(key, self.items[int(key)].question) for key in prompts],
+            lambda prompt: losses[prompt.key],
             settings=self.settings,
             seed=self.seed,
         )
         self.n_scored += sum(attack.n_scored for attack in attacks)
-        ids = {attack.key: attack.ids for attack in attacks}
+        ids |= {attack.key: attack.ids for attack in attacks}
         return Ragged.from_rows([ids[str(number)] for number in numbers])
 
 

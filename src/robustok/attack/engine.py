@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
-from robustok.attack.records import Attack, Prompt, curve_of, ids_in, share
+from robustok.attack.records import Attack, Prompt, curve_of, ids_in
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import clustered
+from robustok.evaluation.intervals import clustered, share
 from robustok.evaluation.questions import (
     NO_FIT,
     Ids,

@@ -20,6 +20,7 @@ from robustok.runtime.display import Progress
 from robustok.tokenizer.vocabulary import Vocabulary
 
 Judge = Callable[[str, str], Any]
+_TIMEOUT = 120.0  # seconds to wait for a server's answer
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,6 @@ def complete_on_server(
     *,
     max_tokens: int = 64,
     api_key: str | None = None,
-    timeout: float = 120.0,
 ) -> str:
     """The completion that an OpenAI-compatible server gives to a prompt of token ids.
 
@@ -179,7 +179,6 @@ def complete_on_server(
         ids: the whole prompt, chat template included, in the vocabulary of the server's model.
         max_tokens: greatest number of generated tokens.
         api_key: sent as a bearer token; by default none.
-        timeout: seconds to wait for the answer.
 
     The prompt is sent greedily decoded (temperature 0) to ``/completions``.
 
@@ -196,7 +195,7 @@ def complete_on_server(
         f"{url.rstrip('/')}/completions", json.dumps(body).encode(), headers
     )
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
             answer = json.load(response)
         return str(answer["choices"][0]["text"])
     except urllib.error.HTTPError as error:

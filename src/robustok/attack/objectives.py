@@ -20,7 +20,6 @@ import numpy as np
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
 from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
-from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -34,13 +33,14 @@ from robustok.evaluation.questions import (
     max_candidate_length,
     plain_ids,
     sequence_log_probs,
-    start_ids,
 )
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.tokenizer.vocabulary import Vocabulary
+
+_DRAWS = 64  # uniform draws whose perplexities give the limit of a constraint
 
 
 @runtime_checkable
@@ -507,9 +507,8 @@ class WithinPerplexity:
         model: the causal language model whose perplexity counts.
         vocab: the model's vocabulary.
         text: the attacked text.
-        quantile: the limit is this quantile of the perplexities of uniformly drawn tokenizations,
-            from 0 to 1, by default 0.95.
-        draws: number of draws, at least 1.
+        quantile: the limit is this quantile of the perplexities of 64 uniformly drawn
+            tokenizations, from 0 to 1, by default 0.95.
         prefix: ids before the text, by default the model's start token.
         seed: any integer; it decides the draws.
 
@@ -529,19 +528,16 @@ class WithinPerplexity:
         text: str,
         *,
         quantile: float = 0.95,
-        draws: int = 64,
         prefix: Ids | None = None,
         seed: int,
     ) -> None:
         if not 0 <= quantile <= 1:
             raise RobustokError(f"quantile {quantile} is not between 0 and 1")
-        check_integer("draws", draws, 1)
-        self.model = model
-        self.prefix = prefix if prefix is not None and len(prefix) else start_ids(model)
+        self.model, self.prefix = model, prefix
         self.prefix_cache: dict[bytes, Any] = {}
         self.canonical = vocab.encode(text)
         rows = sampler("uniform", vocab).sample_batch(
-            [text], seed=seed, draws=draws, keys=item_keys([text])
+            [text], seed=seed, draws=_DRAWS, keys=item_keys([text])
         )
         self.limit = float(np.quantile(self.nats(rows), quantile))
 

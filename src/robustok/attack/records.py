@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import clustered
+from robustok.evaluation.intervals import share
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.files import json_lines, write_rows
 from robustok.tasks.item import Item
@@ -299,16 +299,6 @@ def curve_of(
         counted = [one == (name == "success") for one in broken]
         table.append({"n_scored": limit, **share(name, counted)})
     return table
-
-
-def share(name: str, values: Sequence[bool]) -> dict[str, float]:
-    """The share of true values by its name, with its 95% bounds ``low`` and ``high``.
-
-    >>> share("success", [True, False])["success"]
-    0.5
-    """
-    mean, low, high = clustered([float(one) for one in values])
-    return {name: mean, "low": low, "high": high}
 
 
 def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:

@@ -65,7 +65,7 @@ class AttackedText:
     @cached_property
     def lattice(self) -> Lattice:
         """All tokenizations of the text."""
-        return self.vocab.lattice(self.prompt.text)
+        return Lattice(self.vocab, self.canonical)
 
     @property
     def constraint_names(self) -> list[str]:

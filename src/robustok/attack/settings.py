@@ -21,7 +21,7 @@ from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
 
-from robustok.checks import check_settings, option
+from robustok.checks import check_integer, check_list, check_settings, option
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.spec import split_parameters
 
@@ -117,8 +117,10 @@ class AttackSettings(Settings):
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "distances", tuple(int(d) for d in self.distances))
-        if not self.distances or min(self.distances) < 1:
+        distances = check_list("distances", self.distances)
+        checked = tuple(check_integer("a distance", distance, 1) for distance in distances)
+        object.__setattr__(self, "distances", checked)
+        if not self.distances:
             raise RobustokError("distances must be whole numbers from 1 on, as in (2,) or (2, 4)")
         super().__post_init__()
         if self.search in ("random", "annealing") and self.max_scored is None:

@@ -20,10 +20,11 @@ import numpy as np
 
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Constraint, Objective
-from robustok.attack.records import Attack, Prompt, curve_of, share, success_curve
+from robustok.attack.records import Attack, Prompt, curve_of, success_curve
 from robustok.attack.settings import SUITE_LIMIT, SUITES, AttackSettings, suite_label
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError, nearest
+from robustok.evaluation.intervals import share
 from robustok.evaluation.questions import check_candidate_length, check_keyed
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged

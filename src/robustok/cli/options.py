@@ -22,7 +22,7 @@ from robustok.models.devices import PRECISIONS, precision_of
 from robustok.samplers import schemes
 from robustok.tasks import frequent_words, read_words
 from robustok.tokenizer.chat import chat_frame
-from robustok.tokenizer.vocabulary import Vocabulary, special_token
+from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -302,11 +302,6 @@ def start_token_option() -> Any:
     )  # fmt: skip
 
 
-def start_ids(vocab: Any, token: str | None) -> list[int]:
-    """The ids of a --start-token: one special token, or none."""
-    return [] if token is None else [special_token(vocab, token)]
-
-
 @dataclass(frozen=True)
 class ModelOptions:
     """How a model is loaded, and how results are printed."""
@@ -337,7 +332,7 @@ class StartOptions(ModelOptions):
 
     def start_ids(self, vocab: Any) -> list[int]:
         """The ids of --start-token: one special token, or none."""
-        return start_ids(vocab, self.start_token)
+        return start_token_ids(vocab, self.start_token)
 
 
 @dataclass(frozen=True)

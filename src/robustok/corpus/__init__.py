@@ -1,6 +1,6 @@
 """Re-tokenizes corpora of any size into shards, in processes of this machine or on a Ray cluster.
 
-Reading order: sources (files and chunks), read and parquet (documents), transform (canonical ids
+Reading order: sources (files and chunks), read (documents), transform (canonical ids
 and draws), shard (one chunk), run (all chunks, on this machine or on a Ray cluster).
 """
 

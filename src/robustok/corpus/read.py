@@ -208,20 +208,20 @@ def _line_batches(
         read = min(raw.tell() - chunk.start, chunk.size)
         return DocumentBatch(_table(schema, rows), np.array(positions, np.int64), rejects, read)
 
-    stream, raw = open_stream(chunk.source, chunk.start)
+    stream, raw = open_stream(chunk.source)
     with raw, stream:
         for entry in _entries(chunk, stream, limit):
             if isinstance(entry, Reject):
                 rejects.append(entry)
                 continue
             position, line = entry
+            held += len(line)
             try:
                 rows.append(parse(line))
             except _NoDocument as error:
                 rejects.append(Reject(position, str(error), as_text(line)))
-                continue
-            positions.append(position)
-            held += len(line)
+            else:
+                positions.append(position)
             if held >= size:
                 yield batch()
                 rows, positions, rejects, held = [], [], [], 0

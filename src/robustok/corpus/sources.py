@@ -102,13 +102,10 @@ def cut_chunks(sources: Iterable[InputFile], shard_bytes: int | None = None) -> 
     return [Chunk(number, file, *limits) for number, (file, limits) in enumerate(ranges)]
 
 
-def open_stream(source: InputFile, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
+def open_stream(source: InputFile) -> tuple[IO[bytes], IO[bytes]]:
     """The decompressed stream of a file, and the raw file, whose position shows the progress."""
     raw = source.path.open("rb")
-    if source.compression:
-        return decompressed(raw, source.compression), raw
-    raw.seek(start)
-    return raw, raw
+    return decompressed(raw, source.compression), raw
 
 
 def _named_paths(path: Path) -> Iterator[tuple[Path, str]]:

@@ -54,7 +54,6 @@ def evaluate(
     ensemble: str | None = None,
     prefix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy over ``draws`` sampled tokenizations of each item's question.
@@ -79,8 +78,6 @@ def evaluate(
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
             of the prompt is cut off; ``"canonical"``: the canonical question is used. The result
             counts such draws in ``overflowed``.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         progress: called with (items done, all items).
 
     Options are canonical, z = p(option | prefix, question), and the prediction is the option with
@@ -111,10 +108,8 @@ def evaluate(
             for item, request in zip(block, drawn, strict=True)
             if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
         ]
-        scores = score_many(
-            model, [request for _, request in fitting], max_batch_tokens=max_batch_tokens,
-            prefix_cache=prefix_cache,
-        )  # fmt: skip
+        requests = [request for _, request in fitting]
+        scores = score_many(model, requests, prefix_cache=prefix_cache)
         for (item, _), one in zip(fitting, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores

@@ -216,7 +216,7 @@ def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling
     begin = end - len(word.encode())
     if vocab.decode_bytes(ids)[begin:end] != word.encode():
         raise RobustokError(f"the tokenizer changes the text around {word!r}: give another word")
-    ends = np.cumsum(np.diff(vocab.token_offsets)[ids])
+    ends = np.cumsum(vocab.token_lengths[ids])
     first, last = (int(np.searchsorted(ends, at, "right")) for at in (begin, end - 1))
     return Spelling(ids[:first], ids[first : last + 1], ids[last + 1 :])
 
@@ -244,7 +244,7 @@ def draw_others(
 def _measure(
     model: Any, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
-    """Mean distance per layer of each word, its canonical tokenization scored along."""
+    """Mean distance per layer of each word from its canonical tokenization, read with it."""
     rows = [
         np.concatenate([spelling.before, ids, spelling.after])
         for spelling, drawn in words.values()

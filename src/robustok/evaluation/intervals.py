@@ -135,6 +135,16 @@ def clustered(
     return mean, *wilson(min(mean * effective, effective), effective)
 
 
+def share(name: str, values: Sequence[bool]) -> dict[str, float]:
+    """The share of true values by its name, with its 95% bounds ``low`` and ``high``.
+
+    >>> share("success", [True, False])["success"]
+    0.5
+    """
+    mean, low, high = clustered([float(one) for one in values])
+    return {name: mean, "low": low, "high": high}
+
+
 def compare_answers(
     before: np.ndarray, after: np.ndarray, *, comparisons: int = 1
 ) -> tuple[float, float, float]:

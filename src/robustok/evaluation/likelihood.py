@@ -176,7 +176,7 @@ def marginal(
     """
     texts = check_texts(texts)
     uniform = as_sampler("uniform", vocab)
-    first = start_ids(model) if start is None else [start]
+    prefix = None if start is None else [start]
     marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
@@ -185,7 +185,7 @@ def marginal(
         # Text by text, since the draws of all may be larger than memory.
         rows = uniform.sample_batch([text], seed=seed, draws=draws, keys=np.array([number]))
         others = [row for row in rows if not np.array_equal(row, canonical)]
-        scored = sequence_log_probs(model, [canonical, *others], first)
+        scored = sequence_log_probs(model, [canonical, *others], prefix)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))

@@ -126,9 +126,16 @@ def start_ids(model: Any) -> list[int]:
 
 
 def sequence_log_probs(
-    model: Any, rows: Iterable[Ids], start: Ids, prefix_cache: dict[bytes, Any] | None = None
+    model: Any,
+    rows: Iterable[Ids],
+    prefix: Ids | None,
+    prefix_cache: dict[bytes, Any] | None = None,
 ) -> np.ndarray:
-    """The log-probability of each whole tokenization after ``start``, in nats, float64 [rows]."""
+    """The log-probability of each whole tokenization, in nats, float64 [rows].
+
+    It is after ``prefix``, or without one after the model's start token.
+    """
+    start = prefix if prefix is not None and len(prefix) else start_ids(model)
     request = Request([[]], list(rows), start)
     return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
 

@@ -29,9 +29,7 @@ from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
-def last_states(
-    model: Any, rows: Ragged, *, prefix: Any = None, max_batch_tokens: int | None = None
-) -> np.ndarray:
+def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
 
     >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
@@ -39,8 +37,7 @@ def last_states(
 
     Entry 0 is the token embedding; the last one is after the model's final norm, as
     transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
-    Rows that begin alike share the work, as in :func:`robustok.scoring.score`; ``max_batch_tokens``
-    bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384 elsewhere).
+    Rows that begin alike share the work, as in :func:`robustok.scoring.score`.
 
     Raises RobustokError without rows, and for an empty one.
     """
@@ -61,7 +58,7 @@ def last_states(
             states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
         states[0][:, read] = values[:, which]
 
-    max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
+    max_batch_tokens = default_max_batch_tokens(model)
     mode = "tree" if scoring_mode(model) == "tree" else "plain"
     with quiet(model):
         # The head is not needed, and for a large vocabulary it is most of a small model's work.

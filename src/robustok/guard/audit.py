@@ -443,13 +443,19 @@ def _is_conversation(value: Any) -> bool:
     return bool(turns) and any(_turn_columns(turn) for turn in value)
 
 
+def _has_ids(row: Any) -> bool:
+    is_object = isinstance(row, dict)
+    return not is_object or bool(_turn_columns(row)) or any(map(_is_conversation, row.values()))
+
+
 def _turn_columns(turn: dict[str, Any]) -> list[str]:
     return [key for key in id_columns(turn) if turn[key]]
 
 
 def _json_rows(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
     """The sequences of each line, and the share of the file read so far."""
-    first = next(json_lines_and_shares(path), (0, None, 0.0))[1]
+    values = (value for _, value, _ in json_lines_and_shares(path))
+    first = next(filter(_has_ids, values), None)  # says what the others are
     fields = first.items() if isinstance(first, dict) else ()
     names = [key for key, value in fields if _is_conversation(value)]
     name = _column(path, column, names, "conversations")

@@ -223,12 +223,13 @@ class Perturb:
         """
         vocab, worker = self.draw.vocab, get_worker_info()
         free = ~kept & vocab.readable[old.values]
-        replaced = measure(vocab, new, old).distance
+        strength = measure(vocab, old, new)
+        # Tokens of the old row that the new one does not have: as many as the rows do not share.
+        replaced = strength.canonical - strength.tokens + strength.distance
         changed = ~too_long & (replaced > 0)
-        splits = measure(vocab, old, new).splits
         self.counts[1 + worker.id % (_PROCESSES - 1) if worker else 0] += torch.tensor([
             len(old), changed.sum(), too_long.sum(), free.sum(), replaced[changed].sum(),
-            splits[changed].sum(),
+            strength.splits[changed].sum(),
         ])  # fmt: skip
 
     def _moved(self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray) -> Row | None:

@@ -51,14 +51,15 @@ def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_mat
 
 
 @njit()
-def compare_rows(token_offsets, old, old_offsets, new, new_offsets, draws, splits, distance):
-    """Write the splits and the distance of each new row to ``splits`` and ``distance``.
+def compare_rows(token_offsets, old, old_offsets, new, new_offsets):
+    """The splits and the distance of each new row, int64 [new rows] each.
 
-    ``splits``, ``distance``: int64 [new rows]. ``old``, ``new``: int32 [ids], those of the old and
-    the new rows. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where row r of the new ids was
-    drawn for row r // draws of the old ones. ``draws``: at least 1. A new row and its old one must
-    spell the same bytes.
+    ``old``, ``new``: int32 [ids], those of the old and the new rows. ``old_offsets``,
+    ``new_offsets``: int64 [rows + 1]; every old row has equally many new ones, in its order. A new
+    row and its old one must spell the same bytes.
     """
+    splits, distance = np.zeros((2, len(new_offsets) - 1), np.int64)
+    draws = _draws(old_offsets, new_offsets)
     token_offsets, old, new = borrow(token_offsets), borrow(old), borrow(new)
     flags = np.empty(0, np.bool_)
     for row in range(len(new_offsets) - 1):
@@ -67,16 +68,22 @@ def compare_rows(token_offsets, old, old_offsets, new, new_offsets, draws, split
         distance[row], splits[row] = match_rows(
             token_offsets, old, old_span, new, new_span, flags, flags
         )
+    return splits, distance
+
+
+@njit(inline="always")
+def _draws(old_offsets, new_offsets):
+    """New rows of each old row, at least 1. Offsets: as in `compare_rows`."""
+    return max(1, (len(new_offsets) - 1) // max(1, len(old_offsets) - 1))
 
 
 @njit()
-def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets, draws):
+def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets):
     """The first new row whose bytes are not those of its old row, or -1.
 
-    Row r of the new ids was drawn for row r // draws of the old ones. ``old``, ``new``: int32
-    [ids of all rows]. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where old has at least
-    (new rows - 1) // draws + 1 rows. Others as in :func:`match_rows`.
+    Rows as in `compare_rows`, others as in :func:`match_rows`.
     """
+    draws = _draws(old_offsets, new_offsets)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     old, new = borrow(old), borrow(new)
     for row in range(len(new_offsets) - 1):

@@ -80,25 +80,23 @@ def block_counts(first, step, ends):
 
 
 @njit()
-def residues(first, step, begin, end, by_segments, degree, deficits):
-    """The paths through a block by degree, modulo 2**56 - deficits; int64 [degree + 1, moduli].
+def residues(edges, degree, deficits):
+    """The paths by total cost, modulo 2**56 - deficits; int64 [degree + 1, moduli].
 
-    ``begin``, ``end``: nodes of the block's ends (`all_block_ends`); no edge between them leaves
-    it. ``degree``: the largest degree. ``deficits``: int64 [moduli], each from 1 to 2**20.
-    ``by_segments``: every edge costs 1. Keeps a ring of as many rows as the longest edge has bytes,
-    and one. Row i holds values up to 2**56 + 2**27 in [0, degree + 1), zero above the largest
-    degree of a path from i.
+    ``edges``: `lattice.Edges`. ``degree``: the largest cost. ``deficits``: int64 [moduli], each
+    from 1 to 2**20. Keeps a ring of as many rows as the longest edge has bytes, and one. Row i
+    holds values up to 2**56 + 2**27 in [0, degree + 1), zero above the largest cost of a path from
+    node i.
     """
-    ring = np.int64(1)
-    for e in range(first[begin], first[end]):
-        ring = max(ring, np.int64(step[e] >> 1))
-    ring += 1
+    first, step = edges.first, edges.step
+    end = len(first) - 1
+    ring = longest_edge(edges) + 1
     moduli = len(deficits)
     rows = np.zeros((ring, degree + 1, moduli), np.int64)
     top = np.full(ring, -1, np.int64)  # the largest degree of a path, -1: no path
     rows[end % ring, 0, :] = 1
     top[end % ring] = 0
-    for i in range(end - 1, begin - 1, -1):
+    for i in range(end - 1, -1, -1):
         row = rows[i % ring]
         row[:, :] = 0
         high = np.int64(-1)
@@ -107,7 +105,7 @@ def residues(first, step, begin, end, by_segments, degree, deficits):
             j = (i + (step[e] >> 1)) % ring
             if top[j] < 0:
                 continue
-            cost = 1 if by_segments else np.int64(step[e] & 1)
+            cost = np.int64(step[e] & 1)
             last = min(degree, top[j] + cost)
             source = rows[j]
             for d in range(cost, last + 1):
@@ -119,7 +117,7 @@ def residues(first, step, begin, end, by_segments, degree, deficits):
                 _reduce(row, high, deficits)
         _reduce(row, high, deficits)
         top[i % ring] = high
-    out = rows[begin % ring].copy()
+    out = rows[0].copy()
     for d in range(degree + 1):
         for x in range(moduli):
             out[d, x] %= (np.int64(1) << BITS) - deficits[x]

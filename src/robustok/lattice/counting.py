@@ -35,7 +35,9 @@ def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: i
     `kernels.lattice.Edges`. Raises RobustokError where counting would take too long.
     """
     n = len(first) - 1
-    mantissa, exponent = backward(Edges(first, step, step), 1.0)
+    step = {None: step & ~1, "segments": step | 1}.get(by, step)  # the cost is the lowest bit
+    edges = Edges(first, step, step)
+    mantissa, exponent = backward(edges, 1.0)
     bits = float(np.log2(mantissa[0])) + float(exponent[0])
     moduli = int(bits / 55.9) + 1
     degree = 0 if by is None else min(most, n)
@@ -44,14 +46,9 @@ def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: i
             f"exact counts of {n} bytes without a position that no token spans take too long: use "
             "log_count(), or shorter texts"
         )
-    if by is None:
-        step = step & ~1
     primes = deficits(moduli)
     lanes = max(1, min(256, _RING // (((int(step.max()) >> 1) + 1) * (degree + 1))))
-    parts = [
-        residues(first, step, 0, n, by == "segments", degree, primes[x : x + lanes])
-        for x in range(0, moduli, lanes)
-    ]
+    parts = [residues(edges, degree, primes[x : x + lanes]) for x in range(0, moduli, lanes)]
     counts = from_residues(np.concatenate(parts, axis=1), primes)
     while len(counts) > 1 and not counts[-1]:
         counts.pop()
@@ -67,8 +64,6 @@ def multiply(a: Counts, b: Counts, most: int) -> Counts:
     Both are written as one long integer each, with room for every coefficient of the product, and
     multiplied once (Kronecker substitution).
     """
-    if not a or not b:
-        return []
     size = min(len(a) + len(b) - 1, most + 1)
     bound = sum(a) * sum(b)
     if not bound:

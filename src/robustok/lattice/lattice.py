@@ -29,6 +29,8 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 _DEGREES = ("distance", "segments")
 _MOST_CELLS = 1 << 27  # positions times distances that `neighbors` may search
+_MOST_PAIRS = 1 << 22  # positions times distances times segments: seconds and 1 GB
+_MOST_REACHABLE = 1 << 31  # bits of the table of `enumerate`: 256 MB
 _MOST_BITS = 1 << 27  # of all counts of a text by distance or segments: 16 MB
 
 
@@ -66,8 +68,9 @@ class Lattice:
 
         Takes O(n log n) time for a text of n bytes whose blocks (parts without a position that
         no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
-        for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`. Raises
-        RobustokError beyond; :meth:`log_count` has no limit.
+        for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`; both
+        together take O(n · distance · segments), up to 2**22. Raises RobustokError beyond;
+        :meth:`log_count` has no limit.
         """
         distance = _check_optional("distance", distance)
         segments = _check_optional("segments", segments)
@@ -153,7 +156,9 @@ class Lattice:
         [[b't', b'h', b'e'], [b't', b'he'], [b'the']]
 
         Sorted by token length at the first position where two differ, shorter tokens first. The
-        iterator is lazy: memory is that of one tokenization. Each is int32 [tokens].
+        iterator is lazy: memory is that of one tokenization, and with ``distance`` or ``segments``
+        O(n · degree) bits. Each is int32 [tokens]. Raises RobustokError, at the first, where that
+        is over 256 MB.
         """
         distance = _check_optional("distance", distance)
         segments = _check_optional("segments", segments)
@@ -242,9 +247,17 @@ class Lattice:
 
     def _count_both(self, distance: int, segments: int) -> int:
         """The number of tokenizations of this distance and this many segments."""
-        table: list[dict[tuple[int, int], int]] = [{} for _ in range(len(self.text) + 1)]
+        n = len(self.text)
+        if not (0 <= distance <= self.farthest and 0 <= segments <= n):
+            return 0
+        if n * (distance + 1) * (segments + 1) > _MOST_PAIRS:
+            raise RobustokError(
+                f"a count by distance and segments of {n} bytes takes too long: give one of "
+                "`distance` and `segments`, or shorter texts"
+            )
+        table: list[dict[tuple[int, int], int]] = [{} for _ in range(n + 1)]
         table[-1][0, 0] = 1
-        for i in range(len(self.text) - 1, -1, -1):
+        for i in range(n - 1, -1, -1):
             for _, j, cost in self._edges_of(i):
                 for (d, s), count in table[j].items():
                     if d + cost <= distance and s < segments:
@@ -305,6 +318,11 @@ class Lattice:
         n = len(self.text)
         if edge_degree == [0, 0]:
             return (backward(self._edges, 1.0)[0] > 0).tobytes()
+        if n * (total + 1) > _MOST_REACHABLE:
+            raise RobustokError(
+                f"the tokenizations of {n} bytes at this distance or number of segments take over "
+                "256 MB to list: give shorter texts, or draw from `uniform-k`"
+            )
         mask = (1 << total + 1) - 1
         reachable = [0] * n + [1]
         for i in range(n - 1, -1, -1):
@@ -353,7 +371,5 @@ def distance(
     old, new = check_spelled(vocab, v), check_spelled(vocab, u)
     if vocab.decode_bytes(old) != vocab.decode_bytes(new):
         raise RobustokError("distance: the two id sequences spell different texts")
-    splits, tokens = np.zeros((2, 1), np.int64)
-    rows = old, np.array([0, len(old)]), new, np.array([0, len(new)]), 1
-    compare_rows(vocab.token_offsets, *rows, splits, tokens)
-    return int(tokens[0])
+    rows = old, np.array([0, len(old)]), new, np.array([0, len(new)])
+    return int(compare_rows(vocab.token_offsets, *rows)[1][0])

@@ -33,6 +33,16 @@ def devices() -> list[str]:
     return names
 
 
+def default_device() -> str:
+    """The device that models are evaluated on: ``"cuda"`` where torch sees one, else ``"cpu"``.
+
+    MPS is not chosen: it has no float64, in which scores are summed.
+    """
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -> str:
     """The precision to compute in: ``"float32"`` or ``"bfloat16"``.
 

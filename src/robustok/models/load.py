@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
-from robustok.models.devices import resolve_precision
+from robustok.models.devices import default_device, resolve_precision
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.hub import (
     check_hub_name,
@@ -50,7 +50,11 @@ _TOKENIZER_FILES = (
 
 
 def load_model(
-    path_or_name: str | Path, *, dtype: str = "auto", trust_remote_code: bool = False
+    path_or_name: str | Path,
+    *,
+    dtype: str = "auto",
+    device: str | None = None,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """Load a causal language model for evaluation.
 
@@ -63,23 +67,28 @@ def load_model(
             without ``@revision``; or ``smollm2-135m`` or ``gemma3-270m``, small pre-trained models
             of the package index (extra ``small``). For a folder with LoRA weights, the adapter is
             merged into its base model.
-        dtype: ``"auto"`` (default): what this processor computes fastest in
+        dtype: ``"auto"`` (default): what the device computes fastest in
             (:func:`~robustok.models.devices.resolve_precision`), and as saved for quantized models
             and those of three billion parameters and more; or a name such as ``"float32"`` or
             ``"bfloat16"``.
+        device: name of a torch device; by default ``"cuda"`` where torch sees one, else ``"cpu"``.
+            A quantized model stays where its library puts it.
         trust_remote_code: whether Python code of the model may run, by default not.
 
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
+    device = default_device() if device is None else device
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)
         base = base_of_lora(path_or_name) if lora else path_or_name
         model = _from_pretrained(base, dtype, trust_remote_code)
         if dtype == "auto":
-            model = _in_fastest_type(model)
+            model = _in_fastest_type(model, device)
         if lora:
             model = merge_lora(model, path_or_name)
+        if not getattr(model, "is_quantized", False):
+            model = model.to(device)  # type: ignore[arg-type]
     _check_numbers(model, path_or_name)
     return model.eval()
 
@@ -121,14 +130,15 @@ def _from_pretrained(
     return model
 
 
-def _in_fastest_type(model: PreTrainedModel) -> PreTrainedModel:
-    """The model in float32 or bfloat16, as this processor computes faster."""
+def _in_fastest_type(model: PreTrainedModel, device: str) -> PreTrainedModel:
+    """The model in float32 or bfloat16, as the device computes faster."""
     import torch
 
     size = model.num_parameters()
     if getattr(model, "is_quantized", False) or size >= _LARGE:
         return model
-    return model.to(getattr(torch, resolve_precision("auto", size)))  # type: ignore[arg-type]
+    fastest = resolve_precision("auto", size, device=torch.device(device).type)
+    return model.to(getattr(torch, fastest))  # type: ignore[arg-type]
 
 
 def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
@@ -425,7 +435,7 @@ def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warning that peft calls forth: it reads what transformers has renamed."""
+    """Without a warning that peft causes: it reads an attribute that transformers renamed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         yield

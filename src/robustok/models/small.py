@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 SMALLEST = 257
-# What transformers calls each, and people do.
+# By the name in transformers: the usual name.
 ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3": "Gemma 3"}
 
 

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
@@ -378,7 +379,7 @@ def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, 
     ]
     return {
         "scheme": draw.spec,
-        "count": f"{total:,}" if total < 10**15 else f"{float(total):.3g}",
+        "count": f"{total:,}" if total < 10**15 else f"{Decimal(total):.3g}",
         "canonical": _token_texts(vocab, canonical),
         "rows": [_token_texts(vocab, rows[i]) for i in range(ROWS)],
         "length": round(sum(map(len, rows)) / SAMPLES / max(len(canonical), 1), 3),

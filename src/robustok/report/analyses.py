@@ -434,7 +434,6 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
     sizes = sorted({row["n"] for row in rows})
     n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
     axes.set_xlabel(f"all tokenizations within distance ({n} questions)")
-    axes.set_ylim(0, 100)
     axes.spines["bottom"].set_color(GRID)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 import pandas as pd
 
-from robustok.attack.settings import is_suite
+from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
 from robustok.report.frame import Row, bounds, percent
@@ -183,7 +183,7 @@ def _headlines(card: Card, color: str) -> list[Headline]:
     for task, rows in grouped(card["results"], "task").items():
         canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
         worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
-        drawn = [row for row in rows if row not in (canonical, worst)]
+        drawn = [row for row in rows if row != canonical and not is_attack(row["eval_scheme"])]
         if canonical is None or not drawn:
             continue
         last, facts = drawn[-1], []

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.report.frame import Results, Row, nominal_splits
-from robustok.report.page import Section
+from robustok.report.frame import Results, Row, bounds, nominal_splits, percent
+from robustok.report.page import Section, Table
 from robustok.report.style import (
-    DASHES,
     GRID,
     INK,
     MUTED,
@@ -114,7 +113,8 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
     """
 
     def curve(row: Row) -> tuple[Any, ...]:
-        return row["train_scheme"], row["eval_scheme"], row.get("task")
+        names = "study", "scale", "pretrain_scheme", "train_scheme", "eval_scheme", "task"
+        return tuple(row.get(name) for name in names)
 
     curves = {curve(row) for row in rows if "step" in row}
     by_step: dict[int, list[Row]] = {}
@@ -128,35 +128,47 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
 
 
 def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
-    """Accuracy by step, a color a training scheme and a dash an evaluation scheme."""
+    """Accuracy by step, a panel and a table an evaluation scheme, a line a training scheme."""
     points = learning_curve(rows)
     if not points:
         return None
-    models, schemes = grouped(points, "name"), grouped(points, "eval_scheme")
+    panels = grouped(points, "eval_scheme")
+    names = [*grouped(points, "name")]
+    colored = dict(zip(names, colors(names), strict=True))
+    steps = sorted({row["step"] for row in points})
     with figure_style():
-        figure, (axes,) = new_figure((7.2, 4.2))
-        for (name, own), color in zip(models.items(), colors([*models]), strict=True):
-            by_scheme = grouped(own, "eval_scheme")
-            for scheme, dash in zip(schemes, cycle(DASHES), strict=False):
+        figure, axes = new_figure((4.1 * len(panels), 3.6), columns=len(panels))
+        for panel, (scheme, own) in zip(axes, panels.items(), strict=True):
+            for name, line in grouped(own, "name").items():
                 draw_line(
-                    axes, by_scheme.get(scheme, []), "step", "accuracy", scale=100, color=color,
-                    shade=0.12, marker="o", markersize=4, linestyle=dash, linewidth=1.7,
-                    label=f"{name}, asked {scheme}",
+                    panel, line, "step", "accuracy", scale=100, color=colored[name], shade=0.12,
+                    marker="o", markersize=4, linewidth=1.7, label=name,
                 )  # fmt: skip
-        axes.axhline(100 * points[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-        label_axes(axes, "steps of fine-tuning", "accuracy, %", ylim=(0, 100))
-        steps = sorted({row["step"] for row in points})
-        if len(steps) <= 10:
-            axes.set_xticks(steps)
-        figure.legend(fontsize="small", loc="outside upper left", ncols=2)
+            panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
+            label_axes(panel, "steps of fine-tuning", "", title=f"{scheme} questions")
+            percent_axis(panel)
+            if len(steps) <= 10:
+                panel.set_xticks(steps)
+        axes[0].set_ylabel("accuracy")
+        lines, labels = axes[0].get_legend_handles_labels()
+        figure.legend(lines, labels, fontsize="small", loc="outside upper left", ncols=3)
         save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(
         "learning",
         "Accuracy by the steps of fine-tuning",
-        "One line for each training scheme and each scheme that the questions were drawn by, with "
-        "95% intervals.",
-        figure=folder / "learning",
+        "One line for each training scheme, with 95% intervals.",
+        [_step_table(scheme, own, steps) for scheme, own in panels.items()],
+        folder / "learning",
     )
+
+
+def _step_table(scheme: str, points: Sequence[Row], steps: Sequence[int]) -> Table:
+    """Accuracy on one kind of questions: a line a training scheme, a column a step."""
+    lines = []
+    for name, own in grouped(points, "name").items():
+        texts = {row["step"]: f"{percent(row['accuracy'])} {bounds(row)}" for row in own}
+        lines.append([name, *(texts.get(step, "") for step in steps)])
+    return Table([f"{scheme} questions, after", *(f"{step:,} steps" for step in steps)], lines)
 
 
 @dataclass(frozen=True)

@@ -173,14 +173,14 @@ class Results:
         splits = [spec for strength, spec in self.splits() if strength > 0]
         return splits[-1] if splits else None
 
-    def get(self, name: str | None, eval_scheme: str) -> Row | None:
+    def get(self, name: str, eval_scheme: str) -> Row | None:
         """The row of a model and an evaluation scheme; None without one.
 
         Args:
-            name: name of the model; None for no model.
+            name: name of the model.
             eval_scheme: spec of the evaluation scheme.
         """
-        return self._by_name.get((name or "", eval_scheme))
+        return self._by_name.get((name, eval_scheme))
 
     def splits(self) -> list[tuple[float, str]]:
         """Evaluation schemes with a strength, by this strength; 0 is the canonical scheme."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
 
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
+_FEW = 4  # models that are compared with each other, too
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 _MODEL_FIELDS = {  # that name a model in a table of the paper, by its measure
@@ -200,18 +202,10 @@ def versus_canonical(results: Results) -> Section | None:
     others = [name for name in results.names if name != base]
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None
-    compared = _compared(results)
-    texts: dict[tuple[str, str], str] = {}
-    for scheme in compared:
-        first = results.get(base, scheme)
-        pairs = {
-            name: (first, row) for name in others if first and (row := results.get(name, scheme))
-        }
-        kept = clear_differences(pairs)
-        for name, pair in pairs.items():
-            star = name in kept and kept[name].seeds >= LEAST_SEEDS
-            texts[name, scheme] = " ".join(change_text(difference(*pair))) + (" *" if star else "")
-    lines = [[name, *(texts.get((name, s), NOT_RUN) for s in compared)] for name in others]
+    tables = [_differences(results, f"minus {base}", {name: (base, name) for name in others})]
+    if 1 < len(others) <= _FEW:
+        pairs = {f"{b} minus {a}": (a, b) for a, b in combinations(others, 2)}
+        tables.append(_differences(results, "with each other", pairs))
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
     return Section(
         "versus",
@@ -219,8 +213,26 @@ def versus_canonical(results: Results) -> Section | None:
         "In points, with 95% intervals, over the seeds and questions that both models have. A star "
         "marks the differences of a column that remain after Holm's correction, given from three "
         "seeds on; the others establish no order.",
-        [Table([f"minus {base}", *map(title, compared)], lines)],
+        tables,
     )
+
+
+def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str]]) -> Table:
+    """The second model minus the first of each pair, a column an evaluation scheme."""
+    compared = _compared(results)
+    texts: dict[tuple[str, str], str] = {}
+    for scheme in compared:
+        rows = {
+            label: (before, after)
+            for label, (first, second) in pairs.items()
+            if (before := results.get(first, scheme)) and (after := results.get(second, scheme))
+        }
+        kept = clear_differences(rows)
+        for label, pair in rows.items():
+            star = label in kept and kept[label].seeds >= LEAST_SEEDS
+            texts[label, scheme] = " ".join(change_text(difference(*pair))) + (" *" if star else "")
+    lines = [[label, *(texts.get((label, s), NOT_RUN) for s in compared)] for label in pairs]
+    return Table([head, *map(title, compared)], lines)
 
 
 def first_title(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -295,7 +307,10 @@ def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NO
 
 
 def other_section(rows: Sequence[Row]) -> Section | None:
-    """Measurements of any other kind: the mean of each number over the seeds."""
+    """Measurements of any other kind: the mean of each number over the seeds.
+
+    An interval of one seed is not one over several, so several seeds have none.
+    """
     frame = rows_with(rows, None)
     if frame.empty:
         return None
@@ -303,10 +318,19 @@ def other_section(rows: Sequence[Row]) -> Section | None:
     numbers = [c for c in frame.select_dtypes("number").dropna(axis=1, how="all") if c not in known]
     name_models(frame, "train_scheme")
     names = ["name", "eval_scheme"]
-    means = frame.groupby(names, sort=False)[numbers].mean().reset_index()
-    lines = [[*row[:2], *(f"{value:.4g}" for value in row[2:])] for row in means.to_numpy()]
+    groups = frame.groupby(names, sort=False)
+    if groups.size().max() > 1:
+        numbers = [column for column in numbers if column not in ("low", "high")]
+    means = groups[numbers].mean().reset_index()
+    lines = [[*row[:2], *map(_number, row[2:])] for row in means.to_numpy()]
     table = Table([first_title(rows), "measured", *numbers], lines)
     return Section("others", "Other measurements", tables=[table])
+
+
+def _number(value: float) -> str:
+    if value != value:  # NaN: the group does not measure it
+        return ""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def measurement_table(results: Results) -> Table:

@@ -50,7 +50,7 @@ from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_
 from robustok.ragged import Ragged
 from robustok.runtime.processes import available_cores
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
-from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
+from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary, runs_of
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
 _SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
@@ -488,8 +488,7 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
 
 def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
     """The texts of a row: the runs of ids between special ones, int32 each, none empty."""
-    runs = np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1)
-    return [run for run in runs if len(run) and vocab.readable[run[0]]]
+    return [run for run in runs_of(vocab, ids) if vocab.readable[run[0]]]
 
 
 def _draw_rows(

@@ -18,7 +18,7 @@ from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
-_RULES = ("provilkov", "hf", "sentencepiece")
+RULES = ("provilkov", "hf", "sentencepiece")
 _BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
 
 
@@ -46,7 +46,7 @@ class BpeDropout(Sampler):
     name = "bpe-dropout"
     example = "bpe-dropout(p=0.1)"
     variants = ("bpe-dropout(p=0.5, rule=hf)", "bpe-dropout(p=0.5, rule=sentencepiece)")
-    parameters = {"p": probability(0.1), "rule": Choice(_RULES)}
+    parameters = {"p": probability(0.1), "rule": Choice(RULES)}
     strength = "p"
     color = "#cc79a7"
     needs = MERGES
@@ -71,7 +71,7 @@ class BpeDropout(Sampler):
             ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
             pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
         drawn = draw_bpe_dropout(
-            v.trie, self._merges(), pre_tokens, texts, self.p, _RULES.index(self.rule),
+            v.trie, self._merges(), pre_tokens, texts, self.p, RULES.index(self.rule),
             _BY_BLOCKS, Rows(out, ends),
         )  # fmt: skip
         if drawn < last - first:

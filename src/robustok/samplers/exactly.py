@@ -126,10 +126,8 @@ class Exactly(StoredSampler):
         """The measure of each draw against the canonical ids, int64 [draws]."""
         if self.measure == "length_ratio":
             return np.diff(ends)
-        draws = len(ends) - 1
-        splits, distance = np.zeros((2, draws), np.int64)
         canonical = ids, np.array([0, len(ids)])
-        compare_rows(self.vocab.token_offsets, *canonical, drawn, ends, draws, splits, distance)
+        splits, distance = compare_rows(self.vocab.token_offsets, *canonical, drawn, ends)
         return splits if self.measure == "splits" else distance
 
 

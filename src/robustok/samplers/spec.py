@@ -35,9 +35,9 @@ GROUP = "robustok.schemes"  # the entry-point group of packages with schemes
 SCHEMES: dict[str, type[Any]] = {}  # every registered subclass of Sampler, by name
 
 _LONGEST, _DEEPEST = 10_000, 8
-_SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_SPEC = re.compile(r"([A-Za-z][\w-]*)\s*(?:\((.*)\))?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z][\w-]*")
-_RAMP_START = re.compile(r"\s*+([^\s(>]++)\s*+->\s*+")  # possessive: linear time
+_RAMP_START = re.compile(r"\A\s*+([^\s(>]++)\s*+->\s*+")  # anchored: linear time
 _WEIGHT = Number(0.0, 1.0)
 _failed: dict[str, str] = {}  # entry point: why it could not be loaded
 _loaded: list[bool] = []  # not empty once the entry points were loaded
@@ -187,8 +187,6 @@ class Spec:
     >>> spec = rt.Spec.parse("stochastok( alpha = 1.0, ways=2 )")
     >>> str(spec), spec.name, dict(spec.params)
     ('stochastok(alpha=1)', 'stochastok', {'alpha': 1.0})
-    >>> str(spec.replace(alpha=0.5))
-    'stochastok(alpha=0.5)'
 
     Args:
         name: name of the scheme.
@@ -207,27 +205,18 @@ class Spec:
         object.__setattr__(self, "params", MappingProxyType(checked))
 
     @classmethod
-    def parse(cls, text: str | Spec, **params: Any) -> Spec:
+    def parse(cls, text: str | Spec) -> Spec:
         """Read a spec string.
 
-        >>> str(rt.Spec.parse("uniform-k", alpha=2))
+        >>> str(rt.Spec.parse("uniform-k( alpha = 2.0 )"))
         'uniform-k(alpha=2)'
 
         Args:
             text: a spec string of at most 10,000 characters, or a Spec.
-            **params: values that are added to its parameters, or replace them.
 
         Raises RobustokError for a string that is no spec, and as the class does.
         """
-        if isinstance(text, Spec):
-            return text.replace(**params) if params else text
-        call = read_call(text)
-        return cls(call.name, call.params | params)
-
-    def replace(self, **params: Any) -> Spec:
-        """The same scheme with other values of these parameters; None takes one away."""
-        merged = {**self.params, **params}
-        return Spec(self.name, {name: x for name, x in merged.items() if x is not None})
+        return text if isinstance(text, Spec) else cls(*read_call(text))
 
     def at(self, progress: float) -> Spec:
         """The scheme at a moment of training, from 0 (first step) to 1 (last).
@@ -285,7 +274,7 @@ def read_call(text: str) -> Call:
     >>> read_call("exactly(uniform, splits=.50)")
     Call(name='exactly', params={'scheme': ('uniform',), 'splits': 0.5})
     """
-    match = _SPEC.fullmatch(_checked_text(text))
+    match = _SPEC.fullmatch(_checked_text(text).strip())
     if not match:
         raise RobustokError(f"cannot read the scheme {text!r}: write it as uniform-k(alpha=0.5)")
     name, inside = match[1], (match[2] or "").strip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, comb, inf, log
 from typing import Any
 
@@ -160,9 +160,10 @@ class StochasTokUniform(StoredSampler):
             return -inf
         segments = np.split(ids, np.searchsorted(ends, canonical_ends)[:-1] + 1)
         result = 0.0
+        counts_of = cache(lambda token: segmentation_counts(self.vocab, token, self.support))
         shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
         for token, cut in zip(canonical.tolist(), segments, strict=True):
-            counts = segmentation_counts(self.vocab, token, self.support)
+            counts = counts_of(token)
             if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
                 return -inf
             result -= log(counts[len(cut)])

@@ -57,11 +57,6 @@ class Strength:
     tokens: np.ndarray
     canonical: np.ndarray
 
-    @property
-    def length_ratio(self) -> np.ndarray:
-        """Tokens drawn over canonical tokens, float64 of shape [draws]; 1 for an empty row."""
-        return np.where(self.canonical == 0, 1.0, self.tokens / np.maximum(self.canonical, 1))
-
     def mean(self) -> dict[str, float]:
         """Splits, distance and length ratio per canonical token, over all rows together."""
         total = max(int(self.canonical.sum()), 1)
@@ -94,12 +89,11 @@ def measure(
     draws, rest = divmod(len(drawn), max(len(canonical), 1))
     if rest or (len(drawn) > 0) != (len(canonical) > 0):
         raise RobustokError(f"{len(drawn)} drawn rows do not pair with {len(canonical)} canonical")
-    rows = canonical.values, canonical.offsets, drawn.values, drawn.offsets, max(draws, 1)
+    rows = canonical.values, canonical.offsets, drawn.values, drawn.offsets
     other: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
     if other >= 0:
         raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
-    splits, distance = np.zeros((2, len(drawn)), np.int64)
-    compare_rows(vocab.token_offsets, *rows, splits, distance)
+    splits, distance = compare_rows(vocab.token_offsets, *rows)
     return Strength(splits, distance, drawn.lengths, np.repeat(canonical.lengths, draws))
 
 

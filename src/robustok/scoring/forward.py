@@ -70,7 +70,7 @@ class _Past(DynamicLayer):
 
 
 class TreePass:
-    """One prefix tree on its way through a model, under one cached prefix.
+    """The forward passes of one prefix tree, under one cached prefix.
 
     Holds the keys and values of the prefix (``cached``) and of every node that later rows look back
     to (``stored``, where node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens],

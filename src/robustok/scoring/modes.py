@@ -195,7 +195,7 @@ def _read_padded(
 
     With ``mode`` "cache" the prefix and what all sequences start with is computed once
     and its keys and values reused; with "plain" every sequence is computed whole.
-    Sequences that begin another one ride along with it in both.
+    In both, a sequence that begins another one is read in the row of that one.
     """
     prefix, matrix, lengths, reads = sequences
     whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
-from robustok.samplers.strength import at_splits
+from robustok.samplers.strength import at_splits, splits_in
 from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import Strict, Study
 from robustok.tasks import HUB
@@ -285,13 +285,14 @@ def _at_strengths(
         for i, spec in enumerate(getattr(section, name) if section else ()):
             field = f"{part}.{name}.{i}"
             try:
-                own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
+                is_set = splits_in(spec) is not None  # in a study.json
+                own = [spec] if is_set else [at_splits(spec, splits) for splits in strengths]
             except RobustokError as wrong:
                 raise error(field, f"{field}: {wrong}") from None
             if repeated := next((one for one in own if one in specs), None):
                 known = f"{repeated}, which is already in the list"
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
-            specs += own
+            specs += dict.fromkeys(own)
         if section:
             sections[part] = section.model_copy(update={name: tuple(specs)})
     return study.model_copy(update=sections)
@@ -303,6 +304,11 @@ def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
         yield "task", "there is no task to fine-tune on or to attack: give a task section"
     if study.strength and not (study.finetune or study.evaluate):
         yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
+    strengths = study.strength.splits if study.strength else ()
+    for part, name in (("finetune", "schemes"), ("evaluate", "eval_schemes")):
+        for spec in getattr(getattr(study, part), name, ()):
+            if (splits := splits_in(spec)) is not None and splits not in strengths:
+                yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
     if study.evaluate and not (study.task or study.benchmarks):
         yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
     if study.benchmarks and study.benchmarks.folder is None:

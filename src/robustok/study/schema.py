@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, is_attack, suite_label
 from robustok.models import Shape
 from robustok.samplers.spec import Spec
+from robustok.samplers.strength import splits_in
 from robustok.training.recipe import Recipe
 
 _ATTACK = AttackSettings()  # its defaults
@@ -18,16 +19,19 @@ NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 
 
 def _train_spec(spec: str) -> str:
-    """The spec or schedule as results name it. The study's tokenizer is not needed."""
-    return str(Spec.parse(spec))
+    """The spec or schedule as results name it. The study's tokenizer is not needed.
+
+    A study.json has schemes at measured strengths, as ``stochastok(splits=0.5)``; they stay.
+    """
+    return spec if splits_in(spec) is not None else str(Spec.parse(spec))
 
 
 def _eval_spec(spec: str) -> str:
     """The spec as results name it; raises ValueError for a schedule."""
-    parsed = Spec.parse(spec)
-    if parsed.is_schedule:
-        raise ValueError(f"{parsed} is a schedule: only training takes one")
-    return str(parsed)
+    name = _train_spec(spec)
+    if splits_in(name) is None and Spec.parse(name).is_schedule:
+        raise ValueError(f"{name} is a schedule: only training takes one")
+    return name
 
 
 def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
@@ -377,4 +381,6 @@ class Study(Strict):
         trained = self.pretrain or self.finetune or self.model.name is None
         if self.page == "card" and (trained or self.repeats > 1):
             raise ValueError("page: card is for one model that exists: no training, and one seed")
+        if self.page == "card" and self.few_shot:
+            raise ValueError("page: card has no few-shot examples: leave few_shot out")
         return self

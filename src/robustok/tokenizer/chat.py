@@ -238,7 +238,7 @@ def content_spans(
         "the chat template changes the contents of messages, so they cannot be found in its text: "
         "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
     )
-    if not rendered.startswith(literals[0]):
+    if not rendered.startswith(literals[0]) or max(numbers, default=-1) >= len(contents):
         raise refusal
     place = len(literals[0])
     for number, literal in zip(numbers, literals[1:], strict=True):

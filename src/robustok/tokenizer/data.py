@@ -40,7 +40,6 @@ class TokenizerData:
     encoder: Encoder
     family: str
     merges: np.ndarray | None = None
-    ignore_merges: bool = False
     scores: dict[int, float] | None = None
     source: Any = field(default=None, repr=False)
     revision: str | None = None

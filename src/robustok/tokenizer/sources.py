@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.runtime.hub import (
     check_hub_name,
@@ -64,12 +65,16 @@ def _from_object(tokenizer: Any) -> TokenizerData:
 
 def _from_name(name: str) -> TokenizerData:
     path = Path(name)
-    if path.is_dir():
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except OSError as e:
+        raise RobustokError(f"{shown(name)}: no file, no folder and no hub name ({e})") from e
+    if is_folder:
         for file in ("tokenizer.json", "tokenizer.model"):
             if (path / file).is_file():
                 return _from_name(str(path / file))
         raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
-    if path.is_file():
+    if is_file:
         if path.suffix == ".model":
             return _from_model_file(path)
         try:

@@ -101,7 +101,7 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
         tokens, array("i", sorted(ordinary)), fallback, encoder, f"{family} {kind}", pairs,
-        bool(model.get("ignore_merges")), scores, tokenizer, stages=stages, added=added,
+        scores, tokenizer, stages=stages, added=added,
     )  # fmt: skip
 
 

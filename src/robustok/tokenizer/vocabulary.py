@@ -7,7 +7,6 @@ text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -229,11 +228,9 @@ class Vocabulary:
         where the tokenizer's normalizer changes the text, which no canonical ids spell.
         """
         given = check_ids(ids, self.size)
-        fixed = ~self.readable[given]
-        bounds = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1))
         parts = [
-            given[begin:end] if fixed[begin] else self._canonical_part(given[begin:end])
-            for begin, end in itertools.pairwise(bounds)
+            self._canonical_part(run) if self.readable[run[0]] else run
+            for run in runs_of(self, given)
         ]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
@@ -385,6 +382,12 @@ def _spans(text: bytes) -> list[tuple[bytes, bool]]:
     return [(text[begin:end], valid) for begin, end, valid in split_at_broken(text)]
 
 
+def runs_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
+    """The runs of special ids and of others, in order, int32 each, none empty."""
+    runs = np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1)
+    return runs if len(ids) else []
+
+
 def check_vocabulary(vocab: Any) -> Vocabulary:
     """The vocabulary itself, or a RobustokError for anything else."""
     if not isinstance(vocab, Vocabulary):
@@ -430,19 +433,21 @@ def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
     raise RobustokError(f"--end {end}: no such special token; {nearest(str(end), special)}")
 
 
-def special_token(vocab: Vocabulary, token: str) -> int:
-    """The id of a special token, by its text.
+def start_token_ids(vocab: Vocabulary, token: str | None) -> list[int]:
+    """The ids before every text: that of a special token, by its text, or none.
 
-    >>> from robustok.tokenizer.vocabulary import special_token
-    >>> special_token(vocab, "<|endoftext|>")
-    0
+    >>> from robustok.tokenizer.vocabulary import start_token_ids
+    >>> start_token_ids(vocab, "<|endoftext|>"), start_token_ids(vocab, None)
+    ([0], [])
 
     Raises RobustokError where the vocabulary has no such special token.
     """
+    if token is None:
+        return []
     special = _special_by_text(vocab)
     if token not in special:
         raise RobustokError(f"no special token '{token}': {nearest(token, special)}")
-    return special[token]
+    return [special[token]]
 
 
 def _special_by_text(vocab: Vocabulary) -> dict[str, int]:

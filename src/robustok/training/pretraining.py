@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
 from robustok.errors import RobustokError
-from robustok.models.load import check_fit
+from robustok.models.load import check_fit, max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
@@ -86,7 +86,9 @@ def pretrain(
     check_fit(model, vocab)
     for scheme in (sampler, *held_out_samplers):
         check_vocabulary_of(scheme, vocab)
-    block_size = int(model.config.max_position_embeddings)
+    block_size = max_length_of(model)
+    if block_size is None:
+        raise RobustokError("the model's configuration has no max_position_embeddings: set it")
     end_id = _end_id(model, vocab, end)
     documents = _encode(vocab, texts)
     stream = PackedStream(

@@ -89,6 +89,8 @@ def attack(
     """
     if options.seed is None and options.replay is None:
         raise RobustokError("an attack draws at random: give --seed")
+    if options.text is None and (options.choices or options.label is not None):
+        raise RobustokError("--option and --label are about one --text: files have their own")
     of_options = objective in SCALES
     more = options.suite or options.prompts or options.replay or options.jointly
     if of_options and search.search != "annealing" and not more:
@@ -121,8 +123,6 @@ def _attack_questions(model: str, options: AttackOptions, settings: AttackSettin
         "give either --text with its --option's, or --items": (text is None) == (items is None),
         "--control, --out and --curve are for many questions: give --items":
             text is not None and (options.control or options.out or options.curve),
-        "--option and --label are about one --text: the items have their own":
-            items is not None and (options.choices or options.label is not None),
     })  # fmt: skip
     vocab = options.vocabulary(model)
     arguments: dict[str, Any] = {
@@ -202,6 +202,11 @@ def _check(options: AttackOptions, search: AttackSettings, objective: ObjectiveS
             sum(source is not None for source in sources) != 1,
         "--server is for --replay: attack a model at hand first":
             options.server is not None and options.replay is None,
+        "--replay scores recorded attacks: leave out --out, --transfer, --suite, --jointly and the "
+        "settings of the search":
+            options.replay is not None
+            and bool(options.out or options.transfer or options.suite or options.jointly
+                     or search != AttackSettings()),
         "--suite attacks each prompt on its own: leave --jointly out":
             options.suite and options.jointly,
         "--suite has its own searches: give it no setting but --max-scored":

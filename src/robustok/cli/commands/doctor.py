@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -67,6 +65,8 @@ def _check_hub(as_json: bool) -> None:
 
 
 def _findings() -> dict[str, Any]:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
     return {
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -76,7 +76,7 @@ def _findings() -> dict[str, Any]:
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
             "model cache": str(model_cache()),
-            "hub cache": os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())),
+            "hub cache": str(HF_HUB_CACHE),
         },
         "missing": [
             {"package": name, "for": extra.purpose, "install": extra.install(name)}

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -264,7 +265,7 @@ def perplexity(
 def _marginal_line(text: str, one: Any) -> str:
     gain = one.log_marginal - one.log_canonical
     return (
-        f"{one.log_marginal:.3f} ± {one.error:.3f} nats over {one.tokenizations:.3g} "
+        f"{one.log_marginal:.3f} ± {one.error:.3f} nats over {Decimal(one.tokenizations):.3g} "
         f"tokenizations, {gain:.3f} above the canonical one; worth {one.effective:.1f} of "
         f"{one.draws} draws: {text[:50]!r}"
     )

@@ -13,7 +13,6 @@ from robustok.cli.options import (
     folder_option,
     option,
     overflow_option,
-    start_ids,
     start_token_option,
     tokenizer_option,
 )
@@ -22,7 +21,7 @@ from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
 from robustok.samplers import sampler, schedule
 from robustok.tasks import read_questions, read_texts
-from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import PRESETS, Recipe
 
 Given = Annotated[dict, Recipe]
@@ -130,13 +129,13 @@ def finetune(
     questions = read_questions(items)
     vocab = Vocabulary.load(tokenizer or model)
     draw = schedule(scheme, vocab)
-    trained: Any = load_model(model, dtype="float32")
+    trained: Any = load_model(model, dtype="float32", device="cpu")
     if lora:
         trained = add_lora(trained, seed=seed, **lora_settings)
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
-            prefix=start_ids(vocab, start_token), pack=pack, fixed_draws=fixed_draws,
+            prefix=start_token_ids(vocab, start_token), pack=pack, fixed_draws=fixed_draws,
             progress=progress, **settings,
         )  # fmt: skip
     save_tokenizer(tokenizer or model, out)

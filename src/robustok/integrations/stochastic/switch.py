@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from robustok.analysis import most_probable
-from robustok.checks import check_epoch, check_integer, check_seed, check_text
+from robustok.checks import check_epoch, check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
@@ -86,7 +86,7 @@ class Switch:
             n: number of draws, at least 1.
         """
         n = check_integer("n", n, 1)
-        ids = self.draws.vocab.encode(check_text(text))
+        ids = self.draws.vocab.encode(text)
         return [self.draws.draw([ids], number=i)[0].tolist() for i in range(n)]
 
     def nbest_encode(self, text: str, n: int = 10) -> list[tuple[list[int], float]]:
@@ -99,7 +99,7 @@ class Switch:
         Each has its ids and natural log-probability. See
         :func:`robustok.analysis.most_probable`, which raises the same errors.
         """
-        best = most_probable(self.draws.sampler, check_text(text), n)
+        best = most_probable(self.draws.sampler, text, n)
         return [(ids.tolist(), log_prob) for ids, log_prob in best]
 
     def _refuse(self, name: str, instead: str) -> None:

@@ -279,7 +279,9 @@ class CorpusCell(Cell):
         """The ids of the training documents, int32, mapped from the disk."""
         path = self.path(folder)
         offsets = np.load(path / "offsets.npy", allow_pickle=False)
-        return Ragged(np.memmap(path / "ids.bin", np.int32, "r"), offsets)
+        # An empty file cannot be mapped.
+        ids = np.memmap(path / "ids.bin", np.int32, "r") if offsets[-1] else np.empty(0, np.int32)
+        return Ragged(ids, offsets)
 
     def held_out(self, folder: Path) -> list[str]:
         return read_json(self.path(folder) / "held_out.json")

@@ -19,7 +19,7 @@ import numpy as np
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import ObjectiveSettings, suite_label
-from robustok.evaluation.intervals import clustered
+from robustok.evaluation.intervals import share
 from robustok.evaluation.results import FewShot
 from robustok.models.devices import precision_of
 from robustok.ragged import Ragged
@@ -352,11 +352,8 @@ class AttackCell(AccuracyCell):
         self, vocab: Vocabulary, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
     ) -> Summary:
         """The summary of a suite, from whether each question held and the worst ids of each."""
-        accuracy, low, high = clustered([float(one) for one in held])
         return {
-            "accuracy": accuracy,
-            "low": low,
-            "high": high,
+            **share("accuracy", held),
             "n": len(items),
             "draws": 1,
             "chance": _chance(items),

@@ -22,7 +22,7 @@ from robustok.study.schema import (
     PretrainSection,
     TrainingSection,
 )
-from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
@@ -50,15 +50,14 @@ class ModelCell(Cell):
 
     def start_ids(self, vocab: Vocabulary) -> list[int]:
         """The ids before every text: the start token, or none."""
-        token = self.origin.start_token
-        return [] if token is None else [special_token(vocab, token)]
+        return start_token_ids(vocab, self.origin.start_token)
 
     def source(self, folder: Path) -> str | Path:
         """What `load_model` takes."""
         return self.path(folder) / "model"
 
-    def load(self, folder: Path, dtype: str = "auto") -> Any:
-        return load_model(self.source(folder), dtype=dtype)
+    def load(self, folder: Path, **options: Any) -> Any:
+        return load_model(self.source(folder), **options)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         """Load a model that exists, so that an error comes before any work with it."""
@@ -217,7 +216,7 @@ class FinetuneCell(TrainedCell):
         return self.options.pack
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        model, options = self.model.load(folder, dtype="float32"), self.options
+        model, options = self.model.load(folder, dtype="float32", device="cpu"), self.options
         if options.lora:
             model = add_lora(model, seed=self.seed, **options.lora.model_dump())
         return self._train_on_questions(
