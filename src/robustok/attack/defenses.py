@@ -466,6 +466,8 @@ class Adversary:
             # A question too long for an attack is left to the data set's overflow policy.
             if key not in prompts and (longest is None or len(ids[key]) <= longest):
                 prompts.append(key)
+        if not prompts:
+            return Ragged.from_rows([ids[str(number)] for number in numbers])
         attacks = attack_prompts(
             self.vocab,
             [Prompt(key, self.items[int(key)].question) for key in prompts],
