@@ -183,7 +183,8 @@ def _headlines(card: Card, color: str) -> list[Headline]:
     for task, rows in grouped(card["results"], "task").items():
         canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
         worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
-        drawn = [row for row in rows if row != canonical and not is_attack(row["eval_scheme"])]
+        schemes = [row for row in rows if not is_attack(row["eval_scheme"])]
+        drawn = [row for row in schemes if row not in (canonical, worst)]
         if canonical is None or not drawn:
             continue
         last, facts = drawn[-1], []
