@@ -61,6 +61,8 @@ def test_count_is_exact_and_by_distance_sums_up(shell: Shell, tokenizer: str) ->
     assert sum(map(int, record["by_distance"])) == int(record["total"]) > 1
     record = shell.json("count", TEXT, "-t", tokenizer, "--by", "segments", "--max", "3")
     assert len(record["by_segments"]) == 4
+    digits = shell.json("count", f"{TEXT} " * 2000, "-t", tokenizer)["total"]
+    assert len(digits) > sys.get_int_max_str_digits() and digits.isdecimal()
 
 
 def test_inspect_shows_tokens_and_writes_a_page(

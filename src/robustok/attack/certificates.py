@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from functools import partial
 from math import log10
 from pathlib import Path
@@ -126,13 +127,14 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
-        return asdict(self) | {"tokenizations": str(self.tokenizations), "verdict": self.verdict}
+        count = str(Decimal(self.tokenizations))  # of any length, where str() of an int has a limit
+        return asdict(self) | {"tokenizations": count, "verdict": self.verdict}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Certificate:
         """The certificate of a ``row`` of :meth:`to_json`, also after being read from a file."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
-        values["tokenizations"] = int(values["tokenizations"])
+        values["tokenizations"] = int(Decimal(values["tokenizations"]))
         values["witness"] = None if values["witness"] is None else tuple(values["witness"])
         return cls(**values)
 

@@ -456,27 +456,24 @@ class Adversary:
 
     def __call__(self, numbers: Sequence[int]) -> Ragged:
         """A tokenization with a low probability of the answer, for some numbers of ``items``."""
-        prompts, ids = [], {}
+        prompts: list[Prompt] = []
+        ids: dict[str, np.ndarray] = {}
         losses: dict[str, _AnswerLoss] = {}
-        for number in numbers:
+        for number in dict.fromkeys(numbers):
             key, item = str(number), self.items[number]
             ids[key] = self.vocab.encode(item.question)
             losses[key] = _AnswerLoss(self.model, self.vocab, item.answer, prefix=self.prefix)
             longest = losses[key].max_length
             # A question too long for an attack is left to the data set's overflow policy.
-            if key not in prompts and (longest is None or len(ids[key]) <= longest):
-                prompts.append(key)
-        if not prompts:
-            return Ragged.from_rows([ids[str(number)] for number in numbers])
-        attacks = attack_prompts(
-            self.vocab,
-            [Prompt(key, self.items[int(key)].question) for key in prompts],
-            lambda prompt: losses[prompt.key],
-            settings=self.settings,
-            seed=self.seed,
-        )
-        self.n_scored += sum(attack.n_scored for attack in attacks)
-        ids |= {attack.key: attack.ids for attack in attacks}
+            if longest is None or len(ids[key]) <= longest:
+                prompts.append(Prompt(key, item.question))
+        if prompts:
+            attacks = attack_prompts(
+                self.vocab, prompts, lambda prompt: losses[prompt.key], settings=self.settings,
+                seed=self.seed,
+            )  # fmt: skip
+            self.n_scored += sum(attack.n_scored for attack in attacks)
+            ids |= {attack.key: attack.ids for attack in attacks}
         return Ragged.from_rows([ids[str(number)] for number in numbers])
 
 

@@ -81,7 +81,6 @@ def run(args: Sequence[str]) -> int:
     # hub many times before our error.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
-    sys.set_int_max_str_digits(0)  # exact counts of long texts are longer than Python's limit
     # Of the processes of a distributed launcher, the first alone prints.
     prints = "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
     with (

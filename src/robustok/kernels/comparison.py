@@ -73,7 +73,10 @@ def compare_rows(token_offsets, old, old_offsets, new, new_offsets):
 
 @njit(inline="always")
 def _draws(old_offsets, new_offsets):
-    """New rows of each old row, at least 1. Offsets: as in `compare_rows`."""
+    """New rows of each old row, at least 1.
+
+    ``old_offsets``, ``new_offsets``: int64 [rows + 1].
+    """
     return max(1, (len(new_offsets) - 1) // max(1, len(old_offsets) - 1))
 
 

@@ -249,7 +249,7 @@ def perplexity(
         for text, one in zip(documents, sums, strict=True):
             # A count of any size does not fit a JSON number, and neither does infinity.
             error = one.error if math.isfinite(one.error) else None
-            row = asdict(one) | {"tokenizations": str(one.tokenizations), "error": error}
+            row = asdict(one) | {"tokenizations": str(Decimal(one.tokenizations)), "error": error}
             row = {"text": text} | row | precision
             print_result(_marginal_line(text, one), row, options.as_json)
         return

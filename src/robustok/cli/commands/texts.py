@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,8 @@ def count(
         total = lattice.count()
         counts = lattice.counts(by=by, most=most) if by else []
         counts += [0] * ((most or 0) + 1 - len(counts))  # up to --max, whatever the text
+        # Python refuses to print an int of more than 4,300 digits, and a Decimal has no limit.
+        total, counts = Decimal(total), [Decimal(count) for count in counts]
         if as_json:
             record: dict[str, Any] = {"text": as_str(source)} if text == "-" else {}
             record["total"] = str(total)
