@@ -84,7 +84,8 @@ def _draws(old_offsets, new_offsets):
 def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets):
     """The first new row whose bytes are not those of its old row, or -1.
 
-    Rows as in `compare_rows`, others as in :func:`match_rows`.
+    ``old``, ``new``: int32 [ids], and ``old_offsets``, ``new_offsets``: int64 [rows + 1], as in
+    `compare_rows`. Others as in :func:`match_rows`.
     """
     draws = _draws(old_offsets, new_offsets)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
