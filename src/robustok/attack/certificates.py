@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
-from math import log10
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -108,7 +107,7 @@ class Certificate:
     def __str__(self) -> str:
         where = "" if self.distance is None else f" within distance {self.distance}"
         number = self.tokenizations
-        count = f"{number:,}" if number < 10**9 else f"10^{int(log10(number))}"
+        count = f"{number:,}" if number < 10**9 else f"10^{Decimal(number).adjusted()}"
         summary = {
             "same": f"certified: the same answer under all {count} tokenizations{where}",
             "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "

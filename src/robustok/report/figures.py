@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from robustok.report.frame import Results, Row, bounds, nominal_splits, percent
 from robustok.report.page import Section, Table
@@ -34,6 +35,7 @@ from robustok.report.style import (
     saved,
     short,
 )
+from robustok.report.tables import pivot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,18 +159,17 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
         "learning",
         "Accuracy by the steps of fine-tuning",
         "One line for each training scheme, with 95% intervals.",
-        [_step_table(scheme, own, steps) for scheme, own in panels.items()],
+        [_step_table(scheme, own) for scheme, own in panels.items()],
         folder / "learning",
     )
 
 
-def _step_table(scheme: str, points: Sequence[Row], steps: Sequence[int]) -> Table:
+def _step_table(scheme: str, points: Sequence[Row]) -> Table:
     """Accuracy on one kind of questions: a line a training scheme, a column a step."""
-    lines = []
-    for name, own in grouped(points, "name").items():
-        texts = {row["step"]: f"{percent(row['accuracy'])} {bounds(row)}" for row in own}
-        lines.append([name, *(texts.get(step, "") for step in steps)])
-    return Table([f"{scheme} questions, after", *(f"{step:,} steps" for step in steps)], lines)
+    frame = pd.DataFrame(points)
+    frame["after"] = [f"{step:,} steps" for step in frame["step"]]
+    frame["text"] = [f"{percent(row['accuracy'])} {bounds(row)}" for row in points]
+    return pivot(frame, "name", "after", f"{scheme} questions, after", "")
 
 
 @dataclass(frozen=True)

@@ -228,13 +228,17 @@ def _id_rows(vocab: Vocabulary, rows: Ragged | Iterable[Any]) -> Ragged:
 
 
 def at_splits(spec: str, splits: float) -> str:
-    """The name of a scheme at a measured strength; a scheme without a strength stays as it is.
+    """The name of a scheme at a measured strength.
+
+    A scheme without a strength, and one that is named by its measured strength, stay as they are.
 
     >>> at_splits("stochastok(alpha=1, ways=3)", 0.5), at_splits("uniform", 0.5)
     ('stochastok(ways=3, splits=0.5)', 'uniform')
 
     Raises RobustokError for a schedule, which has no single strength.
     """
+    if splits_in(spec) is not None:
+        return spec
     parsed = Spec.parse(spec)
     if parsed.strength is None:
         return str(parsed)

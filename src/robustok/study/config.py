@@ -19,6 +19,7 @@ from robustok.tasks import HUB
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
+_SCHEMES = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # that strengths set
 
 
 def studies() -> dict[str, str]:
@@ -280,19 +281,18 @@ def _at_strengths(
 ) -> Study:
     """The study with each scheme at each measured strength."""
     sections: dict[str, Any] = {}
-    for part, name in (("finetune", "schemes"), ("evaluate", "eval_schemes")):
+    for part, name in _SCHEMES:
         section, specs = getattr(study, part), []
         for i, spec in enumerate(getattr(section, name) if section else ()):
             field = f"{part}.{name}.{i}"
             try:
-                is_set = splits_in(spec) is not None  # in a study.json
-                own = [spec] if is_set else [at_splits(spec, splits) for splits in strengths]
+                own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
             except RobustokError as wrong:
                 raise error(field, f"{field}: {wrong}") from None
             if repeated := next((one for one in own if one in specs), None):
                 known = f"{repeated}, which is already in the list"
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
-            specs += dict.fromkeys(own)
+            specs += own
         if section:
             sections[part] = section.model_copy(update={name: tuple(specs)})
     return study.model_copy(update=sections)
@@ -305,7 +305,7 @@ def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     if study.strength and not (study.finetune or study.evaluate):
         yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
     strengths = study.strength.splits if study.strength else ()
-    for part, name in (("finetune", "schemes"), ("evaluate", "eval_schemes")):
+    for part, name in _SCHEMES:
         for spec in getattr(getattr(study, part), name, ()):
             if (splits := splits_in(spec)) is not None and splits not in strengths:
                 yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
