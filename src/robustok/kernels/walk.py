@@ -11,8 +11,8 @@ of each node and, for each edge, the probability that it or an earlier one at it
 Whether a block is in the cache changes the time a draw takes and never its result.
 
 Arguments of one meaning in this module: ``rule``: `StepRule`. ``text``: uint8; a block or span is
-text[start:end]. ``upto``: float64 [edges], see `_steps`. ``out``: int32, with space for an id for
-each byte from index ``at`` on: an edge has at least one byte.
+text[start:end]. ``upto``: float64 [edges], see `_cumulative_steps`. ``out``: int32, with space for
+an id for each byte from index ``at`` on: an edge has at least one byte.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StepRule(NamedTuple):
 
 
 @njit()
-def log_weights(trie, edges, text, start, rule):
+def _log_weights(trie, edges, text, start, rule):
     """The logarithm of the weight of each edge itself, float64 [edges]; -inf: not allowed.
 
     ``edges``: the tokens of the span of ``text`` (uint8) that begins at ``start``. ``rule``:
@@ -85,10 +85,10 @@ def log_weights(trie, edges, text, start, rule):
 
 
 @njit()
-def log_totals(edges, weights):
+def _log_totals(edges, weights):
     """The logarithm of the summed weight of all paths from each node to the end, float64 [n + 1].
 
-    ``weights``: float64 [edges], as from :func:`log_weights`. -inf where there is no path.
+    ``weights``: float64 [edges], as from `_log_weights`. -inf where there is no path.
     """
     first, step = borrow(edges.first), borrow(edges.step)
     weights = borrow(weights)
@@ -112,14 +112,14 @@ def log_totals(edges, weights):
 
 
 @njit()
-def step_probabilities(edges, weights, total, i, kind, setting, out):
-    """Write the probability of the x-th edge at node i to ``out[x]``; some path passes node i.
+def _step_probabilities(edges, weights, total, i, kind, setting, p):
+    """Write the probabilities of the edges at node i, from which some path leads to the end.
 
-    ``weights``: float64 [edges], ``total``: float64 [n + 1], as from :func:`log_totals`. ``kind``
-    and ``setting`` are those of the `StepRule`. ``out``: float64 [at least the edges at the node].
+    ``weights``: float64 [edges], ``total``: float64 [n + 1], as from `_log_weights` and
+    `_log_totals`. ``kind`` and ``setting`` are those of the `StepRule`. ``p``: float64 [edges].
     """
     edges, weights, total = borrow(edges), borrow(weights), borrow(total)
-    out = borrow(out)
+    p = borrow(p)
     begin, end = edges.first[i], edges.first[i + 1]
     if kind == MAXMATCH:  # the longest match first, each passed over with probability `setting`
         shortest = end
@@ -128,23 +128,39 @@ def step_probabilities(edges, weights, total, i, kind, setting, out):
                 shortest = e
         left = 1.0
         for e in range(end - 1, begin - 1, -1):
-            alive = total[i + (edges.step[e] >> 1)] > -np.inf
-            out[e - begin] = 0.0
-            if alive:
-                out[e - begin] = left if e == shortest else left * (1.0 - setting)
-                left -= out[e - begin]
+            p[e] = 0.0
+            if total[i + (edges.step[e] >> 1)] > -np.inf:
+                p[e] = left if e == shortest else left * (1.0 - setting)
+                left -= p[e]
         return
     power = 1.0 / setting if kind == GRAMPA else 1.0
     top = -np.inf
     for e in range(begin, end):
-        out[e - begin] = power * (weights[e] + total[i + (edges.step[e] >> 1)])
-        top = max(top, out[e - begin])
+        p[e] = power * (weights[e] + total[i + (edges.step[e] >> 1)])
+        top = max(top, p[e])
     s = 0.0
     for e in range(begin, end):
-        out[e - begin] = np.exp(out[e - begin] - top)
-        s += out[e - begin]
+        p[e] = np.exp(p[e] - top)
+        s += p[e]
     for e in range(begin, end):
-        out[e - begin] /= s
+        p[e] /= s
+
+
+@njit()
+def steps(trie, rule, text, start, end):
+    """The edges of text[start:end], the probability of each, and whether there is a path.
+
+    ``rule``: `StepRule`. The probabilities (float64 [edges]) of the edges at one node sum to 1, or
+    are 0 where no path leads from it to the end.
+    """
+    edges = edges_of(trie, text, start, end)
+    weights = _log_weights(trie, edges, text, start, rule)
+    total = _log_totals(edges, weights)
+    p = np.zeros(len(edges.token))
+    for i in range(end - start):
+        if total[i] > -np.inf:
+            _step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
+    return edges, p, total[0] > -np.inf
 
 
 @njit()
@@ -154,23 +170,18 @@ def log_prob_walk(trie, text, ids, token_offsets, rule):
     ``text``: uint8 [n], the bytes of ``ids`` (int32). ``rule``: `StepRule`. The ids spell the text,
     so every one of them starts at a node before the last one.
     """
-    edges = edges_of(trie, text, 0, len(text))
-    weights = log_weights(trie, edges, text, 0, rule)
-    total = log_totals(edges, weights)
-    p = np.empty(len(edges.token) + 1)
+    edges, p, _ = steps(trie, rule, text, 0, len(text))
     i = np.int64(0)
     log_prob = 0.0
     for t in ids:
-        span = token_offsets[t + 1] - token_offsets[t]
-        step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
         chosen = -np.inf
         for e in range(edges.first[i], edges.first[i + 1]):
-            if edges.token[e] == t and p[e - edges.first[i]] > 0.0:
-                chosen = np.log(p[e - edges.first[i]])
+            if edges.token[e] == t and p[e] > 0.0:
+                chosen = np.log(p[e])
         log_prob += chosen
         if chosen == -np.inf:
             break
-        i += span
+        i += token_offsets[t + 1] - token_offsets[t]
     return log_prob
 
 
@@ -194,30 +205,22 @@ def _edges_at(record, n):
 
 
 @njit()
-def _steps(trie, rule, text, start, end):
-    """The edges of text[start:end], the cumulative probabilities, and whether there is a path.
+def _cumulative_steps(trie, rule, text, start, end):
+    """`steps` with the probabilities summed over the edges of one node.
 
-    The probabilities (float64 [edges]) are summed over the edges of one node; its last possible
-    edge has 1.0, so that a search for u < 1 ends there.
+    The last possible edge of a node has 1.0, so that a search for u < 1 ends there.
     """
-    edges = edges_of(trie, text, start, end)
-    weights = log_weights(trie, edges, text, start, rule)
-    total = log_totals(edges, weights)
-    upto = np.ones(len(edges.token))
-    p = np.empty(max(1, np.diff(edges.first).max()))
+    edges, upto, possible = steps(trie, rule, text, start, end)
     for i in range(end - start):
         begin, after = edges.first[i], edges.first[i + 1]
-        if after - begin < 2 or total[i] == -np.inf:
-            continue
-        step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
         last, so_far = begin, 0.0
         for e in range(begin, after):
-            so_far += p[e - begin]
-            upto[e] = so_far
-            if p[e - begin] > 0.0:
+            if upto[e] > 0.0:
                 last = e
+            so_far += upto[e]
+            upto[e] = so_far
         upto[last:after] = 1.0
-    return edges, upto, total[0] > -np.inf
+    return edges, upto, possible
 
 
 @njit()
@@ -225,7 +228,7 @@ def _build(store, trie, rule, text, start, end):
     """A new record of the block text[start:end]; NO_ROOM, or NO_PATH where it has no path."""
     if 2 * store.used[1] >= len(store.slots):
         return np.int64(NO_ROOM)
-    edges, upto, possible = _steps(trie, rule, text, start, end)
+    edges, upto, possible = _cumulative_steps(trie, rule, text, start, end)
     if not possible:
         return np.int64(NO_PATH)
     n, count = end - start, len(edges.token)
@@ -252,9 +255,9 @@ def _build(store, trie, rule, text, start, end):
 def _walk(edges, upto, n, state, out, at):
     """Follow edges from byte 0 to byte ``n``; returns the end and the state.
 
-    ``edges`` and ``upto`` are those of `_steps` with a path, so the search at a node ends at its
-    last possible edge. ``out``: int32, with space for n ids from index ``at`` on. The caller owns
-    the arrays for the whole walk.
+    ``edges``, ``upto``: from `_cumulative_steps`, with a path, so that the search at a node ends
+    at its last possible edge. ``out``: int32, with space for n ids from index ``at`` on. The caller
+    owns the arrays for the whole walk.
     """
     edges, upto, out = borrow(edges), borrow(upto), borrow(out)
     i = np.int64(0)
@@ -312,10 +315,10 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
                     return np.int64(NO_PATH), state
                 at, _, state = draw_long(lattice, 1.0, mantissa, exponent, state, out, at)
             else:
-                steps, upto, possible = _steps(tokens.trie, rule, text, begin, end)
+                lattice, upto, possible = _cumulative_steps(tokens.trie, rule, text, begin, end)
                 if not possible:
                     return np.int64(NO_PATH), state
-                at, state = _walk(steps, upto, end - begin, state, out, at)
+                at, state = _walk(lattice, upto, end - begin, state, out, at)
             continue
         record = find(store, ALL, text, begin, end)
         if rule is None:

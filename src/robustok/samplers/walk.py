@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from robustok.kernels.lattice import edges_of
 from robustok.kernels.walk import (
     GRAMPA,
     MAXMATCH,
@@ -21,9 +20,7 @@ from robustok.kernels.walk import (
     StepRule,
     draw_blocks,
     log_prob_walk,
-    log_totals,
-    log_weights,
-    step_probabilities,
+    steps,
 )
 from robustok.samplers.base import StoredSampler
 from robustok.samplers.canonical import Canonical
@@ -57,22 +54,13 @@ class WalkSampler(StoredSampler):
 
         Each is (id, bytes of the token, natural log-probability of the step).
         """
-        rule = self._step_rule()
         raw = np.frombuffer(bytearray(text), np.uint8)
-        edges = edges_of(self.vocab.trie, raw, 0, len(raw))
-        weights = log_weights(self.vocab.trie, edges, raw, 0, rule)
-        total = log_totals(edges, weights)
-        p = np.empty(len(edges.token) + 1)
+        edges, p, _ = steps(self.vocab.trie, self._step_rule(), raw, 0, len(raw))
         for i in range(len(raw)):
-            begin, end = int(edges.first[i]), int(edges.first[i + 1])
-            if total[i] == -np.inf:
-                yield []
-                continue
-            step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
             yield [
-                (int(edges.token[e]), int(edges.step[e] >> 1), float(np.log(p[e - begin])))
-                for e in range(begin, end)
-                if p[e - begin] > 0.0
+                (int(edges.token[e]), int(edges.step[e] >> 1), float(np.log(p[e])))
+                for e in range(edges.first[i], edges.first[i + 1])
+                if p[e] > 0.0
             ]
 
     @cached_property
