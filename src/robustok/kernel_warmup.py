@@ -35,7 +35,7 @@ def warmup() -> None:
 
     >>> warmup()
 
-    Where kernels are missing, up to four processes compile, at most one a core: about 90 seconds
+    Where kernels are missing, up to four processes compile, at most one a core: about 100 seconds
     of processor time together. Later processes load each kernel in hundredths of a second. Worth
     calling in an image's build or before timing anything.
     """

@@ -72,6 +72,7 @@ class StudyBars(Watch):
         self._bars.update(task, completed=done, total=total, left=f"{done}/{total}")
         self._bars.print_line(task)
         self._shares[cell.key] = done / max(total, 1)
+        self._estimate.progress(cell, self._shares[cell.key])
         self._draw_whole()
 
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
@@ -93,5 +94,5 @@ class StudyBars(Watch):
         self._bars.update(self._whole, completed=done, left=left)
 
     def _left(self) -> str:
-        seconds = self._estimate.seconds_left(self._shares) / self._at_once
+        seconds = self._estimate.seconds_left() / self._at_once
         return str(timedelta(seconds=round(seconds)))

@@ -239,6 +239,7 @@ def _check_writable(path: Path) -> None:
 
 
 TOKENIZER = "tokenizer.json, a folder with one, or a hub name"
+TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
 SHARED = {
     "model": typer.Argument(metavar="MODEL", help="folder or hub name of a model"),
@@ -251,7 +252,7 @@ SHARED = {
         help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
     ),
     "seed": typer.Option("--seed", metavar="N", help="the same seed, the same draws"),
-    "texts": typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz"),
+    "texts": typer.Option("--texts", metavar="FILE", help=TEXTS),
     "sample_by": typer.Option(
         "--sample-by", metavar="UNIT",
         help="documents of a .txt file: line (each line) or document (the file)",

@@ -16,7 +16,7 @@ from robustok.tokenizer.data import split_at_broken
 
 
 class Canonical(Sampler):
-    """Every draw is τ(x); a row of ids is taken to be canonical.
+    """The tokenizer's own tokenization, for every seed. Ids that are passed in count as canonical.
 
     >>> Canonical(vocab).sample("hello world", seed=0)
     array([276, 275], dtype=int32)

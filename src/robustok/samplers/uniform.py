@@ -53,7 +53,9 @@ class Uniform(StoredSampler):
 
 
 class UniformK(StoredSampler):
-    """Uniform over T^k(x, τ(x)), with k = ⌈α·m⌉ for a text of m canonical tokens, or a given k.
+    """Uniform over the tokenizations at distance k from the canonical one (the paper's T^k).
+
+    k is ⌈α·m⌉ for a text of m canonical tokens, or given.
 
     >>> s = UniformK(vocab, k=2)
     >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]

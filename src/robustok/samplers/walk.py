@@ -82,7 +82,7 @@ class Grampa(WalkSampler):
         min_length: least length of a token in bytes, from 1 to 2**31 - 1. Where no token is as
             long, the longest is used; T = 1 is then uniform over what remains.
 
-    Left to right, as the authors' code by default.
+    The walk goes from left to right, the default of the authors' code.
     """
 
     name = "grampa"

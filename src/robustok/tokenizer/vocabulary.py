@@ -341,7 +341,7 @@ class Vocabulary:
         return encoded | {span: [self._byte_id(b) for b in span] for span in left}
 
     def encode_continuation(self, text: bytes) -> list[int]:
-        """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
+        """Canonical ids of bytes that continue a text, without an encoder's first space."""
         return self._encode_spans([_spans(text)], False)[0]
 
     def _byte_id(self, byte: int) -> int:

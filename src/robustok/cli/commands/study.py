@@ -44,9 +44,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `stud
 class StudyOptions:
     """The folders of a run, and what replaces the study's own fields: see ``load_study``."""
 
-    out: Path | None = folder_option("[default: runs/NAME]")
+    out: Path | None = folder_option("[default: runs/NAME, or runs/NAME-SCALE-MODEL]")
     scale: str | None = option(
-        "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
+        "cpu, small (SmolLM2-135M) or another one; see `study list`",
+        default=None,
+        metavar="NAME",
     )
     corpus: tuple[Path, ...] = option(
         "file with text to pre-train on, instead of the study's text", default=(), metavar="FILE"

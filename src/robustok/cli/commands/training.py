@@ -10,6 +10,7 @@ import typer
 
 from robustok import training
 from robustok.cli.options import (
+    TEXTS,
     folder_option,
     option,
     overflow_option,
@@ -33,7 +34,8 @@ Preset = Annotated[
 
 def pretrain(
     texts: Annotated[
-        list[Path], typer.Argument(metavar="TEXTS", help=".txt, .jsonl or .parquet files")
+        list[Path],
+        typer.Argument(metavar="TEXTS", help=TEXTS),
     ],
     tokenizer: str,
     scheme: str,
