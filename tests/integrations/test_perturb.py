@@ -18,6 +18,7 @@ from tests.integrations.conftest import (
     VOCAB,
     chat_tokenizer,
 )
+from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
@@ -151,9 +152,30 @@ def test_padding_taken_off_and_put_back_is_the_row(left, right):
         "labels": [-100] * left + real + [-100] * right,
         "attention_mask": [0] * left + [1] * 3 + [0] * right,
     }
-    bare, before = without_padding(row)
+    bare, *padding = without_padding(row)
     assert bare["input_ids"] == real
-    assert with_padding(bare, row, before) == row
+    assert padding == [left, right]
+    assert with_padding(bare, row, *padding) == row
+    shorter = with_padding({name: values[:2] for name, values in bare.items()}, row, *padding)
+    ids, mask = shorter["input_ids"], shorter["attention_mask"]
+    assert [i for i, seen in zip(ids, mask, strict=True) if seen] == real[:2]
+    assert len(ids) == (len(row["input_ids"]) if left + right else 2)
+
+
+@pytest.mark.parametrize("pads", [0, 1, 3])
+def test_a_draw_shorter_than_the_row_has_its_text(pads: int) -> None:
+    """The canonical tokens of "abcd" are a, bc and d; the longest ones that match are ab and cd."""
+    tokens = {token: i for i, token in enumerate(["<pad>", "a", "b", "c", "d", "bc", "ab", "cd"])}
+    merges = [("b", "c"), ("a", "b"), ("c", "d")]
+    vocab = rt.Vocabulary.load(Tokenizer(models.BPE(tokens, merges)))
+    ids = vocab.encode("abcdabcd").tolist()
+    row = {"input_ids": [0] * pads + ids, "attention_mask": [0] * pads + [1] * 6}
+    new = one(perturb_by("maxmatch-dropout(p=0.0001)", vocab), row)
+    if pads:
+        assert new == {"input_ids": [0] * (pads + 2) + [6, 7] * 2,
+                       "attention_mask": [0] * (pads + 2) + [1] * 4}  # fmt: skip
+    else:
+        assert new == {"input_ids": [6, 7] * 2, "attention_mask": [1] * 4}
 
 
 def test_a_longer_draw_takes_the_place_of_padding():

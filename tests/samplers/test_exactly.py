@@ -150,7 +150,15 @@ def test_exactly_takes_the_nearest_where_nothing_fits() -> None:
     assert row.tolist() == [0, 1]
 
 
-def test_a_mixture_is_the_mixture_of_the_laws() -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "mix(0.25 canonical, 0.75 uniform-k(alpha=1))",
+        "mix(0.5 mix(0.5 canonical, 0.5 uniform-k(alpha=1)), 0.5 uniform-k(alpha=1))",
+        "mix(0.5 uniform-k(alpha=1), 0.5 mix(0.5 uniform-k(alpha=1), 0.5 canonical))",
+    ],
+)
+def test_a_mixture_is_the_mixture_of_the_laws(spec: str) -> None:
     ids = tuple(TOY.encode(TEXT).tolist())
     parts = [
         (Fraction(1, 4), {ids: Fraction(1)}),
@@ -160,8 +168,8 @@ def test_a_mixture_is_the_mixture_of_the_laws() -> None:
     for weight, part in parts:
         for path, p in part.items():
             distribution[path] += weight * p
-    mix = rt.sampler("mix(0.25 canonical, 0.75 uniform-k(alpha=1))", TOY)
-    assert mix.spec == "mix(0.25 canonical, 0.75 uniform-k(alpha=1))"
+    mix = rt.sampler(spec, TOY)
+    assert mix.spec == spec
     assert_distribution(mix.sample_batch([TEXT], seed=1, draws=20_000), distribution)
     for path, p in distribution.items():
         assert isclose(mix.log_prob(path), log(p), rel_tol=1e-9)

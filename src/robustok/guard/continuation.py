@@ -256,6 +256,8 @@ class Continuation:
         every: dict[bytes, list[bytes]] = {}
         encoded = self.vocab.encode_batch(characters)
         for character, ids in zip(characters, encoded, strict=True):
+            if not len(ids):  # the normalizer deletes it
+                continue
             ends = np.cumsum([len(self.vocab.tokens[i]) for i in ids.tolist()])
             shift = int(ends[-1]) - len(character)  # a space that the encoder adds
             for size in range(1, len(character)):

@@ -68,7 +68,8 @@ class Perturb:
     row's length where that is more. A row that fits stays canonical where the
     cut would take ids that are not perturbed, such as an answer. The sequences
     of a packed row are drawn one by one and packed again, with new boundaries.
-    Padding at the ends of a row is not drawn; a longer draw takes its place.
+    Padding at the ends of a row is not drawn; a longer draw takes its place, and
+    a shorter one gets more of it.
 
     The ids of the first rows must be canonical, or RobustokError names the tokenizer that likely
     encoded them, ``encoded_by``.
@@ -104,13 +105,13 @@ class Perturb:
         check_rows(rows)
         rows = [with_lists(row) for row in rows]
         bare = [without_padding(row) for row in rows]
-        split = [split_packed(row) for row, _ in bare]
+        split = [split_packed(row) for row, *_ in bare]
         given = numbers or [0] * len(rows)
         owners = [number for number, parts in zip(given, split, strict=True) for _ in parts]
         drawn = iter(self._drawn([part for parts in split for part in parts], owners))
         return [
-            with_padding(join_packed(packed, [next(drawn) for _ in parts]), row, left)
-            for row, (packed, left), parts in zip(rows, bare, split, strict=True)
+            with_padding(join_packed(packed, [next(drawn) for _ in parts]), row, *padding)
+            for row, (packed, *padding), parts in zip(rows, bare, split, strict=True)
         ]
 
     @property

@@ -57,41 +57,43 @@ def with_lists(row: Row) -> Row:
     return {name: _as_list(value) for name, value in row.items()}
 
 
-def without_padding(row: Row) -> tuple[Row, int]:
-    """A row without the ids at its ends that its mask hides, and how many were on the left.
+def without_padding(row: Row) -> tuple[Row, int, int]:
+    """A row without the ids at its ends that its mask hides, and how many were left and right.
 
     >>> without_padding({"input_ids": [0, 5, 6, 0], "attention_mask": [0, 1, 1, 0]})
-    ({'input_ids': [5, 6], 'attention_mask': [1, 1]}, 1)
+    ({'input_ids': [5, 6], 'attention_mask': [1, 1]}, 1, 1)
     """
     mask = row.get("attention_mask")
     size = len(row["input_ids"])
     if mask is None or not is_per_id(mask, size):
-        return row, 0
+        return row, 0, 0
     real = np.flatnonzero(np.asarray(mask))
     if not len(real) or len(real) == size:
-        return row, 0
+        return row, 0, 0
     begin, end = int(real[0]), int(real[-1]) + 1
-    return _per_id(row, lambda _, value: value[begin:end]), begin
+    return _per_id(row, lambda _, value: value[begin:end]), begin, size - end
 
 
-def with_padding(row: Row, padded_row: Row, left: int) -> Row:
-    """``row`` filled up to the length of ``padded_row`` with the padding of that.
+def with_padding(row: Row, padded_row: Row, left: int, right: int) -> Row:
+    """``row`` filled up to the length of ``padded_row``, which has padding, with its values.
 
     >>> old = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0]}
-    >>> with_padding({"input_ids": [7, 8, 6], "attention_mask": [1, 1, 1]}, old, left=0)
+    >>> with_padding({"input_ids": [7, 8, 6], "attention_mask": [1, 1, 1]}, old, left=0, right=2)
     {'input_ids': [7, 8, 6, 0], 'attention_mask': [1, 1, 1, 0]}
+
+    ``left``, ``right``: how many ids of padding the row had. A row that had none is not filled.
     """
-    size, total = len(row["input_ids"]), len(padded_row["input_ids"])
-    missing = total - size
-    if missing <= 0:
+    total = len(padded_row["input_ids"])
+    missing = total - len(row["input_ids"])
+    if missing <= 0 or not left + right:
         return row
-    before = min(left, missing)
+    before = min(left, missing) if right else missing
 
     def fill(name: str, value: Any) -> Any:
         pads: Any = padded_row.get(name)
         if not is_per_id(pads, total):
             return value
-        return [*pads[:before], *value, *pads[total - missing + before :]]
+        return [*[pads[0]] * before, *value, *[pads[-1]] * (missing - before)]
 
     return _per_id(row, fill)
 

@@ -15,7 +15,7 @@ from robustok.samplers.canonical import Canonical
 from robustok.samplers.spec import Parts, Spec
 from robustok.tokenizer.vocabulary import Vocabulary
 
-_CHOICE = np.int64(1 << 62)  # a part number that no text has: the choice has its own random stream
+_CHOICE = 1 << 62  # part numbers from here on are of no text: choices have their own streams
 
 
 class Mix(Sampler):
@@ -46,6 +46,9 @@ class Mix(Sampler):
         pairs = self.params["parts"]
         self.weights = np.array([weight for weight, _ in pairs])
         self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
+        # A mixture among the parts needs another stream, or its choices would follow from these.
+        levels = [scheme._stream + 1 for scheme in self.samplers if isinstance(scheme, Mix)]
+        self._stream = np.int64(max(levels, default=_CHOICE))
         self.edges = np.cumsum(self.weights)  # of the intervals of [0, 1) that choose a scheme
         self.edges[np.flatnonzero(self.weights)[-1] :] = 1.0
 
@@ -83,7 +86,7 @@ class Mix(Sampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         draws = int(batch.draws)
-        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
+        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, self._stream)
         picks = np.searchsorted(self.edges, u, side="right")  # the scheme of each draw of each text
         chosen = picks.item(0) if picks.size == 1 else -1
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
