@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
+from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace, metaspace_tokenizer
 from tests.oracles.data import data_path, real
+from tokenizers import normalizers
 
 import robustok as rt
+from robustok.guard import Guard
 from robustok.guard.continuation import Continuation, _cut_short
 from robustok.runtime.files import read_rows
 from robustok.tokenizer.data import broken_spans
@@ -134,3 +136,14 @@ def test_bytes_that_begin_no_character_may_be_followed_by_text() -> None:
         allowed = follow.allowed(vocab.encode(broken))
         assert allowed[vocab.encode("a")[0]]
         assert allowed[~vocab.readable].all()
+
+
+def test_characters_that_the_normalizer_deletes_give_no_ids() -> None:
+    tokenizer = metaspace_tokenizer(prefix=False)
+    deletes = normalizers.Replace("\u200b", "")
+    tokenizer.normalizer = normalizers.Sequence([deletes, tokenizer.normalizer])  # type: ignore
+    vocab = rt.Vocabulary.load(tokenizer)
+    ids = vocab.encode("the rest")
+    allowed = Continuation(vocab).allowed(ids[:1])
+    assert allowed[ids[1]]
+    assert Guard(vocab).check(vocab.encode("the\u200b rest")).canonical

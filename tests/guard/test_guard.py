@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
+from tests.guard.tokenizers_of import (
+    LLAMA3,
+    TEXT,
+    byte_level,
+    metaspace,
+    metaspace_tokenizer,
+    unigram_with_bytes,
+)
 from tests.oracles.data import TOKENIZERS, data_path, real
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 
 import robustok as rt
 from robustok.guard import (
@@ -185,6 +192,30 @@ def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
     verdict = Guard(vocab).check(ids)
     assert TEXT_CHANGES in kinds(verdict) and not verdict.round_trip
     assert verdict.repaired.tolist() == vocab.encode("the é rest").tolist()
+
+
+def test_a_text_that_the_tokenizer_refuses_is_a_finding_of_its_row() -> None:
+    vocab = unigram_with_bytes()
+    plain, spelled = (
+        [257, 258],
+        [vocab.tokens.index(c) for c in (b"<", b"0", b"x", b"4", b"1", b">")],
+    )
+    assert vocab.decode(spelled) == "<0x41>"  # which the tokenizer takes for the byte of "A"
+    for verdict in (Guard(vocab).check(spelled), Guard(vocab).check_batch([plain, spelled])[1]):
+        assert not verdict.canonical and verdict.repaired.tolist() == []
+        assert kinds(verdict) == [NOT_CANONICAL, TEXT_CHANGES]
+    assert Guard(vocab).check_batch([spelled, plain])[1].canonical
+
+
+@pytest.mark.parametrize("text", ["<think>the", "the <think>rest", "<think>\nthe"])
+def test_an_added_token_that_is_normalized_takes_no_space_after_it(text: str) -> None:
+    """One without normalization does: the encoder's space is that of each id."""
+    tokenizer = metaspace_tokenizer(prefix=True)
+    tokenizer.add_tokens([AddedToken("<think>", normalized=True), AddedToken("<b>")])
+    vocab = rt.Vocabulary.load(tokenizer)
+    for marked in (text, text.replace("<think>", "<b>")):
+        ids = tokenizer.encode(marked, add_special_tokens=False).ids
+        assert Guard(vocab, allow_special=True).check(ids).canonical
 
 
 def test_the_tokenizers_own_frame_passes() -> None:

@@ -29,6 +29,14 @@ TEXT = [
     "the <|end|> <b> <|im_start|> ends here; foo_bar.baz!foo ?!@foo #the $5.00",
 ]
 SPECIAL = ["<|end|>", "<|im_start|>"]
+METASPACE_DECODER = {
+    "type": "Sequence",
+    "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ],
+}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
 
@@ -88,6 +96,10 @@ def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) 
 
 def metaspace(*, prefix: bool) -> Vocabulary:
     """SentencePiece-style BPE with byte fallback and no pre-tokenizer, as of Llama 2."""
+    return Vocabulary.load(metaspace_tokenizer(prefix=prefix))
+
+
+def metaspace_tokenizer(*, prefix: bool) -> Tokenizer:
     spellings = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
     merges = []
     letters = sorted({c for line in TEXT for c in line.replace(" ", "▁") if ord(c) < 0x2582})
@@ -114,8 +126,15 @@ def metaspace(*, prefix: bool) -> Vocabulary:
             "type": "TemplateProcessing", "single": [start, text], "pair": [start, text, text],
             "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
         },
-        decoder={"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"}, {"type": "Fuse"}]},
+        decoder=METASPACE_DECODER,
     )  # fmt: skip
+    return Tokenizer.from_str(content)
+
+
+def unigram_with_bytes() -> Vocabulary:
+    """Unigram with byte fallback, whose ordinary tokens also spell the name of a byte, "<0x41>"."""
+    tokens = ["<unk>", *(f"<0x{b:02X}>" for b in range(256)), *"ab<>0x41"]
+    model = {"type": "Unigram", "unk_id": 0, "byte_fallback": True,
+             "vocab": [[token, -float(i > 0)] for i, token in enumerate(tokens)]}  # fmt: skip
+    content = tokenizer_json(model, decoder=METASPACE_DECODER)
     return Vocabulary.load(Tokenizer.from_str(content))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.guard.tokenizers_of import LLAMA3, byte_level
+from tests.guard.tokenizers_of import LLAMA3, byte_level, unigram_with_bytes
 
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
@@ -234,6 +234,15 @@ def test_other_tokenizations_are_rejected_repaired_or_logged(field: str, caplog:
         assert "findings of kind not-canonical" in caplog.text
         assert "he" not in caplog.text.split("prompt 0")[1].split("the first")[0]
     assert f"`{field}`" in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8") or not field
+
+
+@pytest.mark.parametrize(("policy", "status"), [("log", 200), ("repair", 400), ("reject", 400)])
+def test_a_text_that_the_tokenizer_refuses_is_not_deleted(policy: str, status: int) -> None:
+    vocab = unigram_with_bytes()
+    ids = [vocab.tokens.index(bytes([c])) for c in b"<0x41>"]
+    server = Server()
+    app = GuardMiddleware(server, PromptGuard(vocab, policy=policy))
+    assert call(app, {"prompt": ids})[0] == status
 
 
 def test_strict_refuses_integers_in_unknown_fields() -> None:

@@ -182,9 +182,14 @@ def test_what_is_no_scheme_is_not_registered() -> None:
     class Nameless(rt.Sampler):
         draw = rt.Characters.draw
 
+    class Overridden(rt.Uniform):
+        name = "overridden"
+        draw = rt.Characters.draw
+
     for scheme, message in (
         (Taken, "already registered"), (Empty, "needs a method draw"),
-        (Nameless, "name must be a word"), (int, "subclass of robustok.Sampler"),
+        (Nameless, "name must be a word"), (Overridden, "does not call draw"),
+        (int, "subclass of robustok.Sampler"),
     ):  # fmt: skip
         with pytest.raises(rt.RobustokError, match=message):
             rt.register(scheme)  # type: ignore[type-var]

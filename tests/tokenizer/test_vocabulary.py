@@ -113,8 +113,8 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
     lattice = rt.Lattice(vocab, row)
     assert lattice.count(distance=0) == 1
     assert next(lattice.enumerate(distance=0)).tolist() == row.tolist()
-    drawn = rt.UniformK(vocab, k=0).sample(row, seed=0)
-    assert drawn.tolist() == row.tolist()
+    for spec in ("uniform-k(k=0)", "exactly(uniform, splits=0)"):
+        assert rt.sampler(spec, vocab).sample(row, seed=0).tolist() == row.tolist()
 
 
 def test_missing_files_are_one_line(tmp_path) -> None:

@@ -6,6 +6,7 @@ Handles tokenizers that add a space before a text or normalize it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _ROUNDS = 4  # for a normalizer that changes its own output
+_RARE = "\U0010ffff"  # a character that is likely unknown
 
 
 class SegmentEncoder:
@@ -27,12 +29,13 @@ class SegmentEncoder:
     >>> encoder = SegmentEncoder(vocab)
     >>> ids = vocab.encode("the")
     >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
-    >>> encoder.encode([b"the"], segments, np.array([False])).ids.tolist() == ids.tolist()
+    >>> encoder.encode([b"the"], segments, np.array([-1])).ids.tolist() == ids.tolist()
     True
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
+        self._adds_space_after: dict[int, bool] = {}
 
     @cached_property
     def word(self) -> str:
@@ -54,15 +57,19 @@ class SegmentEncoder:
         """Whether ``ids``, those of `word`, spell a space before it."""
         return self.vocab.decode_bytes(ids) == b" " + self.word.encode()
 
-    @cached_property
-    def adds_space_later(self) -> bool:
-        """Whether the encoder puts a space before a text that follows a special token."""
-        for i in sorted(self.vocab.special):
-            name = self.vocab.tokens[i].decode(errors="replace")
-            ids = self.vocab.encode(f"{name}{self.word}", parse_special=True)
-            if len(ids) > 1 and ids[0] == i:
-                return self._has_space_before(ids[1:])
-        return True  # the encoder parses no special token: each text is encoded alone
+    def adds_space_after(self, fixed: int) -> bool:
+        """Whether the encoder puts a space before a text that follows this id, which is no text."""
+        if fixed not in self._adds_space_after:
+            name = self.vocab.tokens[fixed].decode(errors="replace")
+            self._adds_space_after[fixed] = True  # for an id that the encoder never gives
+            for text in (f"{name}{self.word}", f"{_RARE}{self.word}"):
+                with suppress(RobustokError):
+                    ids = self.vocab.encode(text, parse_special=True)
+                    at = np.flatnonzero(ids[:-1] == fixed)
+                    if len(at):
+                        self._adds_space_after[fixed] = self._has_space_before(ids[at[-1] + 1 :])
+                        break
+        return self._adds_space_after[fixed]
 
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
         """The bytes of all segments, one 0 after each, and the bytes of each."""
@@ -74,14 +81,14 @@ class SegmentEncoder:
         joined = text.tobytes()
         return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
 
-    def encode(self, texts: list[bytes], segments: Segments, later: np.ndarray) -> CanonicalIds:
-        """The canonical ids of each text; ``later`` (bool [texts]): a special id precedes it.
+    def encode(self, texts: list[bytes], segments: Segments, before: np.ndarray) -> CanonicalIds:
+        """The canonical ids of each text; ``before`` (int32 [texts]): the id before it, or -1.
 
         ``segments`` are the ids that spell the texts. Where no text gives ids that spell
-        ``texts[s]``, the ids are those of the nearest text that the tokenizer has, and
-        ``same_text[s]`` is false.
+        ``texts[s]``, the ids are those of the nearest text that the tokenizer has, or none where it
+        can encode no such text, and ``same_text[s]`` is false.
         """
-        encoded = self.vocab.encode_batch(self.without_space(texts))
+        encoded = self._encode_batch(self.without_space(texts))
         if np.array_equal(segments.ids, encoded.values) and np.array_equal(
             segments.begin, encoded.offsets[:-1]
         ):  # nearly all batches: every id is canonical, and none is special
@@ -91,12 +98,21 @@ class SegmentEncoder:
         if same.all():
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
-        continued = later & self.adds_space & (not self.adds_space_later)
+        continued = np.zeros(len(texts), np.bool_)
         if self.adds_space:
+            joins = [i for i in np.unique(before) if i >= 0 and not self.adds_space_after(int(i))]
+            continued = np.isin(before, joins)
             self._try_other_beginnings(rows, texts, continued, same)
         self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
+
+    def _encode_batch(self, texts: list[bytes]) -> Ragged:
+        """The ids of each text; none of a text that the tokenizer cannot encode."""
+        try:
+            return self.vocab.encode_batch(texts)
+        except RobustokError:
+            return _rows_of(self.vocab.encode, texts)
 
     def without_space(self, texts: list[bytes]) -> list[bytes]:
         """The texts without the first space, which an encoder that adds one puts back."""
@@ -121,13 +137,13 @@ class SegmentEncoder:
         """
         # Some encoders add a space only where there is none.
         spaced = [i for i in np.flatnonzero(~same).tolist() if texts[i][:1] == b" "]
-        self._replace(rows, same, spaced, texts, self.vocab.encode_batch(texts[i] for i in spaced))
+        self._replace(rows, same, spaced, texts, self._encode_batch([texts[i] for i in spaced]))
         others = np.flatnonzero(~same).tolist()
         starts = ((i, broken_spans(texts[i][1:5])[0]) for i in others if texts[i][:1] == b" ")
         broken = [i for i, spans in starts if 0 in spans]
         chosen = sorted({*broken, *np.flatnonzero(~same & continued).tolist()})
-        encoded = [np.array(self.vocab.encode_continuation(texts[i]), np.int32) for i in chosen]
-        self._replace(rows, same, chosen, texts, Ragged.from_rows(encoded))
+        encoded = _rows_of(self.vocab.encode_continuation, [texts[i] for i in chosen])
+        self._replace(rows, same, chosen, texts, encoded)
         for i, row in zip(chosen, encoded, strict=True):
             if continued[i]:
                 rows[i] = row
@@ -148,7 +164,16 @@ class SegmentEncoder:
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            again = dict(zip(left, self.vocab.encode_batch(self.without_space(texts)), strict=True))
+            again = dict(zip(left, self._encode_batch(self.without_space(texts)), strict=True))
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
             for i in left:
                 rows[i] = again[i]
+
+
+def _rows_of(encode: Callable[[bytes], Sequence[int] | np.ndarray], texts: list[bytes]) -> Ragged:
+    """The ids of each text, encoded alone; none where ``encode`` raises RobustokError."""
+    rows = [np.empty(0, np.int32) for _ in texts]
+    for i, text in enumerate(texts):
+        with suppress(RobustokError):
+            rows[i] = np.array(encode(text), np.int32)
+    return Ragged.from_rows(rows)

@@ -199,7 +199,7 @@ class Guard:
         """The verdict on 1 to SHORT integers, in Python lists.
 
         None for a row with special or unknown ids, bytes that are not UTF-8, the text of a special
-        token, or a text that the tokenizer changes: such a row is left to :meth:`_check_block`.
+        token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges it.
         """
         head, tail = self._frame
         begin, end = self._body(ids) if head or tail else (0, len(ids))
@@ -216,7 +216,10 @@ class Guard:
             return None
         if self._encoder.adds_space and text[0] == " ":
             text = text[1:]
-        repaired = self.vocab.encode(text)
+        try:
+            repaired = self.vocab.encode(text)
+        except RobustokError:
+            return None
         canonical = repaired.tolist()
         if len(body) < len(ids):
             repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
@@ -240,9 +243,9 @@ class Guard:
         known = (given >= 0) & (given < self.vocab.size)
         known[known] = self.vocab.token_lengths[given[known]] > 0
         row_ids = KnownIds.of(given, offsets, known)
-        segments, later = self._segments(row_ids)
+        segments, before = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
-        canonical = self._encoder.encode(texts, segments, later)
+        canonical = self._encoder.encode(texts, segments, before)
         comparison, repaired = self._compare(segments, canonical, row_ids.offsets)
 
         marks = self._marks(row_ids, comparison.matches, known)
@@ -264,15 +267,16 @@ class Guard:
         )  # fmt: skip
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
-        """The segments, each of which is encoded alone, and whether a special id precedes each."""
+        """The segments, each of which is encoded alone, and the special id before each, or -1."""
         begin, end = _runs(~self._is_fixed[row_ids.ids], row_ids.offsets)
         row_begin = row_ids.offsets[row_ids.row_of(begin)]
-        later = begin > row_begin
+        before = np.where(begin > row_begin, row_ids.ids[begin - 1], -1)
         head, _ = self._frame
-        if head and later.any():
-            for s in np.flatnonzero(later & (row_begin + len(head) == begin)).tolist():
-                later[s] = row_ids.ids[row_begin[s] : begin[s]].tolist() != head
-        return Segments(row_ids.ids, begin, end), later
+        if head:
+            for s in np.flatnonzero(row_begin + len(head) == begin).tolist():
+                if row_ids.ids[row_begin[s] : begin[s]].tolist() == head:
+                    before[s] = -1
+        return Segments(row_ids.ids, begin, end), before
 
     @cached_property
     def _is_fixed(self) -> np.ndarray:

@@ -25,7 +25,7 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
-from robustok.guard import SPECIAL_ID, UNKNOWN_ID, Guard, Verdict, describe
+from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard, Verdict, describe
 from robustok.guard.check import blocks_of, flatten
 from robustok.kernels.json_ids import LARGEST, LONG_KEY, SCANNED, TOO_DEEP, find_lists
 from robustok.ragged import Ragged
@@ -313,12 +313,15 @@ class PromptGuard:
             )  # fmt: skip
             self.counters.add("sequences", "logged")
             return None
-        repairable = self.policy == "repair" and not forbidden
+        # A repair may change a text as the tokenizer does, but not delete it.
+        lost = [f for f in verdict.findings if f.kind == TEXT_CHANGES and not f.canonical]
+        repairable = self.policy == "repair" and not forbidden and not lost
         if repairable and self.guard.check(verdict.repaired).canonical:
             self.counters.add("sequences", "repaired")
             return verdict.repaired
         self.counters.add("sequences", "refused")
-        finding = next((f for f in verdict.findings if f.kind in forbidden), verdict.findings[0])
+        worst = [*(f for f in verdict.findings if f.kind in forbidden), *lost, verdict.findings[0]]
+        finding = worst[0]
         line = describe(self.guard.vocab, finding)
         raise Refused(
             finding.kind, f"prompt {number}: {line}; send text, or the tokenizer's own ids of it"

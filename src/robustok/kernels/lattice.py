@@ -103,9 +103,10 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 def mark_boundaries(edges, ids, id_start, id_end, token_offsets):
     """Set cost 0 for the edges that end where a token of the reference ids[id_start:id_end] ends.
 
-    ``edges``: those of the whole text, changed in place. ``ids``: int32. The reference spells the
-    text, so every boundary is a node.
+    Edges that are tokens of the reference get their ids. ``edges``: those of the whole text,
+    changed in place. ``ids``: int32. The reference spells the text, so every boundary is a node.
     """
+    mark_reference(edges, ids, id_start, id_end, token_offsets)
     n = len(edges.first) - 1
     boundary = np.zeros(n + 1, np.bool_)
     node = np.int64(0)

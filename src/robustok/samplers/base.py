@@ -105,6 +105,15 @@ class Sampler(Scheme):
         super()._check_complete()
         if cls.draw is Sampler.draw and cls._draw is Sampler._draw:
             raise RobustokError(f"{cls.name} needs a method draw(self, ids, random)")
+        draws, kernel = (
+            next(base for base in cls.__mro__ if method in vars(base))
+            for method in ("draw", "_draw")
+        )
+        if kernel is not Sampler and issubclass(draws, kernel) and draws is not kernel:
+            raise RobustokError(
+                f"{cls.name}: {kernel.__name__} does not call draw, so this one would have no "
+                "effect: derive from robustok.Sampler"
+            )
 
     @property
     def spec(self) -> str:

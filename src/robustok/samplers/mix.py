@@ -47,8 +47,8 @@ class Mix(Sampler):
         self.weights = np.array([weight for weight, _ in pairs])
         self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
         # A mixture among the parts needs another stream, or its choices would follow from these.
-        levels = [scheme._stream + 1 for scheme in self.samplers if isinstance(scheme, Mix)]
-        self._stream = np.int64(max(levels, default=_CHOICE))
+        levels = [scheme.stream + 1 for scheme in self.samplers if isinstance(scheme, Mix)]
+        self.stream = np.int64(max(levels, default=_CHOICE))
         self.edges = np.cumsum(self.weights)  # of the intervals of [0, 1) that choose a scheme
         self.edges[np.flatnonzero(self.weights)[-1] :] = 1.0
 
@@ -86,7 +86,7 @@ class Mix(Sampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         draws = int(batch.draws)
-        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, self._stream)
+        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, self.stream)
         picks = np.searchsorted(self.edges, u, side="right")  # the scheme of each draw of each text
         chosen = picks.item(0) if picks.size == 1 else -1
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
