@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
 _PR_SET_PDEATHSIG = 1
+_ENDING = 5.0  # seconds until a process that does not end is killed
 
 RunTask = Callable[[Any, Callable[[Any], None]], Any]  # (task, progress) -> result
 OnProgress = Callable[[Any, Any], None]  # (task, value)
@@ -75,6 +76,12 @@ class Worker:
         if kind == ERROR:
             raise value
         return kind, value
+
+    def end(self) -> None:
+        """End an idle process. It removes its semaphores, of which Python would warn."""
+        self.pipe.close()
+        self._process.join(_ENDING)
+        self.kill()
 
     def kill(self) -> None:
         """End the process, whatever it does."""
@@ -172,9 +179,12 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         for worker in self._workers:
-            worker.kill()
+            if error is None and worker.task is None:
+                worker.end()
+            else:
+                worker.kill()
 
     def has_room(self) -> bool:
         return any(worker.task is None for worker in self._workers)
@@ -269,12 +279,16 @@ def _serve(pipe: Connection) -> None:
 
     def send(kind: str, value: Any) -> None:
         message = pickle.dumps((kind, value))
-        with _exit_if_closed():
+        try:
             pipe.send_bytes(message)
+        except OSError:
+            os._exit(1)
 
     def next_message() -> Any:
-        with _exit_if_closed():
+        try:
             message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            sys.exit()
         return pickle.loads(message)
 
     try:
@@ -284,14 +298,6 @@ def _serve(pipe: Connection) -> None:
             send(RESULT, run(next_message(), lambda value: send(PROGRESS, value)))
     except Exception as error:
         send(ERROR, portable(error))
-
-
-@contextmanager
-def _exit_if_closed() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        os._exit(1)
 
 
 def _end_with_parent() -> None:
