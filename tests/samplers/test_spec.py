@@ -94,6 +94,7 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("stochastok(1)", "write each parameter as name=value"),
         ("stochastok(", "cannot read the scheme"),
         ("mix(0.5 canonical)", "two schemes"),
+        ("uniform-k(alpha=1, alpha=2)", "give alpha once"),
         ("mix(0.5 canonical, 0.6 uniform)", "add up to 1"),
         ("mix(-0.5 canonical, 1.5 uniform)", "a weight must be a number from 0 to 1"),
         ("mix(half canonical, 0.5 uniform)", "a weight and a scheme"),

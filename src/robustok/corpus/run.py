@@ -177,7 +177,7 @@ def run_corpus(
     spec = sampler(scheme, vocab).spec
     sources = find_sources(inputs, sample_by)
     folder = Path(out)
-    _refuse_overlap(sources, folder)
+    _refuse_overlap(inputs, sources, folder)
     field = find_column(sources, column, max_row_bytes)
     kept = find_kept(sources, keep_columns, field, max_row_bytes)
     block_size = block_size or 2048
@@ -358,8 +358,14 @@ def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
     return receipt
 
 
-def _refuse_overlap(sources: Sequence[InputFile], folder: Path) -> None:
+def _refuse_overlap(inputs: Any, sources: Sequence[InputFile], folder: Path) -> None:
     here = folder.resolve()
+    for read in map(Path, [inputs] if isinstance(inputs, (str, Path)) else inputs):
+        if read.is_dir() and here.is_relative_to(read.resolve()):
+            raise RobustokError(
+                f"the output folder {folder} is in the input folder {read}, which would be read "
+                "again with it: give another folder"
+            )
     for source in sources:
         if source.path.resolve().is_relative_to(here):
             raise RobustokError(

@@ -41,11 +41,11 @@ def item_keys(keys: Iterable[str]) -> np.ndarray:
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
-    """Options as ids: text is tokenized canonically, ids stay as they are (int32)."""
+    """Options as ids, int32: those of text that continues a question; given ids stay."""
     encoded = []
     for option in options:
         is_text = isinstance(option, (str, bytes))
-        ids = vocab.encode(option) if is_text else check_ids(option, vocab.size)
+        ids = vocab.encode_continuations([option])[0] if is_text else check_ids(option, vocab.size)
         if not len(ids):
             raise RobustokError(f"option {option!r} has no tokens: every option needs some")
         encoded.append(ids)
@@ -192,10 +192,10 @@ def solved_examples(
         [e.question for e in examples], seed=seed, keys=item_keys(e.key for e in examples),
         epoch=_EXAMPLES_EPOCH,
     )  # fmt: skip
-    between = vocab.encode("\n\n")
+    between, *answers = vocab.encode_continuations(["\n\n", *(e.answer for e in examples)])
     parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
-    for example, question in zip(examples, questions, strict=True):
-        parts += [question, vocab.encode(example.answer), between]
+    for question, answer in zip(questions, answers, strict=True):
+        parts += [question, answer, between]
     return np.concatenate(parts).astype(np.int32)
 
 

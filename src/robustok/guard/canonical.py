@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
 
 import numpy as np
 
@@ -37,37 +36,19 @@ class SegmentEncoder:
         self.vocab = vocab
         self._adds_space_after: dict[int, bool] = {}
 
-    @cached_property
-    def word(self) -> str:
-        """A text that the tokenizer can encode: "a", else a token; empty where it has none."""
-        tokens = (self.vocab.tokens[i] for i in np.flatnonzero(self.vocab.ordinary).tolist())
-        for token in itertools.chain([b"a"], tokens):
-            with suppress(UnicodeDecodeError, RobustokError):
-                word = token.decode().strip()
-                if len(self.vocab.encode(word)):
-                    return word
-        return ""
-
-    @cached_property
-    def adds_space(self) -> bool:
-        """Whether the encoder puts a space before a text."""
-        return self._has_space_before(self.vocab.encode(self.word))
-
-    def _has_space_before(self, ids: np.ndarray) -> bool:
-        """Whether ``ids``, those of `word`, spell a space before it."""
-        return self.vocab.decode_bytes(ids) == b" " + self.word.encode()
-
     def adds_space_after(self, fixed: int) -> bool:
         """Whether the encoder puts a space before a text that follows this id, which is no text."""
         if fixed not in self._adds_space_after:
-            name = self.vocab.tokens[fixed].decode(errors="replace")
+            name, word = self.vocab.tokens[fixed].decode(errors="replace"), self.vocab.some_word
             self._adds_space_after[fixed] = True  # for an id that the encoder never gives
-            for text in (f"{name}{self.word}", f"{_RARE}{self.word}"):
+            for text in (f"{name}{word}", f"{_RARE}{word}"):
                 with suppress(RobustokError):
                     ids = self.vocab.encode(text, parse_special=True)
                     at = np.flatnonzero(ids[:-1] == fixed)
                     if len(at):
-                        self._adds_space_after[fixed] = self._has_space_before(ids[at[-1] + 1 :])
+                        self._adds_space_after[fixed] = (
+                            self.vocab.decode_bytes(ids[at[-1] + 1 :]) == b" " + word.encode()
+                        )
                         break
         return self._adds_space_after[fixed]
 
@@ -99,7 +80,7 @@ class SegmentEncoder:
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
         continued = np.zeros(len(texts), np.bool_)
-        if self.adds_space:
+        if self.vocab.adds_space:
             joins = [i for i in np.unique(before) if i >= 0 and not self.adds_space_after(int(i))]
             continued = np.isin(before, joins)
             self._try_other_beginnings(rows, texts, continued, same)
@@ -116,7 +97,7 @@ class SegmentEncoder:
 
     def without_space(self, texts: list[bytes]) -> list[bytes]:
         """The texts without the first space, which an encoder that adds one puts back."""
-        if not self.adds_space:
+        if not self.vocab.adds_space:
             return texts
         return [text[1:] if text[:1] == b" " else text for text in texts]
 

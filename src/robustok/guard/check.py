@@ -214,7 +214,7 @@ class Guard:
         special = self._special_pattern
         if special is not None and special.search(spelled):
             return None
-        if self._encoder.adds_space and text[0] == " ":
+        if self.vocab.adds_space and text[0] == " ":
             text = text[1:]
         try:
             repaired = self.vocab.encode(text)
@@ -286,7 +286,7 @@ class Guard:
         matches may depend on its surroundings. Not where each part of a text gets its own space.
         """
         fixed = ~self.vocab.readable
-        if not self._encoder.adds_space:
+        if not self.vocab.adds_space:
             fixed[list(self.vocab.data.plain_added)] = False
         return fixed
 
@@ -380,7 +380,7 @@ class Guard:
         source = self.vocab.data.source
         if type(source).__module__.split(".")[0] != "tokenizers":
             return [], []
-        word = self._encoder.word
+        word = self.vocab.some_word
         ids, plain = source.encode(word).ids, self.vocab.encode(word).tolist()
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]

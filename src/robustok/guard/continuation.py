@@ -136,7 +136,7 @@ class Continuation:
         texts = [head + end for end in attempts.ends.tolist()]
         encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
         fits = _begin_with(encoded, tail, attempts)
-        if self._encoder.adds_space:  # some encoders add a space only where there is none
+        if self.vocab.adds_space:  # some encoders add a space only where there is none
             spaced = ~fits & np.array([text[:2] == b"  " for text in texts], np.bool_)
             whole = [texts[i] for i in np.flatnonzero(spaced).tolist()]
             encoded = self.vocab.encode_batch(whole)
@@ -179,7 +179,7 @@ class Continuation:
             return []
         if missing:
             return self._witnesses.get(missing, [])
-        if self._encoder.adds_space and text == b" ":
+        if self.vocab.adds_space and text == b" ":
             return [*_AFTER_RUN, *_AFTER_SPACE]
         return _AFTER_RUN if text[-1:].isspace() else [b""]
 
@@ -199,7 +199,7 @@ class Continuation:
         )
         last = int(ends[-2]) if len(ends) > 1 else 0
         for position in reversed(starts[:-1].tolist()):
-            if self._encoder.adds_space and text[position : position + 1] != b" ":
+            if self.vocab.adds_space and text[position : position + 1] != b" ":
                 continue
             if position <= last or self._is_cut(text, position):
                 return first + int(np.searchsorted(starts, position))
@@ -223,7 +223,7 @@ class Continuation:
         """Whether pre-tokens are encoded one by one, and no space is added before a text."""
         data = self.vocab.data
         one_by_one = data.family.startswith("byte-level") and self._pre_tokenizer.cuts_words
-        return one_by_one and data.stages.composes and not self._encoder.adds_space
+        return one_by_one and data.stages.composes and not self.vocab.adds_space
 
     @property
     def _attempts(self) -> Attempts:

@@ -379,7 +379,8 @@ def add_lora(
     :func:`load_model` on the trained folder merges the adapter into its base model, which must
     still be where it was loaded from.
 
-    Raises RobustokError for an architecture without default LoRA layers in peft.
+    Raises RobustokError for an architecture without default LoRA layers in peft, and for a model
+    into which :func:`load_model` merged an adapter: the new one would belong to its base.
     Source: the paper's table "Supervised fine-tuning for Hugging Face models".
     """
     import torch
@@ -387,6 +388,11 @@ def add_lora(
 
     if rank < 1:
         raise RobustokError(f"rank is {rank}: it must be at least 1")
+    if merged := getattr(model, "merged_adapter", None):
+        raise RobustokError(
+            f"the model has the LoRA weights of '{merged}', which a new adapter would lose: train "
+            "all weights, or save it with save_pretrained and load that folder"
+        )
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]
@@ -426,11 +432,15 @@ def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     with _quiet(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
-            return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore
+            merged: Any = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
         except UserWarning:
             raise RobustokError(
                 f"the adapter in '{folder}' lacks weights: the file is damaged"
             ) from None
+    for weights in merged.parameters():  # frozen while they had an adapter
+        weights.requires_grad_(weights.is_floating_point())
+    merged.merged_adapter = str(folder)
+    return merged
 
 
 @contextmanager

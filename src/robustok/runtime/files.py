@@ -39,8 +39,12 @@ def part_of(path: Path) -> Iterator[Path]:
 
     The file is synced to disk before it gets its name, so a reader sees the old content or the new
     one. A killed writer leaves at most a hidden ``.part`` file. The temporary name is random: two
-    writers do not share it.
+    writers do not share it. A link stays, and the file that it names is replaced. Raises
+    RobustokError for a device or a pipe.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise RobustokError(f"'{path}' is a device or a pipe: give the name of a file")
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
@@ -286,11 +290,12 @@ def locked(target: Path, kind: str = "folder") -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    lock_file = target.with_name(f".{target.name}.lock")
     if kind == "folder":
         lock_file = target / ".lock"
         if target.exists() and not target.is_dir():
             raise RobustokError(f"{target} is a file; give a folder")
+    else:
+        lock_file = target.with_name(f".{target.name}.lock")
     with ExitStack() as stack:
         try:
             lock_file.parent.mkdir(parents=True, exist_ok=True)

@@ -284,6 +284,8 @@ def read_call(text: str) -> Call:
         key, equals, value = (x.strip() for x in part.partition("="))
         if scheme.inner and not re.fullmatch(r"\w+", key if equals else ""):
             params[scheme.inner] = (*params.get(scheme.inner, ()), part)
+        elif key in params:
+            raise RobustokError(f"{text}: give {key} once")
         elif equals:
             params[key] = read_value(value)
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import json_lines, part_of
+from robustok.runtime.files import COMPRESSIONS, json_lines, part_of
 from robustok.runtime.files import write_rows as write_json_lines
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 from robustok.version import __version__
@@ -253,7 +253,8 @@ def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
 
 
 def _from_file(path: Path) -> Iterator[Item]:
-    word = WORDED.get(path.stem, plain)
+    name = Path(path.stem).stem if path.suffix in COMPRESSIONS else path.stem
+    word = WORDED.get(name, plain)
     for row, where, key in _objects(path):
         yield _item(row, as_written if "key" in row else word, where, key)
 

@@ -61,7 +61,7 @@ def read_words(path: str | Path) -> list[str]:
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a text file with one word a line")
     try:
-        words = clean_words(path.read_text(encoding="utf-8").split())
+        words = clean_words(path.read_text(encoding="utf-8-sig").split())
     except UnicodeDecodeError:
         raise RobustokError(f"'{path}' is not UTF-8 text: save it as UTF-8") from None
     if not words:

@@ -7,7 +7,9 @@ text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -343,6 +345,39 @@ class Vocabulary:
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes that continue a text, without an encoder's first space."""
         return self._encode_spans([_spans(text)], False)[0]
+
+    def encode_continuations(self, texts: Iterable[Text]) -> Ragged:
+        """The canonical ids of texts that each continue another one, such as answers.
+
+        >>> vocab.encode_continuations([" world"])[0].tolist() == vocab.encode(" world").tolist()
+        True
+
+        Args:
+            texts: strings or bytes, as in :meth:`encode`.
+
+        They differ from those of :meth:`encode_batch` where the encoder puts a space before a text.
+        """
+        texts = check_texts(texts)
+        if not self.adds_space:
+            return self.encode_batch(texts)
+        raw = [t if isinstance(t, bytes) else t.encode() for t in map(check_text, texts)]
+        return Ragged.from_rows(self._encode_spans([_spans(text) for text in raw], False))
+
+    @derived_property
+    def some_word(self) -> str:
+        """A text that the tokenizer can encode: "a", else a token; empty where it has none."""
+        tokens = (self.tokens[i] for i in np.flatnonzero(self.ordinary).tolist())
+        for token in itertools.chain([b"a"], tokens):
+            with suppress(UnicodeDecodeError, RobustokError):
+                word = token.decode().strip()
+                if len(self.encode(word)):
+                    return word
+        return ""
+
+    @derived_property
+    def adds_space(self) -> bool:
+        """Whether the encoder puts a space before a text."""
+        return self.decode_bytes(self.encode(self.some_word)) == b" " + self.some_word.encode()
 
     def _byte_id(self, byte: int) -> int:
         token = self._byte_ids.get(byte)

@@ -162,7 +162,7 @@ class PromptDataset(Dataset):
         self.fixed_draws = fixed_draws
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.question for item in items])
-        self.answers = vocab.encode_batch([item.answer for item in items])
+        self.answers = vocab.encode_continuations([item.answer for item in items])
         self.prefix = np.asarray(prefix, dtype=np.int32)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.state = State()

@@ -95,14 +95,24 @@ def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
 def _parsed(text: str) -> Any:
     try:
         if text.lstrip().startswith(("[", "{")):
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_without_repeats)
         else:
             value = [int(part) for part in re.split(r"[\s,]+", text.strip()) if part]
+    except RobustokError:
+        raise
     except (ValueError, RecursionError):
         raise RobustokError(
             f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
         ) from None
     return _ids_in(value) if isinstance(value, dict) else value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; raises RobustokError for a repeated name, of which servers read either value."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise RobustokError("an object repeats a name, of which servers read one or the other")
+    return value
 
 
 def _ids_in(value: dict[str, Any]) -> list[int]:

@@ -77,7 +77,7 @@ def count(
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
     ),
     most: int | None = option(
-        "greatest distance or number of segments", "--max", default=None, min=0
+        "greatest distance or number of segments", "--max", default=None, min=0, max=1_000_000
     ),
     as_json: bool = False,
 ) -> None:  # fmt: skip
