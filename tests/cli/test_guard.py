@@ -98,6 +98,11 @@ def test_what_is_no_sequence_is_bad_input(shell: Shell, tokenizer: str, ids: str
     shell.fails("guard", ids, "-t", tokenizer)
 
 
+def test_a_repeated_name_is_bad_input(shell: Shell, tokenizer: str) -> None:
+    line = '{"prompt_token_ids": [5], "prompt_token_ids": [6]}'
+    assert "repeats a name" in shell.fails("guard", line, "-t", tokenizer)
+
+
 def test_each_line_is_answered_before_the_next_is_read(
     capsys: pytest.CaptureFixture[str], tokenizer: str, canonical: list[int],
     monkeypatch: pytest.MonkeyPatch,

@@ -141,6 +141,10 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     assert (done["steps"], done["scheme"]) == (4, "stochastok(alpha=0->2)")
     kept = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json", "training.json"} <= kept
+    again = f"{recipe} --items {pairs} --out {tmp_path}/again -s canonical"
+    error = shell.fails(f"finetune {tmp_path}/out --lora {again}")
+    assert "which a new adapter would lose" in error
+    assert shell.json(f"finetune {tmp_path}/out {again}")["steps"] == 4  # all weights
 
 
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:

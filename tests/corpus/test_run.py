@@ -172,8 +172,11 @@ def test_another_run_is_not_mixed_in(run_small: Any, run: Any, corpus: Path) -> 
     write_jsonl(corpus / "d.jsonl", ["more"])
     with pytest.raises(RobustokError, match="other input files"):
         run_small()
+    for inside in (corpus, corpus / "drawn"):
+        with pytest.raises(RobustokError, match="is in the input folder"):
+            run(corpus, inside)
     with pytest.raises(RobustokError, match="is in the output folder"):
-        run(corpus, corpus)
+        run(corpus / "d.jsonl", corpus)
 
 
 @pytest.mark.usefixtures("inline")

@@ -36,6 +36,19 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such links and pipes")
+def test_links_and_pipes_are_not_replaced(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to(target)
+    files.write_whole(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    os.mkfifo(pipe)
+    with pytest.raises(RobustokError, match="a device or a pipe"):
+        files.write_whole(pipe, "new")
+    assert pipe.is_fifo()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="acts like Windows elsewhere")
 def test_a_file_is_written_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where folders cannot be opened, and only handles that write can be synced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,13 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
-    (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
-    assert (item.question, item.choices) == WANTED[name]
-    assert item.label == 1
+    plain = write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]})
+    compressed = tmp_path / f"{name}.jsonl.gz"
+    compressed.write_bytes(gzip.compress(plain.read_bytes()))
+    for path in (plain, compressed):
+        (item,) = read_items(path)
+        assert (item.question, item.choices) == WANTED[name]
+        assert item.label == 1
 
 
 def test_a_file_holds_the_fields_of_an_item(tmp_path: Path) -> None:

@@ -117,6 +117,14 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
         assert rt.sampler(spec, vocab).sample(row, seed=0).tolist() == row.tolist()
 
 
+def test_a_continuation_has_no_space_that_the_encoder_adds() -> None:
+    vocab = real("llama2")
+    yes, no, cat = vocab.encode_continuations([" yes", "no", b" A cat"])
+    assert [vocab.decode_bytes(ids) for ids in (yes, no, cat)] == [b" yes", b"no", b" A cat"]
+    answered = vocab.encode("Answer: yes").tolist()
+    assert answered == [*vocab.encode("Answer:").tolist(), *yes.tolist()]
+
+
 def test_missing_files_are_one_line(tmp_path) -> None:
     for name, message in (
         (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),
