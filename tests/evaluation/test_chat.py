@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.guard.tokenizers_of import metaspace_tokenizer
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+import robustok as rt
 from robustok import RobustokError
 from robustok.evaluation import chat_frame
 from robustok.models import train_tokenizer
@@ -41,6 +43,17 @@ def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
         messages, tokenize=False, add_generation_prompt=True
     )
     assert frame.suffix[-1] == backend.token_to_id("<|assistant|>")
+
+
+def test_an_encoder_that_puts_a_space_before_a_text_puts_no_second_one() -> None:
+    tokenizer = chat(
+        metaspace_tokenizer(prefix=True),
+        "<s>{% for m in messages %}[the] {{ m['content'] }} [/the]</s>{% endfor %}",
+    )
+    vocab, frame = rt.Vocabulary.load(tokenizer), chat_frame(tokenizer)
+    ids = [*frame.prefix, *vocab.encode("the rest"), *frame.suffix]
+    messages = [{"role": "user", "content": "the rest"}]
+    assert ids == list(tokenizer.apply_chat_template(messages)["input_ids"])
 
 
 def test_mistakes_are_errors(backend) -> None:

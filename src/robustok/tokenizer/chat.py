@@ -88,8 +88,12 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     parts, _ = split_at_placeholders(whole)
     if len(parts) != 2:
         raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
-    before, after = (tokenizer.encode(part, add_special_tokens=False) for part in parts)
-    return Frame(np.asarray(before, np.int32), np.asarray(after, np.int32))
+    before, after = parts
+    vocab = Vocabulary.load(tokenizer)
+    if vocab.adds_space:  # the encoder puts this one before the text
+        before = before.removesuffix(" ")
+    (suffix,) = vocab.encode_continuations([after], parse_special=True)
+    return Frame(vocab.encode(before, parse_special=True), suffix)
 
 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:

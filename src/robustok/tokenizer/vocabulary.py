@@ -346,7 +346,7 @@ class Vocabulary:
         """Canonical ids of bytes that continue a text, without an encoder's first space."""
         return self._encode_spans([_spans(text)], False)[0]
 
-    def encode_continuations(self, texts: Iterable[Text]) -> Ragged:
+    def encode_continuations(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of texts that each continue another one, such as answers.
 
         >>> vocab.encode_continuations([" world"])[0].tolist() == vocab.encode(" world").tolist()
@@ -354,14 +354,15 @@ class Vocabulary:
 
         Args:
             texts: strings or bytes, as in :meth:`encode`.
+            parse_special: whether special tokens spelled out in the texts become their ids.
 
         They differ from those of :meth:`encode_batch` where the encoder puts a space before a text.
         """
         texts = check_texts(texts)
         if not self.adds_space:
-            return self.encode_batch(texts)
+            return self.encode_batch(texts, parse_special=parse_special)
         raw = [t if isinstance(t, bytes) else t.encode() for t in map(check_text, texts)]
-        return Ragged.from_rows(self._encode_spans([_spans(text) for text in raw], False))
+        return Ragged.from_rows(self._encode_spans([_spans(text) for text in raw], parse_special))
 
     @derived_property
     def some_word(self) -> str:
