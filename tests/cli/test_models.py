@@ -137,10 +137,12 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = "--preset paper-finetune --warmup-steps 0 --steps 4 --batch-size 4 --seed 0"
     where = f"--items {pairs} --out {tmp_path}/out"
-    done = shell.json(f"finetune {model} --lora -s stochastok(alpha=0->2) {recipe} {where}")
+    scheme = "-s stochastok(alpha=0->2) --keep-every 2"
+    done = shell.json(f"finetune {model} --lora {scheme} {recipe} {where}")
     assert (done["steps"], done["scheme"]) == (4, "stochastok(alpha=0->2)")
     kept = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json", "training.json"} <= kept
+    assert (tmp_path / "out/steps/2/tokenizer.json").is_file()
     again = f"{recipe} --items {pairs} --out {tmp_path}/again -s canonical"
     error = shell.fails(f"finetune {tmp_path}/out --lora {again}")
     assert "which a new adapter would lose" in error

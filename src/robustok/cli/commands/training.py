@@ -81,7 +81,7 @@ def pretrain(
             progress=progress,
             **settings,
         )
-    save_tokenizer(tokenizer, out)
+    _save_tokenizers(tokenizer, out)
     _print(done, draw.spec, out, as_json)
 
 
@@ -140,8 +140,14 @@ def finetune(
             prefix=start_token_ids(vocab, start_token), pack=pack, fixed_draws=fixed_draws,
             progress=progress, **settings,
         )  # fmt: skip
-    save_tokenizer(tokenizer or model, out)
+    _save_tokenizers(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
+
+
+def _save_tokenizers(source: str, out: Path) -> None:
+    """Save the tokenizer with the model and with those of ``--keep-every``."""
+    for folder in (out, *(out / "steps").glob("*")):
+        save_tokenizer(source, folder)
 
 
 def _settings(preset: str | None, recipe: dict[str, Any]) -> dict[str, Any]:
