@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,25 @@ def test_a_worker_does_one_task_after_another(worker: Worker) -> None:
     assert reports(worker, "exit") == [(DIED, None)]
     assert worker.exit_reason() == "ended with exit code 7"
     assert "OMP_NUM_THREADS" not in os.environ or os.environ["OMP_NUM_THREADS"] != "3"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_idle_workers_end_and_busy_ones_are_killed(fails: bool) -> None:
+    workers: list[Worker] = []
+
+    def make() -> Worker:
+        workers.append(Worker(prepare, "abc"))
+        return workers[-1]
+
+    pool = processes.Processes(make, 2, lambda task, value: None, lambda worker: None)
+    with suppress(KeyError), pool:
+        for worker in workers:
+            assert reports(worker, 1)[-1] == (RESULT, (3, 1))
+            worker.task = None
+        if fails:
+            raise KeyError
+    ended = "killed by SIGKILL" if fails else "ended with exit code 0"
+    assert [worker.exit_reason() for worker in workers] == [ended] * 2
 
 
 class Unpicklable(Exception):

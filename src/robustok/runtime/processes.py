@@ -180,11 +180,11 @@ class Processes:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        idle = [w for w in self._workers if error is None and w.task is None]
+        for worker in idle:
+            worker.pipe.close()  # they end side by side
         for worker in self._workers:
-            if error is None and worker.task is None:
-                worker.end()
-            else:
-                worker.kill()
+            worker.end() if worker in idle else worker.kill()
 
     def has_room(self) -> bool:
         return any(worker.task is None for worker in self._workers)
