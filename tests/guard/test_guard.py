@@ -196,10 +196,7 @@ def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
 
 def test_a_text_that_the_tokenizer_refuses_is_a_finding_of_its_row() -> None:
     vocab = unigram_with_bytes()
-    plain, spelled = (
-        [257, 258],
-        [vocab.tokens.index(c) for c in (b"<", b"0", b"x", b"4", b"1", b">")],
-    )
+    plain, spelled = [257, 258], [vocab.tokens.index(bytes([c])) for c in b"<0x41>"]
     assert vocab.decode(spelled) == "<0x41>"  # which the tokenizer takes for the byte of "A"
     for verdict in (Guard(vocab).check(spelled), Guard(vocab).check_batch([plain, spelled])[1]):
         assert not verdict.canonical and verdict.repaired.tolist() == []

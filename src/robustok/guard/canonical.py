@@ -34,23 +34,23 @@ class SegmentEncoder:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-        self._adds_space_after: dict[int, bool] = {}
 
-    def adds_space_after(self, fixed: int) -> bool:
+    def _adds_space_after(self, fixed: int) -> bool:
         """Whether the encoder puts a space before a text that follows this id, which is no text."""
-        if fixed not in self._adds_space_after:
-            name, word = self.vocab.tokens[fixed].decode(errors="replace"), self.vocab.some_word
-            self._adds_space_after[fixed] = True  # for an id that the encoder never gives
-            for text in (f"{name}{word}", f"{_RARE}{word}"):
-                with suppress(RobustokError):
-                    ids = self.vocab.encode(text, parse_special=True)
-                    at = np.flatnonzero(ids[:-1] == fixed)
-                    if len(at):
-                        self._adds_space_after[fixed] = (
-                            self.vocab.decode_bytes(ids[at[-1] + 1 :]) == b" " + word.encode()
-                        )
-                        break
-        return self._adds_space_after[fixed]
+        name, word = self.vocab.tokens[fixed].decode(errors="replace"), self.vocab.some_word
+        for before in (name, _RARE):
+            with suppress(RobustokError):
+                ids = self.vocab.encode(before + word, parse_special=True)
+                at = np.flatnonzero(ids[:-1] == fixed)
+                if len(at):
+                    return self.vocab.decode_bytes(ids[at[-1] + 1 :]) == b" " + word.encode()
+        return True  # the encoder never gives this id: each text is encoded alone
+
+    def _joins(self, fixed: int) -> bool:
+        """Whether ``fixed`` is an id, not -1, after which the encoder adds no space."""
+        return fixed >= 0 and not self.vocab.derived(
+            f"space after {fixed}", lambda: self._adds_space_after(fixed)
+        )
 
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
         """The bytes of all segments, one 0 after each, and the bytes of each."""
@@ -81,8 +81,7 @@ class SegmentEncoder:
         rows = list(encoded)
         continued = np.zeros(len(texts), np.bool_)
         if self.vocab.adds_space:
-            joins = [i for i in np.unique(before) if i >= 0 and not self.adds_space_after(int(i))]
-            continued = np.isin(before, joins)
+            continued = np.isin(before, [i for i in set(before.tolist()) if self._joins(i)])
             self._try_other_beginnings(rows, texts, continued, same)
         self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
         encoded = Ragged.from_rows(rows)

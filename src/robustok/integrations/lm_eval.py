@@ -157,7 +157,7 @@ class RobustokLM(Transformers):
         if spelled not in (with_space.encode(), continuation.encode()):
             # A token stood across the border, so that lm-eval's cut by length is elsewhere.
             before = self.tok_encode(context)
-            after = self.vocab.encode_continuation(continuation.encode())
+            after = self.vocab.encode_continuations([continuation])[0].tolist()
         return self._draw(before, context, number), after
 
     def _draw(self, ids: Sequence[int], text: str, number: int) -> list[int]:

@@ -34,8 +34,7 @@ Preset = Annotated[
 
 def pretrain(
     texts: Annotated[
-        list[Path],
-        typer.Argument(metavar="TEXTS", help=TEXTS),
+        list[Path], typer.Argument(metavar="TEXTS", help=TEXTS)
     ],
     tokenizer: str,
     scheme: str,
