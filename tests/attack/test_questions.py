@@ -14,11 +14,8 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError
 from robustok.attack import (
-    Prompt,
-    as_objective,
     attack,
     attack_items,
-    attack_jointly,
     certify_items,
     search,
 )
@@ -166,8 +163,6 @@ def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None
         assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
     first, again = (tmp_path / name for name in ("first.jsonl", "again.jsonl"))
     assert first.read_text() == again.read_text()
-    length = as_objective(lambda rows: rows.lengths, name="length")
-    assert attack_jointly(vocab, [Prompt("a", TEXT)], lambda _: length, steps=1, seed=seed).n == 1
 
 
 def test_resumed_attacks_are_equal_to_the_last_bit(llama, vocab, items, tmp_path: Path) -> None:

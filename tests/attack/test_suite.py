@@ -1,10 +1,9 @@
-"""The suite, rules for many prompts, replay, and generation, against naive loops."""
+"""The suite, replay, and generation, against naive loops."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +11,13 @@ import torch
 from tests.attack.conftest import TEXT, WORDS, rugged_rows
 from tests.oracles.models import tiny_model
 
-from robustok import Lattice, Ragged, RobustokError, Vocabulary
+from robustok import RobustokError, Vocabulary
 from robustok.attack import (
     Attack,
     ObjectiveSettings,
     Prompt,
     TargetLikelihood,
     as_objective,
-    attack_jointly,
     attack_prompt,
     attack_prompts,
     generate_answers,
@@ -55,50 +53,6 @@ def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
     curves = result.curves([1, 10, 60])
     for i, row in enumerate(curves["worst of all"]):
         assert row["success"] >= max(curves[name][i]["success"] for name in result.parts)
-
-
-def naive_rules(vocab: Any, objective: Any, steps: int) -> tuple[dict[int, list[int]], float]:
-    """Every change of one rule, every prompt anew."""
-    texts = [vocab.encode(p.text).tolist() for p in PROMPTS]
-    tokens = sorted({i for ids in texts for i in ids})
-
-    def mean(rules: dict[int, list[int]]) -> float:
-        rows = [[part for i in ids for part in rules.get(i, [i])] for ids in texts]
-        return float(np.mean([objective(Ragged.from_rows([row]))[0] for row in rows]))
-
-    rules: dict[int, list[int]] = {}
-    best = mean(rules)
-    for _ in range(steps):
-        tried = [
-            {**rules, token: row.tolist()}
-            for token in tokens
-            for row in Lattice(vocab, [token]).neighbors(rules.get(token, [token]), distance=2)
-        ]
-        means = [mean(candidate) for candidate in tried]
-        if max(means) <= best + 1e-9:
-            break
-        best, rules = max(means), tried[int(np.argmax(means))]
-    return rules, best
-
-
-def test_rules_are_those_of_a_naive_search(model, vocab) -> None:
-    objective = TargetLikelihood(model, vocab, " up")
-    result = attack_jointly(vocab, PROMPTS, lambda _: objective, steps=3, seed=0)
-    rules, best = naive_rules(vocab, objective, 3)
-    assert result.scores[-1] == pytest.approx(best, abs=1e-4)
-    assert result.rules == {t: ids for t, ids in rules.items() if ids != [t]}
-    assert len(result.scores) > 1
-    unseen = result.apply(vocab, "straight happen glad")
-    assert vocab.decode(unseen) == "straight happen glad"
-
-
-def test_candidates_without_room_change_no_rule(vocab) -> None:
-    objective = as_objective(lambda rows: rows.lengths, max_length=len(vocab.encode(TEXT)))
-    result = attack_jointly(vocab, PROMPTS[:1], lambda _: objective, seed=0)
-    assert len(result.apply(vocab, TEXT)) == len(vocab.encode(TEXT))
-    short = as_objective(lambda rows: rows.lengths, max_length=1)
-    with pytest.raises(RobustokError, match=r"prompt 'a' has \d+ tokens"):
-        attack_jointly(vocab, PROMPTS, lambda _: short, seed=0)
 
 
 def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path) -> None:

@@ -108,12 +108,6 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
     assert [a["attacked_verdict"] for a in answers] == [len(a["attacked"]) for a in answers]
 
 
-def test_one_table_of_splits_is_printed_for_all_prompts(shell: Shell) -> None:
-    (result,) = shell.rows("attack", *TARGET, "--jointly", "--steps", "2")
-    assert result["n"] == 2
-    assert result["scores"] == sorted(result["scores"])
-
-
 @pytest.mark.parametrize(
     "settings",
     [

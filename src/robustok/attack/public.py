@@ -53,8 +53,6 @@ from robustok.attack.settings import AttackSettings as AttackSettings
 from robustok.attack.settings import CertifySettings as CertifySettings
 from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
 from robustok.attack.settings import function_named as function_named
-from robustok.attack.suite import JointAttack as JointAttack
 from robustok.attack.suite import SuiteResult as SuiteResult
-from robustok.attack.suite import attack_jointly as attack_jointly
 from robustok.attack.suite import run_suite as run_suite
 from robustok.attack.suite import suite_settings as suite_settings

@@ -1,17 +1,13 @@
-"""Attacks on the same prompts together: by several searches, and by one table of token splits.
+"""The suite: attacks on the same prompts by several searches, and the worst of each prompt.
 
 A single search understates how far a model can be moved. The suite runs every search of the library
 with the same number of scored tokenizations for each, and reports the worst result of each prompt.
-
-The joint attack searches rules. A rule replaces every canonical occurrence of a token by a fixed
-segmentation of its bytes. Greedy ascent changes one rule a step, the one that raises the mean score
-of all prompts most. The rules apply to prompts that the search never saw.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +18,11 @@ from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Constraint, Objective
 from robustok.attack.records import Attack, Prompt, curve_of, success_curve
 from robustok.attack.settings import SUITE_LIMIT, SUITES, AttackSettings, suite_label
-from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import share
-from robustok.evaluation.questions import check_candidate_length, check_keyed
-from robustok.lattice import Lattice
-from robustok.ragged import Ragged
+from robustok.evaluation.questions import check_keyed
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.tokenizer.vocabulary import Vocabulary
-
-Rules = Mapping[int, Sequence[int]]
 
 
 def suite_settings(
@@ -198,128 +189,3 @@ def _row(name: str, attacks: Sequence[Attack], seconds: float) -> dict[str, Any]
     if all(a.success is not None for a in attacks):
         row |= share("success", [bool(a.success) for a in attacks])
     return row
-
-
-@dataclass(frozen=True)
-class JointAttack:
-    """Rules that one search gave for many prompts.
-
-    >>> from robustok.attack import as_objective
-    >>> length = as_objective(lambda rows: rows.lengths, name="length")
-    >>> result = attack_jointly(vocab, [Prompt("a", "hello world")], lambda _: length, seed=0)
-    >>> result.scores[-1] > result.scores[0]
-    True
-
-    Args:
-        rules: ids that replace a canonical token, by its id.
-        scores: mean score over the prompts, at the canonical tokenizations and after each step.
-        n_scored: tokenizations scored.
-        n: number of prompts.
-    """
-
-    rules: dict[int, list[int]]
-    scores: list[float]
-    n_scored: int
-    n: int
-
-    def apply(self, vocab: Vocabulary, text: str) -> np.ndarray:
-        """The tokenization of any text by the rules, int32.
-
-        >>> JointAttack({}, [0.0], 1, 1).apply(vocab, "hello").tolist() == [*vocab.encode("hello")]
-        True
-
-        Args:
-            vocab: the vocabulary of the attacked model.
-            text: the text.
-        """
-        return _applied(vocab.encode(text), self.rules)
-
-
-def attack_jointly(
-    vocab: Vocabulary,
-    prompts: Sequence[Prompt],
-    objective: Callable[[Prompt], Objective],
-    *,
-    steps: int = 10,
-    max_rules: int | None = None,
-    seed: int,
-) -> JointAttack:
-    """Search rules that raise the mean score of all prompts.
-
-    >>> from robustok.attack import as_objective
-    >>> length = as_objective(lambda rows: rows.lengths, name="length")
-    >>> prompts = [Prompt("a", "hello world"), Prompt("b", "hello")]
-    >>> attack_jointly(vocab, prompts, lambda _: length, steps=1, seed=0).n
-    2
-
-    Args:
-        steps: greatest number of rules changed, at least 1.
-        max_rules: greatest number of changes tried in a step, drawn uniformly; by default all.
-        seed: any integer; decides these draws.
-
-    ``vocab``, ``prompts`` and ``objective`` are those of :func:`attack_prompts`. A rule moves to a
-    segmentation of its token at distance 2 from the one it has.
-
-    Raises RobustokError for missing prompts and a prompt that does not fit the model.
-    """
-    check_integer("steps", steps, 1)
-    prompts = check_keyed("prompt", prompts)
-    objectives = [objective(prompt) for prompt in prompts]
-    canonical = [vocab.encode(prompt.text) for prompt in prompts]
-    for ids, one, prompt in zip(canonical, objectives, prompts, strict=True):
-        check_candidate_length(f"prompt '{prompt.key}'", len(ids), one.max_length)
-    tokens = sorted({int(i) for ids in canonical for i in ids})
-    lattices = {token: Lattice(vocab, [token]) for token in tokens}
-    rules: dict[int, list[int]] = {}
-    current = np.array([one(Ragged.from_rows([ids]))[0]
-                        for one, ids in zip(objectives, canonical, strict=True)])  # fmt: skip
-    scores, n_scored = [float(current.mean())], len(prompts)
-    rng = np.random.default_rng(check_seed(seed))
-    for _ in range(steps):
-        changes = [
-            (token, row.tolist())
-            for token in tokens
-            for row in lattices[token].neighbors(rules.get(token, [token]), distance=2)
-        ]
-        if max_rules is not None and len(changes) > max_rules:
-            kept = np.sort(rng.choice(len(changes), max_rules, replace=False)).tolist()
-            changes = [changes[i] for i in kept]
-        if not changes:
-            break
-        table = np.tile(current, (len(changes), 1))
-        for column, (one, ids) in enumerate(zip(objectives, canonical, strict=True)):
-            n_scored += _score_changes(table[:, column], one, ids, rules, changes)
-        best = int(table.mean(axis=1).argmax())
-        if table[best].mean() <= scores[-1]:
-            break
-        token, ids = changes[best]
-        rules[token], current = ids, table[best]
-        scores.append(float(current.mean()))
-    rules = {token: ids for token, ids in rules.items() if ids != [token]}
-    return JointAttack(rules, scores, n_scored, len(prompts))
-
-
-def _score_changes(
-    column: np.ndarray,
-    objective: Objective,
-    canonical: np.ndarray,
-    rules: Rules,
-    changes: Sequence[tuple[int, list[int]]],
-) -> int:
-    """Write the scores of one prompt where a change concerns it; returns how many were scored."""
-    present, limit = set(canonical.tolist()), objective.max_length
-    rows = {
-        i: _applied(canonical, {**rules, token: ids})
-        for i, (token, ids) in enumerate(changes)
-        if token in present
-    }
-    fitting = {i: row for i, row in rows.items() if limit is None or len(row) <= limit}
-    column[list(rows)] = -np.inf
-    if fitting:
-        column[list(fitting)] = objective(Ragged.from_rows(list(fitting.values())))
-    return len(fitting)
-
-
-def _applied(canonical: np.ndarray, rules: Rules) -> np.ndarray:
-    ids = [part for token in canonical.tolist() for part in rules.get(token, (token,))]
-    return np.asarray(ids, np.int32)

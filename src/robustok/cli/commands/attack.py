@@ -50,7 +50,6 @@ class AttackOptions(QuestionOptions):
     suite: str | None = option(
         "standard: every search, and the worst of all", default=None, metavar="NAME", **_MORE
     )
-    jointly: bool = option("one table of splits for all prompts", default=False, **_MORE)
     transfer: tuple[str, ...] = option(
         "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
@@ -92,7 +91,7 @@ def attack(
     if options.text is None and (options.choices or options.label is not None):
         raise RobustokError("--option and --label are about one --text: files have their own")
     of_options = objective in SCALES
-    more = options.suite or options.prompts or options.replay or options.jointly
+    more = options.suite or options.prompts or options.replay
     if of_options and search.search != "annealing" and not more:
         if others:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
@@ -195,28 +194,21 @@ def attack_row(result: Any) -> dict[str, Any]:
 
 def _check(options: AttackOptions, search: AttackSettings, objective: ObjectiveSettings) -> None:
     sources = [options.text, options.items, options.prompts, options.replay]
-    constrained = objective.perplexity_quantile is not None or objective.constraints
     is_classifier = objective.name == "classifier"
     refuse({
         "give one of --text, --items, --prompts and --replay":
             sum(source is not None for source in sources) != 1,
         "--server is for --replay: attack a model at hand first":
             options.server is not None and options.replay is None,
-        "--replay scores recorded attacks: leave out --out, --transfer, --suite, --jointly and the "
-        "settings of the search":
+        "--replay scores recorded attacks: leave out --out, --transfer, --suite and the settings "
+        "of the search":
             options.replay is not None
-            and bool(options.out or options.transfer or options.suite or options.jointly
+            and bool(options.out or options.transfer or options.suite
                      or search != AttackSettings()),
-        "--suite attacks each prompt on its own: leave --jointly out":
-            options.suite and options.jointly,
         "--suite has its own searches: give it no setting but --max-scored":
             options.suite and search != AttackSettings(max_scored=search.max_scored),
         "--control and --overflow are for the options of questions: leave them out":
             options.control or options.overflow != "error",
-        "--jointly takes no constraint: leave --perplexity-quantile and --constraint out":
-            options.jointly and constrained,
-        "--jointly gives a table of splits: leave the output files out":
-            options.jointly and (options.transfer or options.generate or options.out),
         "--curve of this objective is for --suite": options.curve is not None and not options.suite,
         "--judge judges answers: give --generate FILE":
             options.judge is not None and options.generate is None,
@@ -263,12 +255,6 @@ def _attack_prompts(
     )
     given: dict[str, Any] = {"vocab": vocab, "prompts": _prompts(options), "objective": objective,
                              "seed": options.seed or 0}  # fmt: skip
-    if options.jointly:
-        splits = attacks.attack_jointly(
-            **given, steps=max(1, search.steps), max_rules=search.max_neighbors
-        )
-        _print_rules(splits, vocab, options.as_json)
-        return
     given |= {"constraints": constraints, "resume_file": options.out}
     with bar("suite" if options.suite else "attack") as progress:
         if options.suite:
@@ -326,16 +312,6 @@ def _show_suite(options: AttackOptions, result: Any) -> None:
             for name, rows in curves.items()
         }  # fmt: skip
         draw_curve(held, options.curve)
-
-
-def _print_rules(result: Any, vocab: Any, as_json: bool) -> None:
-    if as_json:
-        print_json(row_of(result, "rules", "scores", "n", "n_scored"))
-        return
-    for token, ids in result.rules.items():
-        print_tokens([vocab.tokens[i] for i in (token, *ids)])
-    scores = " → ".join(f"{score:+.3f}" for score in result.scores)
-    typer.echo(f"mean score {scores}, {result.n} prompts, {result.n_scored} tokenizations scored")
 
 
 def _replay_records(model: str, options: AttackOptions, settings: ObjectiveSettings) -> None:
