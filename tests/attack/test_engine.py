@@ -20,7 +20,7 @@ from robustok.attack import (
     as_objective,
     attack_prompt,
     attack_prompts,
-    constraints_by_name,
+    function_named,
     objective_by_name,
     read_attacks,
     run_suite,
@@ -164,11 +164,8 @@ def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(voc
     found = attack_prompt(vocab, TEXT, longest, search=f"{__name__}:finest", seed=0)
     assert found.score == len(TEXT)
     assert AttackSettings.parse(found.settings).search == f"{__name__}:finest"
-    settings = ObjectiveSettings(constraints=(f"{__name__}:short",))
-    within = constraints_by_name(None, vocab, settings)
-    attack = attack_prompt(
-        vocab, TEXT, longest, constraints=within(PROMPTS[0]), distances=(1, 2), seed=0
-    )
+    within = [function_named(f"{__name__}:short")]
+    attack = attack_prompt(vocab, TEXT, longest, constraints=within, distances=(1, 2), seed=0)
     assert attack.score == 7
 
 

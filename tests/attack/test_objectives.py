@@ -22,7 +22,6 @@ from robustok.attack import (
     ObjectiveSettings,
     Prompt,
     TargetLikelihood,
-    WithinPerplexity,
     as_objective,
     attack_prompt,
     load_classifier,
@@ -138,24 +137,6 @@ def test_a_causal_classifier_with_one_output_is_read_through_a_sigmoid(vocab, ro
     assert ((objective(rows) > objective.threshold) == ~flagged).all()
 
 
-def test_only_candidates_within_the_perplexity_quantile_are_scored(model, vocab, rows) -> None:
-    inner = as_objective(lambda r: r.lengths, name="length")
-    constraint = WithinPerplexity(model, vocab, TEXT, quantile=0.5, prefix=PREFIX, seed=3)
-    nats = -score_naively(model, [[]], list(rows), PREFIX)[0]
-    assert constraint.nats(rows) == pytest.approx(nats, abs=5e-4)
-    canonical = [np.array_equal(row, vocab.encode(TEXT)) for row in rows]
-    allowed = (nats <= constraint.limit) | np.array(canonical)
-    assert 0 < allowed.sum() < len(rows)
-    assert constraint(rows).tolist() == allowed.tolist()
-    longest = rows[int(np.where(allowed, rows.lengths, -1).argmax())]
-    result = attack_prompt(
-        vocab, TEXT, inner, constraints=[constraint], distances=range(1, 14), seed=0
-    )
-    assert result.objective == "length within perplexity"
-    assert len(result.ids) >= len(longest)
-    assert constraint(Ragged.from_rows([result.ids])).all()
-
-
 def test_special_tokens_are_those_around_a_text() -> None:
     words = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="[SEP]"))
     words.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
@@ -172,7 +153,6 @@ def test_special_tokens_are_those_around_a_text() -> None:
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
         (lambda m, v: named(m, v, "guard", flag_probability=1.0), "not between 0 and 1"),
-        (lambda m, v: WithinPerplexity(m, v, "a", quantile=2, seed=0), "quant"),
         (lambda m, v: ClassifierLogit(m, ["LABEL_9"]), "unknown label 'LABEL_9'"),
         (lambda m, v: ClassifierLogit(m, [0, 1]), "leave another"),
         (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),

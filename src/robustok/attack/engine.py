@@ -313,8 +313,7 @@ def attack_prompt(
         vocab: the model's vocabulary.
         text: the prompt, not empty.
         objective: what is maximized, such as :class:`TargetLikelihood`.
-        constraints: what a candidate must keep, such as :class:`WithinPerplexity`; by default
-            nothing.
+        constraints: what a candidate must keep; by default nothing.
         settings: how to search; by default as in the paper. Its ``objective`` has no effect here
             and must be the default.
         seed: any integer; decides all random draws.

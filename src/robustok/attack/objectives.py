@@ -1,10 +1,9 @@
 """Objectives: a score for each candidate tokenization; constraints: which of them are allowed.
 
-The search knows nothing else about the model. Both have names. A forbidden candidate counts as
-scored, with minus infinity. An objective on a causal language model scores
-continuations of (prefix, candidate, suffix): it gives the engine its requests, so that the
-candidates of many texts are scored in one batch, through the prefix tree that they form together
-(`robustok.scoring`).
+The search knows nothing else about the model. A forbidden candidate counts as scored, with minus
+infinity. Objectives have names. An objective on a causal language model scores continuations of
+(prefix, candidate, suffix): it gives the engine its requests, so that the candidates of many texts
+are scored in one batch, through the prefix tree that they form together (`robustok.scoring`).
 """
 
 from __future__ import annotations
@@ -28,19 +27,14 @@ from robustok.evaluation.questions import (
     check_max_candidate_length,
     check_options,
     encode_options,
-    item_keys,
     margins,
     max_candidate_length,
     plain_ids,
-    sequence_log_probs,
 )
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
-from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.tokenizer.vocabulary import Vocabulary
-
-_DRAWS = 64  # uniform draws whose perplexities give the limit of a constraint
 
 
 @runtime_checkable
@@ -494,101 +488,3 @@ class Constraint(Protocol):
         ``rows`` are tokenizations of the text without what is around it.
         """
         ...
-
-
-class WithinPerplexity:
-    """Allows the candidates that a model finds at least as likely as most drawn tokenizations.
-
-    >>> constraint = WithinPerplexity(model, vocab, "hello world", quantile=0.5, seed=0)
-    >>> constraint(vocab.encode_batch(["hello world"])).tolist()
-    [True]
-
-    Args:
-        model: the causal language model whose perplexity counts.
-        vocab: the model's vocabulary.
-        text: the attacked text.
-        quantile: the limit is this quantile of the perplexities of 64 uniformly drawn
-            tokenizations, from 0 to 1, by default 0.95.
-        prefix: ids before the text, by default the model's start token.
-        seed: any integer; it decides the draws.
-
-    All candidates spell the same text, so perplexity is compared by the negative log-likelihood
-    of the whole tokenization, in nats: its exponential by byte of text is monotone in it. The
-    canonical tokenization is always allowed.
-
-    Raises RobustokError for a quantile out of range.
-    """
-
-    name = "within perplexity"
-
-    def __init__(
-        self,
-        model: Any,
-        vocab: Vocabulary,
-        text: str,
-        *,
-        quantile: float = 0.95,
-        prefix: Ids | None = None,
-        seed: int,
-    ) -> None:
-        if not 0 <= quantile <= 1:
-            raise RobustokError(f"quantile {quantile} is not between 0 and 1")
-        self.model, self.prefix = model, prefix
-        self.prefix_cache: dict[bytes, Any] = {}
-        self.canonical = vocab.encode(text)
-        rows = sampler("uniform", vocab).sample_batch(
-            [text], seed=seed, draws=_DRAWS, keys=item_keys([text])
-        )
-        self.limit = float(np.quantile(self.nats(rows), quantile))
-
-    def nats(self, rows: Ragged) -> np.ndarray:
-        """Negative log-likelihood of each of the ``rows`` after the prefix, float64 [rows]."""
-        return -sequence_log_probs(self.model, rows, self.prefix, self.prefix_cache)
-
-    def __call__(self, rows: Ragged) -> np.ndarray:
-        """Whether each candidate is within the limit, bool [candidates]."""
-        canonical = np.array([np.array_equal(row, self.canonical) for row in rows])
-        return canonical | (self.nats(rows) <= self.limit)
-
-
-ConstraintMaker = Callable[[Any, "Vocabulary", Prompt, ObjectiveSettings, "Ids | None"], Constraint]
-CONSTRAINTS: Registry[ConstraintMaker] = Registry("constraint", "robustok.constraints")
-
-
-def constraints_by_name(
-    model: Any, vocab: Vocabulary, settings: ObjectiveSettings, *, prefix: Ids | None = None
-) -> Callable[[Prompt], list[Constraint]]:
-    """The constraints of each prompt.
-
-    >>> settings = ObjectiveSettings(perplexity_quantile=0.9)
-    >>> len(constraints_by_name(model, vocab, settings)(Prompt("a", "hello")))
-    1
-
-    Args:
-        model: the attacked model.
-        vocab: its vocabulary.
-        settings: their names; ``perplexity_quantile`` adds ``perplexity``.
-        prefix: ids before every prompt; by default none.
-
-    Raises RobustokError for an unknown name, and for a quantile with a classifier.
-    """
-    names = list(settings.constraints)
-    if settings.perplexity_quantile is not None:
-        if settings.name == "classifier":
-            raise RobustokError("a classifier gives no perplexity: leave the quantile out")
-        names.append("perplexity")
-    fixed: list[Any] = [function_named(name) for name in names if ":" in name]
-    makers = [CONSTRAINTS[name] for name in names if ":" not in name]
-    return lambda prompt: [
-        *fixed, *(make(model, vocab, prompt, settings, prefix) for make in makers)
-    ]  # fmt: skip
-
-
-@CONSTRAINTS.register("perplexity")
-def _perplexity(
-    model: Any, vocab: Vocabulary, prompt: Prompt, settings: ObjectiveSettings, prefix: Ids | None
-) -> Constraint:
-    quantile = 0.95 if settings.perplexity_quantile is None else settings.perplexity_quantile
-    return WithinPerplexity(
-        model, vocab, prompt.text, quantile=quantile, prefix=prefix, seed=settings.seed
-    )

@@ -37,9 +37,7 @@ from robustok.attack.objectives import Margin as Margin
 from robustok.attack.objectives import NamedObjective as NamedObjective
 from robustok.attack.objectives import Objective as Objective
 from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
-from robustok.attack.objectives import WithinPerplexity as WithinPerplexity
 from robustok.attack.objectives import as_objective as as_objective
-from robustok.attack.objectives import constraints_by_name as constraints_by_name
 from robustok.attack.objectives import objective_by_name as objective_by_name
 from robustok.attack.records import Attack as Attack
 from robustok.attack.records import Prompt as Prompt

@@ -5,7 +5,7 @@ command line where they are not those of the name; ``panel``, the group of `--he
 has them, ``choices`` and ``min``. An attack has a canonical string form, which names it in results,
 as in ``adversarial(distances=(2), start=canonical, steps=10)``.
 
-Objectives, searches and constraints have names, as schemes have (:class:`Registry`).
+Objectives and searches have names, as schemes have (:class:`Registry`).
 """
 
 from __future__ import annotations
@@ -169,11 +169,8 @@ class ObjectiveSettings(Settings):
         flagged: labels that a ``classifier`` must not give.
         flag_probability: least probability at which a guard or classifier flags a text.
         threshold: score above which ``target`` and functions succeed; None for never.
-        perplexity_quantile: quantile of the perplexities of drawn tokenizations that candidates
-            stay within; None for no limit.
-        constraints: further constraints: registered names, or ``MODULE:FUNCTION``, a function that
-            takes a :class:`robustok.Ragged` of candidates and returns which are allowed.
-        seed: seed of the draws of a constraint.
+        constraints: what a candidate must keep: each ``MODULE:FUNCTION``, a function that takes a
+            :class:`robustok.Ragged` of candidates and returns which are allowed.
 
     Raises RobustokError for a value out of range.
     """
@@ -195,13 +192,9 @@ class ObjectiveSettings(Settings):
     threshold: float | None = _objective_option(
         "score above which the attack succeeds", default=None
     )
-    perplexity_quantile: float | None = _objective_option(
-        "stay within this quantile of uniform draws", default=None
-    )
     constraints: tuple[str, ...] = _objective_option(
         "MODULE:FUNCTION that says which candidates are allowed", "--constraint", default=()
     )
-    seed: int = option("seed of a constraint's draws", default=0, flags=())
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,7 @@ def attack(
     if objective == "log-probability":
         raise RobustokError("--objective log-probability is for questions by a greedy or random "
                             "search: give margin")  # fmt: skip
-    named = ObjectiveSettings(
-        "margin" if of_options else objective, seed=options.seed or 0, **others
-    )
+    named = ObjectiveSettings("margin" if of_options else objective, **others)
     _check(options, search, named)
     if options.replay is not None:
         _replay_records(model, options, named)
@@ -250,12 +248,10 @@ def _attack_prompts(
 ) -> None:
     objective = _objective(model, options, settings)
     vocab = objective.vocab
-    constraints = attacks.constraints_by_name(
-        objective.model, vocab, settings, prefix=objective.frame["prefix"]
-    )
+    constraints = [function_named(name) for name in settings.constraints]
     given: dict[str, Any] = {"vocab": vocab, "prompts": _prompts(options), "objective": objective,
                              "seed": options.seed or 0}  # fmt: skip
-    given |= {"constraints": constraints, "resume_file": options.out}
+    given |= {"constraints": lambda _: constraints, "resume_file": options.out}
     with bar("suite" if options.suite else "attack") as progress:
         if options.suite:
             result = attacks.run_suite(
