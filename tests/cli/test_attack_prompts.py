@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +134,6 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--suite", "best", "--prompts", "prompts.jsonl", "--seed", "0"), "unknown suite"),
         ((*TARGET, "--chat"), "no chat template"),
         ((*TARGET, "--judge", "judges:length"), "give --generate"),
-        ((*TARGET, "--server", "http://x"), "--server is for --replay"),
         (("one", "--replay", "a.jsonl", "--out", "b.jsonl"), "--replay scores recorded attacks"),
         (("one", "--replay", "a.jsonl", "--steps", "3"), "--replay scores recorded attacks"),
         (("one", "--items", "i", "--option", "a", "--seed", "0"), "are about one --text"),
@@ -174,44 +170,3 @@ def test_the_vote_over_draws_is_certified(shell: Shell) -> None:
     assert "leave --distance" in shell.fails(
         *args, "--text", "a", "--option", "b", "--option", "c", "--distance", "2"
     )
-
-
-class Completions(http.server.BaseHTTPRequestHandler):
-    """The part of an OpenAI-compatible server that a replay uses."""
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.prompts.append(request)  # pyright: ignore
-        body = json.dumps({"choices": [{"text": f"{len(request['prompt'])} ids"}]}).encode()
-        status = 200 if self.path == "/v1/completions" else 404
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Any]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Completions) as server:
-        server.prompts = []  # pyright: ignore
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_attacks_are_replayed_on_a_server_as_ids(shell: Shell, server: Any) -> None:
-    attacked = shell.rows("attack", *TARGET, "--out", "served.jsonl", "--steps", "1")
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    answers = shell.rows("attack", "served", "--replay", "served.jsonl", "--server", url)
-    assert [prompt["prompt"] for prompt in server.prompts[1::2]] == [row["ids"] for row in attacked]
-    assert {prompt["model"] for prompt in server.prompts} == {"served"}
-    assert answers[0]["attacked"] == f"{len(attacked[0]['ids'])} ids"
-    for wrong, message in ((url + "/nothing", "answered 404"), ("ftp://x", "is no URL"),
-                           ("http://127.0.0.1:9/v1", "no answer from"),
-                           ("http://127.0.0.1:port/v1", "no answer from")):  # fmt: skip
-        output = shell.fails("attack", "served", "--replay", "served.jsonl", "--server", wrong)
-        assert message in output

@@ -1,11 +1,7 @@
-"""Answers of a model or a server to the canonical and to the attacked prompt, and their judge."""
+"""Answers of a model to the canonical and to the attacked prompt, and their judge."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +16,6 @@ from robustok.runtime.display import Progress
 from robustok.tokenizer.vocabulary import Vocabulary
 
 Judge = Callable[[str, str], Any]
-_TIMEOUT = 120.0  # seconds to wait for a server's answer
 
 
 @dataclass(frozen=True)
@@ -116,28 +111,14 @@ def generate_answers(
 
     Raises RobustokError as :func:`greedy_answer`, and where the judge gives no number.
     """
-
-    def answer(_: Attack, ids: np.ndarray) -> str:
-        return greedy_answer(
-            model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=max_new_tokens
-        )
-
-    return answers_of(attacks, answer, judge, progress)
-
-
-def answers_of(
-    attacks: Sequence[Attack],
-    answer: Callable[[Attack, np.ndarray], str],
-    judge: Judge | None = None,
-    progress: Progress | None = None,
-) -> list[Answers]:
-    """The judged answers to the canonical and the attacked ids of each attack.
-
-    ``answer`` is called with (attack, ids).
-    """
     rows: list[Answers] = []
     for attack in attacks:
-        canonical, attacked = (answer(attack, ids) for ids in (attack.canonical_ids, attack.ids))
+        canonical, attacked = (
+            greedy_answer(
+                model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=max_new_tokens
+            )
+            for ids in (attack.canonical_ids, attack.ids)
+        )
         before, after = (_verdict(judge, attack.text, one) for one in (canonical, attacked))
         rows.append(
             Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
@@ -158,50 +139,3 @@ def _verdict(judge: Judge | None, text: str, answer: str) -> float | None:
         raise RobustokError(
             f"the judge gave {verdict!r}, which is no number: return a number or True or False"
         ) from None
-
-
-def complete_on_server(
-    url: str,
-    model: str,
-    ids: Sequence[int],
-    *,
-    max_tokens: int = 64,
-    api_key: str | None = None,
-) -> str:
-    """The completion that an OpenAI-compatible server gives to a prompt of token ids.
-
-    >>> complete_on_server("http://localhost:8000/v1", "m", [5, 6])  # doctest: +SKIP
-    ' the revolution'
-
-    Args:
-        url: base URL of the API, such as ``http://localhost:8000/v1``.
-        model: name of the model on the server.
-        ids: the whole prompt, chat template included, in the vocabulary of the server's model.
-        max_tokens: greatest number of generated tokens.
-        api_key: sent as a bearer token; by default none.
-
-    The prompt is sent greedily decoded (temperature 0) to ``/completions``.
-
-    Raises RobustokError for an unreachable server and for an answer that is no completion.
-    """
-    if not url.startswith(("http://", "https://")):
-        raise RobustokError(f"server '{url}' is no URL: give http://HOST:PORT/v1")
-    body = {"model": model, "prompt": [int(i) for i in ids], "max_tokens": max_tokens,
-            "temperature": 0}  # fmt: skip
-    headers = {"Content-Type": "application/json"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/completions", json.dumps(body).encode(), headers
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            answer = json.load(response)
-        return str(answer["choices"][0]["text"])
-    except urllib.error.HTTPError as error:
-        reason = error.read(500).decode("utf-8", "replace").replace("\n", " ")
-        raise RobustokError(f"the server answered {error.code}: {reason}") from None
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise RobustokError(f"no answer from {url}: {error}") from None
-    except (KeyError, IndexError, TypeError):
-        raise RobustokError(f"{url} gave no completion: is it OpenAI-compatible?") from None

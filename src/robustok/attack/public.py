@@ -27,7 +27,6 @@ from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
 from robustok.attack.engine import replay as replay
 from robustok.attack.generation import Answers as Answers
-from robustok.attack.generation import complete_on_server as complete_on_server
 from robustok.attack.generation import generate_answers as generate_answers
 from robustok.attack.generation import greedy_answer as greedy_answer
 from robustok.attack.objectives import CausalObjective as CausalObjective

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,10 +60,6 @@ class AttackOptions(QuestionOptions):
     )
     max_new_tokens: int = option("length of an answer", default=64, min=1, **_MORE)
     replay: str | None = option("attacks of an earlier --out, on this MODEL", **_FILES, **_MORE)
-    server: str | None = option(
-        "with --replay: URL of an OpenAI-compatible API of MODEL", default=None, metavar="URL",
-        **_MORE,
-    )  # fmt: skip
 
 
 def attack(
@@ -115,8 +110,8 @@ def attack(
 def _attack_questions(model: str, options: AttackOptions, settings: AttackSettings) -> None:
     text, items = options.text, options.items
     refuse({
-        "--transfer, --generate, --judge and --server need another --objective":
-            options.transfer or options.generate or options.judge or options.server,
+        "--transfer, --generate and --judge need another --objective":
+            options.transfer or options.generate or options.judge,
         "give either --text with its --option's, or --items": (text is None) == (items is None),
         "--control, --out and --curve are for many questions: give --items":
             text is not None and (options.control or options.out or options.curve),
@@ -196,8 +191,6 @@ def _check(options: AttackOptions, search: AttackSettings, objective: ObjectiveS
     refuse({
         "give one of --text, --items, --prompts and --replay":
             sum(source is not None for source in sources) != 1,
-        "--server is for --replay: attack a model at hand first":
-            options.server is not None and options.replay is None,
         "--replay scores recorded attacks: leave out --out, --transfer, --suite and the settings "
         "of the search":
             options.replay is not None
@@ -311,11 +304,8 @@ def _show_suite(options: AttackOptions, result: Any) -> None:
 
 
 def _replay_records(model: str, options: AttackOptions, settings: ObjectiveSettings) -> None:
-    """Score recorded attacks on the model, by default with their own objective, or on a server."""
+    """Score recorded attacks on the model, by default with their own objective."""
     records = attacks.read_attacks(str(options.replay))[: options.limit]
-    if options.server is not None:
-        _replay_on_server(model, options, records)
-        return
     name = records[0].objective.split(" ")[0].partition("(")[0]
     if settings.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
         settings = replace(settings, name=name)
@@ -337,39 +327,20 @@ def _replay(name: str, objective: Any, records: Sequence[Any], as_json: bool) ->
     return results
 
 
-def _replay_on_server(model: str, options: AttackOptions, records: Sequence[Any]) -> None:
-    from robustok.attack.generation import answers_of, complete_on_server
-
-    def answer(record: Any, ids: Any) -> str:
-        return complete_on_server(
-            str(options.server), model, [*record.prefix, *ids, *record.suffix],
-            max_tokens=options.max_new_tokens, api_key=os.environ.get("OPENAI_API_KEY"),
-        )  # fmt: skip
-
-    _show_answers(options, answers_of(records, answer, _judge(options)))
-
-
-def _judge(options: AttackOptions) -> Any:
-    return None if options.judge is None else function_named(options.judge)
-
-
 def _generate(options: AttackOptions, objective: Any, records: Sequence[Any]) -> None:
+    judge = None if options.judge is None else function_named(options.judge)
     with bar("generate") as progress:
         rows = attacks.generate_answers(
-            objective.model, objective.vocab, records, **objective.frame, judge=_judge(options),
+            objective.model, objective.vocab, records, **objective.frame, judge=judge,
             max_new_tokens=options.max_new_tokens, progress=progress,
         )  # fmt: skip
-    _show_answers(options, rows)
-
-
-def _show_answers(options: AttackOptions, rows: Sequence[Any]) -> None:
-    if options.generate is not None:
-        write_rows(options.generate, [row.as_row() for row in rows])
+    assert options.generate is not None
+    write_rows(options.generate, [row.as_row() for row in rows])
     for row in rows:
         text = (f"{row.key} canonical: {row.canonical.strip()}\n"
                 f"{row.key} attacked:  {row.attacked.strip()}")  # fmt: skip
         print_result(text, row.as_row(), options.as_json)
-    if rows and rows[0].attacked_verdict is not None and not options.as_json:
+    if judge is not None and not options.as_json:
         before, after = (sum(getattr(row, name) for row in rows) / len(rows)
                          for name in ("canonical_verdict", "attacked_verdict"))  # fmt: skip
         typer.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")
