@@ -1,6 +1,7 @@
 """Keep the results of a run in `results/`, and draw the pages of docs/results from them.
 
     python .ci/pages.py keep runs/quick quick    # after a run: results/quick
+    python .ci/pages.py keep runs/more quick     # of other seeds: its rows join them
     python .ci/pages.py draw                     # every page; or: draw quick
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from typing import Any
 from robustok.report import write_report
 from robustok.report.cards import CARD
 from robustok.report.sources import read_source
+from robustok.report.style import Row
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -32,7 +35,10 @@ WRITTEN = ("index",)  # pages that are not drawn
 
 
 def keep(run: Path, name: str, commit: str | None = None) -> Path:
-    """Write what the page of a run needs into results/NAME; returns this folder."""
+    """Write what the page of a run needs into results/NAME; returns this folder.
+
+    Rows of results/NAME that the run does not have stay, as those of other seeds.
+    """
     folder = RESULTS / name
     folder.mkdir(parents=True, exist_ok=True)
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
@@ -41,16 +47,65 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         "commit": commit or _commit(),
         "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
     }
-    (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if (run / CARD).is_file():
+        _write(folder / "run.json", record)
         shutil.copyfile(run / CARD, folder / CARD)
         return folder
-    rows = [json.dumps(_rounded(row), ensure_ascii=False) for row in read_source(run).rows]
+    new = [_rounded(row) for row in read_source(run).rows]
+    before = read_source(folder).rows if (folder / "results.jsonl").is_file() else []
+    replaced = {row["cell"] for row in new}
+    stay = [row for row in before if row["cell"] not in replaced]
+    if stay:
+        _check_same_settings(stay, new)
+        record = _joined(json.loads((folder / "run.json").read_text(encoding="utf-8")), record)
+    else:
+        study = (run / "study.json").read_text(encoding="utf-8")
+        study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
+        (folder / "study.json").write_text(study, encoding="utf-8")
+    _write(folder / "run.json", record)
+    rows = [json.dumps(row, ensure_ascii=False) for row in (*stay, *new)]
     (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    study = (run / "study.json").read_text(encoding="utf-8")
-    study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
-    (folder / "study.json").write_text(study, encoding="utf-8")
     return folder
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The record of two runs whose rows stand in one folder."""
+    cells = {name: before["cells"][name] + new["cells"][name] for name in ("finished", "of")}
+    commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
+    return new | {
+        "seeds": sorted({*before["seeds"], *new["seeds"]}),
+        "cells": cells,
+        "seconds": round(before["seconds"] + new["seconds"], 1),
+        "missing": before["missing"] + new["missing"],
+        "commit": ", ".join(commits),
+    }
+
+
+def _check_same_settings(stay: Sequence[Row], new: Sequence[Row]) -> None:
+    """Refuse rows that differ from kept ones of the same name in more than the seed."""
+    names = ("study", "scale", "task", "pretrain_scheme", "train_scheme", "training", "eval_scheme",
+             "few_shot_scheme", "step")  # fmt: skip
+    kept_settings = {tuple(row.get(name) for name in names): _settings(row) for row in stay}
+    for row in new:
+        same = tuple(row.get(name) for name in names)
+        if kept_settings.get(same, _settings(row)) != _settings(row):
+            sys.exit(f"{same} was measured with other settings: keep it under another name")
+
+
+def _settings(row: Row) -> Any:
+    """What decided a row, but the seed of its training and measurement."""
+    return _without_seeds(row["configuration"])
+
+
+def _without_seeds(node: Any, role: str = "") -> Any:
+    if not isinstance(node, dict):
+        return node
+    kept = (name for name in node if name != "seed" or role == "data")
+    return {name: _without_seeds(node[name], name) for name in kept}
 
 
 def _commit() -> str:

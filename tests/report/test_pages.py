@@ -61,12 +61,16 @@ def test_accuracies_follow_from_the_kept_answers(name: str) -> None:
     assert all(row["answers"] for row in Results(rows).rows)
 
 
-def test_a_run_is_kept_with_its_answers(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     run = tmp_path / "run"
     (run / "items").mkdir(parents=True)
+    configuration = {"seed": 0, "draws": 3, "inputs": {"data": {"seed": 0}}}
     row = {
         "train_scheme": "uniform", "eval_scheme": "canonical", "accuracy": 0.5, "low": 0.1,
         "high": 0.9, "n": 2, "draws": 3, "seed": 0, "cell": "evaluate-1", "seconds": 1.0,
+        "configuration": configuration,
     }  # fmt: skip
     (run / "results.jsonl").write_text(json.dumps(row) + "\n")
     items = [{"key": "a", "correct": 2 / 3}, {"key": "b", "correct": 1 / 3}]
@@ -74,7 +78,7 @@ def test_a_run_is_kept_with_its_answers(tmp_path: Path, monkeypatch: Any) -> Non
     (run / "study.json").write_text(json.dumps({"name": "own", "title": "Own"}))
     versions = dict.fromkeys(("robustok", "torch", "transformers"), "1")
     record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": [],
-              "cells": {}, "seconds": 1.0}  # fmt: skip
+              "cells": {"finished": 1, "of": 1}, "seconds": 1.0}  # fmt: skip
     (run / "run.json").write_text(json.dumps(record))
     monkeypatch.setattr(PAGES, "RESULTS", tmp_path / "results")
     PAGES.keep(run, "own", "abc123")
@@ -83,3 +87,19 @@ def test_a_run_is_kept_with_its_answers(tmp_path: Path, monkeypatch: Any) -> Non
     text = PAGES.draw("own", tmp_path / "figures")
     assert "at commit abc123" in text
     assert "50.0 [10.0, 90.0]" in text
+
+    more = row | {"seed": 1, "cell": "evaluate-2", "configuration": configuration | {"seed": 1}}
+    (run / "results.jsonl").write_text(json.dumps(more) + "\n")
+    (run / "items/evaluate-1.jsonl").rename(run / "items/evaluate-2.jsonl")
+    (run / "run.json").write_text(json.dumps(record | {"seeds": [1]}))
+    PAGES.keep(run, "own", "def456")
+    both = read_source(tmp_path / "results/own")
+    assert [one["seed"] for one in both.rows] == [0, 1]
+    assert both.record["seeds"] == [0, 1]
+    assert both.record["seconds"] == 2.0
+    assert "at commit abc123, def456" in PAGES.draw("own", tmp_path / "figures")
+
+    other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
+    (run / "results.jsonl").write_text(json.dumps(other) + "\n")
+    with pytest.raises(SystemExit, match="other settings"):
+        PAGES.keep(run, "own")

@@ -77,6 +77,16 @@ def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
         key("empty.txt", "\n")
 
 
+def test_first_repeat_adds_seeds_to_those_of_an_earlier_run() -> None:
+    def keys(**repeats: int) -> set[str]:
+        return {cell.key for cell in plan(load_study(QUICK, "a", **repeats))}
+
+    first, others = keys(repeats=1), keys(first_repeat=1, repeats=2)
+    assert first | others == keys(repeats=3)
+    shared = {cell.kind for cell in plan(load_study(QUICK, "a")) if cell.key in first & others}
+    assert shared == {"data", "tokenizer", "examples"}  # the questions are those of seed 0
+
+
 def test_repeats_take_the_next_seeds_and_share_the_data() -> None:
     once, twice = (plan(load_study(QUICK, "a", repeats=n)) for n in (1, 2))
     assert {cell.key for cell in once} < {cell.key for cell in twice}

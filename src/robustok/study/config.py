@@ -86,6 +86,7 @@ def load_study(
     held_out: str | None = None,
     benchmarks: str | None = None,
     repeats: int | None = None,
+    first_repeat: int | None = None,
     model: str | None = None,
 ) -> Study:
     """Read a study from YAML text.
@@ -105,6 +106,8 @@ def load_study(
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
         repeats: number of seeds, in place of the study's.
+        first_repeat: number of the first one, to add seeds to those of an earlier run. The
+            questions are those of repeat 0, as in every repeat.
         model: folder or hub name that replaces the named model of the study and its tokenizer. Its
             start token is the one that its tokenizer puts before a text, if any.
 
@@ -131,8 +134,8 @@ def load_study(
             raise RobustokError(f"{source} has no section '{section}': leave {flags} out")
         if fields:
             data = _merged(data, {section: fields})
-    if repeats is not None:
-        data["repeats"] = repeats
+    numbers = {"repeats": repeats, "first_repeat": first_repeat}
+    data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
         section = _replaced_model(data.get("model"), model, source)
         if section != data["model"]:  # whose tokenizer is not that of the other

@@ -94,7 +94,7 @@ class _Planner:
             schemes = tuple(dict.fromkeys(["canonical", *trained]))
             drawn = examples.texts, schemes, examples.draws
             yield measurements.ExamplesCell(*drawn, study.seed, self.tokenizer)
-        for repeat in range(study.repeats):
+        for repeat in study.repeat_numbers:
             suites: dict[tuple[object, ...], list[measurements.AttackCell]] = {}
             for origin in self._origins(repeat):
                 for cell in self._trained_from(origin, repeat):

@@ -34,7 +34,7 @@ from robustok.study.schema import Study
 from robustok.study.work import Watch, record_of, run_cells
 
 # Fields without effect on a result; repeats only add results of further seeds.
-DESCRIPTIVE = ("title", "about", "page", "paper", "threads", "repeats")
+DESCRIPTIVE = ("title", "about", "page", "paper", "threads", "repeats", "first_repeat")
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
 
@@ -138,7 +138,7 @@ def _write_results(
             "paper": study.paper.where if study.paper else None,
             "software": f"robustok {versions()['robustok']}",
             "scale": study.scale,
-            "seeds": [study.seed + i for i in range(study.repeats)],
+            "seeds": [study.seed + repeat for repeat in study.repeat_numbers],
             "versions": versions(),
             "hub": sorted(name for name in hub_names if not Path(name).exists()),
             "cells": {"finished": len(records), "of": len(cells)},

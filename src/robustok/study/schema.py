@@ -356,6 +356,7 @@ class Study(Strict):
     scale: str = "full"  # which of the YAML's scales this is
     seed: Annotated[int, AfterValidator(_seed)]
     repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
+    first_repeat: int = Field(0, ge=0)  # the repeats before it are those of another run
     threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
     page: Literal["study", "card"] = "study"  # the report: of all models, or of one alone
     task: WordTask | None = None  # none: perplexity alone is measured
@@ -376,10 +377,15 @@ class Study(Strict):
     examples: ExamplesSection | None = None
     paper: Paper | None = None
 
+    @property
+    def repeat_numbers(self) -> range:
+        """The numbers of the repeats; each adds its number to the seed."""
+        return range(self.first_repeat, self.first_repeat + self.repeats)
+
     @model_validator(mode="after")
     def _card_of_one_model(self) -> Study:
         trained = self.pretrain or self.finetune or self.model.name is None
-        if self.page == "card" and (trained or self.repeats > 1):
+        if self.page == "card" and (trained or self.repeats > 1 or self.first_repeat):
             raise ValueError("page: card is for one model that exists: no training, and one seed")
         if self.page == "card" and self.few_shot:
             raise ValueError("page: card has no few-shot examples: leave few_shot out")
