@@ -164,10 +164,14 @@ def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> A
         default: its default; an option without one is required.
         **metadata: ``min``, ``max``, ``metavar``, ``callback`` (a check by typer), ``choices`` with
             ``noun``, what errors call one of them, and ``panel``, the group of ``--help``.
+
+    pydantic reads ``description`` and ``ge`` of the metadata where the class is a section of YAML.
     """
     if flags:
         metadata["flags"] = flags
-    return field(default=default, metadata={"help": help, **metadata})
+    if "min" in metadata and not isinstance(default, tuple):
+        metadata["ge"] = metadata["min"]
+    return field(default=default, metadata={"help": help, "description": help, **metadata})
 
 
 def check_settings(cls: Any, values: Mapping[str, Any]) -> None:

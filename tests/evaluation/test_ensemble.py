@@ -18,7 +18,7 @@ from robustok.evaluation.drift import completion_drift
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
 from robustok.study import load_study, plan
-from robustok.study.cells.measurements import EvaluateCell
+from robustok.study.measurements import Evaluate, MeasuredCell
 from robustok.tasks import Item
 
 TEXT = "the theater is there, the rest rests; which word? Answer: yes no maybe"
@@ -117,8 +117,8 @@ def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
     assert {c.key for c in before} <= {c.key for c in after}
     assert added
     for cell in added:
-        assert isinstance(cell, EvaluateCell)
-        assert (cell.ensemble, cell.draws) == ("mean", 8)
+        assert isinstance(cell, MeasuredCell) and isinstance(cell.measurement, Evaluate)
+        assert (cell.measurement.ensemble, cell.measurement.draws) == (8, 8)
         assert "draws=8" in cell.label
 
 

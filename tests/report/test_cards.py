@@ -16,7 +16,6 @@ from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
 from robustok.runtime.files import write_json, write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
-from robustok.study.cells.measurements import DriftCell
 from robustok.tasks import frequent_words
 
 SHAPE = Shape(layers=1, width=16, heads=2, kv_heads=2, feed_forward=32, max_length=160)
@@ -197,7 +196,7 @@ def test_completions_depend_on_the_seed_alone(folder: Path, model: Path, tmp_pat
         small_card_yaml(), "card", model=str(model), benchmarks=str(folder.parent / "own")
     )
     cells = plan(study)
-    (drift,) = (cell for cell in cells if isinstance(cell, DriftCell))
+    (drift,) = (cell for cell in cells if cell.kind == "drift")
     run_study(study.model_copy(update={"attacks": (), "evaluate": None, "perplexity": None}),
               tmp_path)  # fmt: skip
     again, before = (drift.path(place) / "items.jsonl" for place in (tmp_path, folder))

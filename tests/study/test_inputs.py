@@ -68,15 +68,15 @@ def test_questions_that_cannot_be_used_are_an_error_before_anything_is_trained(
             data_cell(tmp_path, train, test).run(tmp_path, lambda *_: None)
 
 
-def test_a_benchmark_has_more_questions_than_examples(tmp_path: Path) -> None:
+def test_the_examples_of_a_file_are_its_last_questions_whatever_the_number(tmp_path: Path) -> None:
     write_items(tmp_path / "own.jsonl", ITEMS[:5])
-    benchmark = BenchmarkCell("own", 15, external_file(tmp_path / "own.jsonl"))
-    finished(benchmark, tmp_path)
-    items, examples = benchmark.test_and_examples(tmp_path, 4)
-    assert {item.key for item in items}.isdisjoint(item.key for item in examples)
-    for count in (5, 10):
-        with pytest.raises(RobustokError, match=rf"own has 5 questions: .* is {count}, give less"):
-            benchmark.test_and_examples(tmp_path, count)
+    file = external_file(tmp_path / "own.jsonl")
+    for most in (1, None):
+        cell = finished(BenchmarkCell("own", most, file, None, 2, own=True), tmp_path)
+        items, examples = cell.test_and_examples(tmp_path, 2)
+        assert (items, examples) == (ITEMS[:3][:most], ITEMS[3:5])
+    with pytest.raises(RobustokError, match="'own' has 5 questions: too few for 5 few-shot"):
+        finished(BenchmarkCell("own", 15, file, None, 5), tmp_path)
 
 
 def test_examples_come_from_the_training_split_with_keys_of_their_own(

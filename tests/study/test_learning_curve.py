@@ -11,8 +11,8 @@ from tests.study.conftest import TRAINING, rows_of, tiny
 
 from robustok.report import write_report
 from robustok.study import plan, run_study
-from robustok.study.cells.measurements import EvaluateCell
 from robustok.study.cells.models import FinetuneCell, StepCell
+from robustok.study.measurements import MeasuredCell
 
 SCHEMES = ["canonical", "uniform-k(alpha=1)"]
 PARTS: dict[str, Any] = {
@@ -26,7 +26,7 @@ def test_every_kept_model_has_a_cell_and_its_evaluations() -> None:
     cells = plan(CURVE)
     steps = [cell.step for cell in cells if isinstance(cell, StepCell)]
     assert steps == [2, 4, 2, 4]
-    measured = [c for c in cells if isinstance(c, EvaluateCell) and isinstance(c.model, StepCell)]
+    measured = [c for c in cells if isinstance(c, MeasuredCell) and isinstance(c.model, StepCell)]
     assert len(measured) == 4 * 2
     keys = {c.key for c in cells if isinstance(c, FinetuneCell)}
     without = plan(tiny(**PARTS | {"finetune": PARTS["finetune"] | {"keep_every": None}}))

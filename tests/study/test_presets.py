@@ -6,7 +6,8 @@ import pytest
 
 from robustok.models import SHAPES
 from robustok.study import find_study, studies
-from robustok.study.schema import Study, TrainingSection
+from robustok.study.schema import Study
+from robustok.study.sections import TrainingSection
 from robustok.training import PRESETS
 
 ADAM = {"betas": (0.9, 0.95), "max_grad_norm": 1.0, "min_lr_ratio": 0.1}
@@ -60,7 +61,7 @@ def test_a_study_at_full_scale_has_the_settings_of_the_tables(study: Study) -> N
         else:
             assert study.finetune.lora
             assert study.finetune.lora.model_dump() == {"rank": 8, "alpha": 32, "dropout": 0.05}
-    assert study.evaluate is None or study.evaluate.items >= 500
+    assert study.evaluate is None or (study.evaluate.items or 0) >= 500
     assert study.evaluate is None or study.evaluate.draws == 10
     for attack in study.attacks:
         assert (attack.items, attack.steps, attack.objective) == (500, 10, "probability")

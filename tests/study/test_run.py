@@ -13,10 +13,12 @@ import pytest
 from tests.study.conftest import QUICK, rows_of, tiny, tiny_text
 
 from robustok.errors import RobustokError
+from robustok.models import load_model
 from robustok.report import write_report
 from robustok.report.frame import merged_layers
 from robustok.runtime.files import read_json
 from robustok.study import Cell, Watch, load_study, plan, run_study
+from robustok.study.cells import models
 from robustok.study.cells.inputs import DataCell
 from robustok.study.work import run_cells
 
@@ -208,3 +210,21 @@ def test_an_error_in_a_worker_is_raised_unchanged(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="the word list has 2 words"):
         list(run_cells([wrong], tmp_path, Watch(), set(), threads=1, jobs=1))
     assert not multiprocessing.active_children()
+
+
+def test_a_model_stays_loaded_for_all_its_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def load(source: Any, **options: Any) -> Any:
+        loaded.append(str(source))
+        return load_model(source, **options)
+
+    monkeypatch.setattr(models, "load_model", load)
+    schemes = ["canonical", "uniform", "characters"]
+    evaluate = {"eval_schemes": schemes, "items": 2, "draws": 1}
+    run_study(tiny(evaluate=evaluate, attacks=[{"items": 2, "steps": 1}]), tmp_path)
+    # Once to train it further, and once to measure the trained one.
+    assert len(loaded) == len(set(loaded)) == 2
+    assert not models._OPENED

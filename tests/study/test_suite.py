@@ -13,7 +13,8 @@ from robustok import RobustokError
 from robustok.report import write_report
 from robustok.runtime.files import read_rows, write_rows
 from robustok.study import Study, plan, run_study
-from robustok.study.cells.measurements import AttackCell, TransferCell
+from robustok.study.measurements import MeasuredCell
+from robustok.study.measurements.attacks import TransferCell
 
 GREEDY = {"items": 3, "steps": 2}
 SUITE = {"items": 3, "suite": "standard", "max_scored": 12}
@@ -26,7 +27,6 @@ def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> 
 
 @pytest.mark.parametrize(("wrong", "message"), [
     (SUITE | {"steps": 3}, "leave steps out"),
-    ({"items": 3, "max_scored": 3}, "is for a suite"),
     (GREEDY | {"transfer": True}, "is for a suite"),
     (SUITE | {"suite": "best"}, "standard"),
 ])  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_suite_and_its_transfer_are_the_worst_of_their_attacks(tmp_path: Path)
     assert all(row["of_model"] is None for row in _items(transfers[0], tmp_path))
 
 
-def _items(cell: AttackCell, folder: Path) -> list[dict[str, Any]]:
+def _items(cell: MeasuredCell, folder: Path) -> list[dict[str, Any]]:
     return read_rows(cell.path(folder) / "items.jsonl")
 
 
@@ -88,5 +88,5 @@ def test_attacks_transfer_between_models_and_not_between_tasks() -> None:
     schemes = {"schemes": ["canonical", "uniform"]}
     cells = plan(tiny(attacks=suite, other_tasks=[other], finetune=schemes))
     transfers = [cell for cell in cells if isinstance(cell, TransferCell)]
-    assert [cell.data.task for cell in transfers] == ["langgame", "langgame", "cute", "cute"]
-    assert all([one.data for one in cell.others] == [cell.data] for cell in transfers)
+    assert [cell.task for cell in transfers] == ["langgame", "langgame", "cute", "cute"]
+    assert all([one.questions for one in cell.others] == [cell.questions] for cell in transfers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from pydantic import ValidationError
@@ -14,11 +15,16 @@ from pydantic import ValidationError
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.strength import at_splits, splits_in
 from robustok.study.cells.inputs import start_token_of
-from robustok.study.schema import Strict, Study
+from robustok.study.schema import Study
+from robustok.study.sections import Strict
 from robustok.tasks import HUB
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
+_UNKNOWN = (
+    "extra_forbidden",
+    "unexpected_keyword_argument",
+)  # pydantic's names of an unknown field
 _SCHEMES = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # that strengths set
 
 
@@ -123,7 +129,7 @@ def load_study(
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
         section = f"scales.{scale}."
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
-    texts = {"train": corpus, "held_out": held_out}
+    texts: dict[str, Any] = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
     for section, fields, flags in (
         ("task", {"words_file": words_file} if words_file else {}, "--words-file"),
@@ -252,9 +258,9 @@ def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
 def _first_problem(invalid: ValidationError) -> tuple[str, str]:
     """The field of one of the errors that pydantic found, and what is wrong."""
     # A misspelled field is also a missing one; the misspelling is what helps.
-    problem = min(invalid.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    problem = min(invalid.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     field, value, reason = ".".join(map(str, problem["loc"])), problem["input"], problem["msg"]
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in _UNKNOWN:
         known = nearest(str(problem["loc"][-1]), _allowed(problem["loc"]))
         return field, f"there is no field {field}; {known}"
     if problem["type"] == "missing":
@@ -267,16 +273,26 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
 
 def _allowed(path: tuple[str | int, ...]) -> list[str]:
     """The allowed fields of the section that has the last part of `path`."""
-    model: Any = Study
+    section: Any = Study
     for part in path[:-1]:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
-        kinds = (field.annotation, *getattr(field.annotation, "__args__", ())) if field else ()
-        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Strict)), None)
-        if model is None:
+        if not isinstance(part, int):
+            section = next(filter(_is_section, _types_in(get_type_hints(section).get(part))), None)
+        if section is None:
             return []
-    return list(model.model_fields)
+    if dataclasses.is_dataclass(section):
+        return [one.name for one in dataclasses.fields(section)]
+    return list(section.model_fields)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Strict))
+
+
+def _types_in(hint: Any) -> Iterator[Any]:
+    """The types that a type hint names, as those of a union or of the items of a tuple."""
+    yield hint
+    for one in get_args(hint):
+        yield from _types_in(one)
 
 
 def _at_strengths(
@@ -297,13 +313,20 @@ def _at_strengths(
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
             specs += own
         if section:
-            sections[part] = section.model_copy(update={name: tuple(specs)})
+            sections[part] = _replaced(section, name, tuple(specs))
     return study.model_copy(update=sections)
+
+
+def _replaced(section: Any, name: str, value: Any) -> Any:
+    """A section with one other field; a measurement is a dataclass."""
+    if isinstance(section, Strict):
+        return section.model_copy(update={name: value})
+    return dataclasses.replace(section, **{name: value})
 
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     """What is wrong across sections: a field and a message for each."""
-    if study.task is None and (study.finetune or study.attacks):
+    if study.task is None and (study.finetune or (study.attacks and not study.questions)):
         yield "task", "there is no task to fine-tune on or to attack: give a task section"
     if study.strength and not (study.finetune or study.evaluate):
         yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
@@ -312,7 +335,7 @@ def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
         for spec in getattr(getattr(study, part), name, ()):
             if (splits := splits_in(spec)) is not None and splits not in strengths:
                 yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
-    if study.evaluate and not (study.task or study.benchmarks):
+    if study.evaluate and not (study.task or study.benchmarks or study.questions):
         yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
     if study.benchmarks and study.benchmarks.folder is None:
         for i, name in enumerate(study.benchmarks.names):
@@ -340,10 +363,10 @@ def _wrong_model_or_text(study: Study) -> Iterator[tuple[str, str]]:
     if pretrain and not on_text and study.task is None:
         message = "there is no task to pre-train on: give a task section, or source: corpus"
         yield "pretrain", message
-    if on_text or (study.perplexity and not study.task):
+    if on_text or (study.reads_text and not study.task):
         if corpus is None or not (corpus.hub or corpus.train or not on_text):
             yield "corpus", "this study needs text: give --corpus FILE... and --held-out FILE"
-        elif study.perplexity and not (corpus.hub or corpus.held_out):
+        elif study.reads_text and not (corpus.hub or corpus.held_out):
             yield "corpus.held_out", "perplexity needs text held out: give --held-out FILE"
 
 
@@ -352,7 +375,7 @@ def _too_few_questions(study: Study) -> Iterator[tuple[str, str]]:
     limits = {"evaluate.items": evaluate.items} if evaluate else {}
     limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
     for field, items in limits.items():
-        if task and items > task.test:
+        if task and items and items > task.test:
             yield field, f"{items} questions, but task.test is {task.test}"
     examples = study.few_shot.examples if study.few_shot else 0
     for one in (task, *(study.other_tasks or ())):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 from robustok.errors import RobustokError
 from robustok.evaluation.results import FewShot
 from robustok.models.load import pinned
-from robustok.study.cells import inputs, measurements, models
+from robustok.study.cells import inputs, models
 from robustok.study.cells.base import Cell, parameters
+from robustok.study.cells.examples import ExamplesCell
 from robustok.study.config import find_study, studies
-from robustok.study.schema import CorpusSection, Study, WordTask
+from robustok.study.measurements import Attack, MeasuredCell, Subject
+from robustok.study.measurements.attacks import transfers
+from robustok.study.schema import Study
+from robustok.study.sections import CorpusSection, WordTask
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
@@ -68,18 +71,20 @@ class _Planner:
 
     def __init__(self, study: Study, read: bool) -> None:
         self.study, self.read = study, read
-        self.parameters = parameters(study)
+        self.parameters = parameters(study.model, study.tokenizer)
         self.data = _data(study, study.task, read) if study.task else None
         self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
         text = None
         corpus = study.corpus
-        if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
+        if corpus and (self.on_text or (study.reads_text and (corpus.hub or corpus.held_out))):
             text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None
         own = (self.data,) if self.data else ()
         others = (_data(study, task, read) for task in study.other_tasks or ())
-        self.questions: tuple[inputs.QuestionsCell, ...] = (*own, *others, *self._benchmarks())
+        self.questions: tuple[inputs.QuestionsCell, ...] = (
+            *own, *others, *self._benchmarks(), *self._own_questions(),
+        )  # fmt: skip
         names = [cell.task for cell in self.questions]  # by which results name them
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise RobustokError(
@@ -93,17 +98,20 @@ class _Planner:
             trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
             schemes = tuple(dict.fromkeys(["canonical", *trained]))
             drawn = examples.texts, schemes, examples.draws
-            yield measurements.ExamplesCell(*drawn, study.seed, self.tokenizer)
+            yield ExamplesCell(*drawn, study.seed, self.tokenizer)
         for repeat in study.repeat_numbers:
-            suites: dict[tuple[object, ...], list[measurements.AttackCell]] = {}
+            suites: dict[tuple[object, ...], list[MeasuredCell]] = {}
             for origin in self._origins(repeat):
                 for cell in self._trained_from(origin, repeat):
                     yield cell
-                    if isinstance(cell, measurements.AttackCell) and cell.attack.transfer:
-                        group = cell.attack, cell.data, cell.few_shot
+                    if not isinstance(cell, MeasuredCell):
+                        continue
+                    measurement = cell.measurement
+                    if isinstance(measurement, Attack) and measurement.transfer:
+                        group = measurement, cell.questions, cell.few_shot
                         suites.setdefault(group, []).append(cell)
-            for attacks in suites.values():
-                yield from _transfers(attacks)
+            for suite in suites.values():
+                yield from transfers(suite)
 
     def _tokenizer(self, text: inputs.Text | None) -> inputs.TokenizerCell:
         chosen = self.study.tokenizer
@@ -117,7 +125,8 @@ class _Planner:
         study = self.study
         if study.pretrain is None:
             name = inputs.external_model(str(study.model.name), read=self.read)
-            yield models.BaseCell(name, self.parameters, study.model.start_token)
+            model = study.model
+            yield models.BaseCell(name, self.parameters, model.start_token, model.dtype)
             return
         for scheme in study.pretrain.schemes:
             yield models.PretrainCell(
@@ -148,17 +157,16 @@ class _Planner:
 
     def _measurements(self, model: models.ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
         """The measurements of a model, after the questions that they read."""
-        questions, kinds, part = self.questions, measurements.MEASUREMENTS, self.study.few_shot
+        study, questions, part = self.study, self.questions, self.study.few_shot
+        wanted = list(study.measurements)
         if isinstance(model, models.StepCell):  # evaluated alone, on the task
-            questions, kinds = questions[:1], (measurements.EvaluateCell,)
+            questions, wanted = questions[:1], [study.evaluate] if study.evaluate else []
         if is_last:
             yield from questions
         few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
-        subject = measurements.Subject(
-            model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last
-        )
-        for kind in kinds:
-            yield from kind.planned(self.study, subject)
+        subject = Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
+        for measurement in wanted:
+            yield from measurement.planned(subject)
 
     def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot
@@ -168,7 +176,7 @@ class _Planner:
         if folder is not None:
             for name in part.names or (benchmark_files(folder) if self.read else ()):
                 file = inputs.external_file(Path(folder) / f"{name}.jsonl", read=self.read)
-                yield inputs.BenchmarkCell(name, part.items + examples, file)
+                yield inputs.BenchmarkCell(name, part.items, file, None, examples)
             return
         for name in part.names:
             on_hub = HUB[name].name
@@ -176,13 +184,21 @@ class _Planner:
             revision = commit.partition("@")[2] or None
             yield inputs.BenchmarkCell(name, part.items, None, revision, examples)
 
-
-def _transfers(attacks: list[measurements.AttackCell]) -> Iterator[measurements.TransferCell]:
-    """Each model under the attacks of the same suite on all models; none for one model alone."""
-    for own in attacks if len(attacks) > 1 else []:
-        others = tuple(attack for attack in attacks if attack is not own)
-        shared = {field.name: getattr(own, field.name) for field in fields(own)}
-        yield measurements.TransferCell(**shared, own=own, others=others)
+    def _own_questions(self) -> Iterator[inputs.BenchmarkCell]:
+        """The questions of `questions`: all of each file, folder or benchmark of the hub."""
+        few_shot = self.study.few_shot
+        examples = few_shot.examples if few_shot else 0
+        for source in self.study.questions.items if self.study.questions else ():
+            if source in HUB and not Path(source).exists():
+                commit = pinned(HUB[source].name, "dataset") if self.read else ""
+                revision = commit.partition("@")[2] or None
+                yield inputs.BenchmarkCell(source, None, None, revision, examples, own=True)
+                continue
+            name = Path(source).stem if source.endswith(".jsonl") else source
+            files = benchmark_files(source) if Path(source).is_dir() else {name: source}
+            for task, path in files.items():
+                file = inputs.external_file(path, read=self.read)
+                yield inputs.BenchmarkCell(task, None, file, None, examples, own=True)
 
 
 def _data(study: Study, task: WordTask, read: bool) -> inputs.DataCell:
@@ -200,7 +216,7 @@ def _text(corpus: CorpusSection, read: bool, *, train: bool) -> inputs.Text:
     """The text that is held out, and that to train on where a model is trained on text."""
     if corpus.hub:
         name = pinned(corpus.hub, "dataset") if read else corpus.hub
-        return inputs.HubText(corpus.documents if train else 0, corpus.measured, name)
+        return inputs.HubText(corpus.documents if train else 0, corpus.measured or 0, name)
     files = tuple(inputs.external_file(path, read=read) for path in corpus.train) if train else ()
-    held_out = inputs.external_file(corpus.held_out, read=read) if corpus.held_out else None
+    held_out = tuple(inputs.external_file(path, read=read) for path in corpus.held_out)
     return inputs.FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)

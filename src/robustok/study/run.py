@@ -27,8 +27,9 @@ from robustok.runtime.files import (
     write_whole,
 )
 from robustok.study.cells.base import Cell
-from robustok.study.cells.measurements import AccuracyCell, ExamplesCell, MeasurementCell
+from robustok.study.cells.examples import ExamplesCell
 from robustok.study.cells.models import StepCell
+from robustok.study.measurements import MeasuredCell
 from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.work import Watch, record_of, run_cells
@@ -290,7 +291,7 @@ def rows_and_missing(
     """
     rows, missing = [], []
     for cell in cells:
-        if not isinstance(cell, MeasurementCell):
+        if not isinstance(cell, MeasuredCell):
             continue
         if all(one.key in records for one in (cell, cell.model, cell.tokenizer)):
             rows.append(_row(study, cell, records))
@@ -299,7 +300,7 @@ def rows_and_missing(
     return rows, missing
 
 
-def _names(study: Study, cell: MeasurementCell) -> Row:
+def _names(study: Study, cell: MeasuredCell) -> Row:
     """What is known of a measurement before it is made."""
     names: Any = {
         "study": study.name,
@@ -311,14 +312,14 @@ def _names(study: Study, cell: MeasurementCell) -> Row:
         "task": cell.task,
         "seed": cell.seed,
     }
-    if isinstance(cell, AccuracyCell) and cell.few_shot:
+    if cell.few_shot:
         names["few_shot_scheme"] = cell.few_shot.scheme
     if isinstance(cell.model, StepCell):
         names["step"] = cell.model.step
     return names
 
 
-def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, Any]]) -> Row:
+def _row(study: Study, cell: MeasuredCell, records: Mapping[str, dict[str, Any]]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
     row: Any = {

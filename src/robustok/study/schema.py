@@ -2,344 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
-from robustok.attack.settings import SUITE_LIMIT, AttackSettings, is_attack, suite_label
-from robustok.models import Shape
-from robustok.samplers.spec import Spec
-from robustok.samplers.strength import splits_in
-from robustok.training.recipe import Recipe
-
-_ATTACK = AttackSettings()  # its defaults
-
-# Metadata of a field that changes no result: it does not enter the keys of cells.
-NOT_IN_KEY: dict[str, Any] = {"in_key": False}
-
-
-def _train_spec(spec: str) -> str:
-    """The spec or schedule as results name it. The study's tokenizer is not needed.
-
-    A study.json has schemes at measured strengths, as ``stochastok(splits=0.5)``; they stay.
-    """
-    return spec if splits_in(spec) is not None else str(Spec.parse(spec))
-
-
-def _eval_spec(spec: str) -> str:
-    """The spec as results name it; raises ValueError for a schedule."""
-    name = _train_spec(spec)
-    if splits_in(name) is None and Spec.parse(name).is_schedule:
-        raise ValueError(f"{name} is a schedule: only training takes one")
-    return name
-
-
-def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
-    for i, spec in enumerate(specs):
-        if spec in specs[:i]:
-            raise ValueError(f"{spec} is already in the list")
-    return specs
-
-
-def _seed(seed: int) -> int:
-    if not 0 <= seed < 2**62:
-        raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
-    return seed
-
-
-EvalSpec = Annotated[str, AfterValidator(_eval_spec)]
-EvalSpecs = Annotated[tuple[EvalSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
-TrainSpec = Annotated[str, AfterValidator(_train_spec)]
-TrainSpecs = Annotated[tuple[TrainSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
-
-
-class Strict(BaseModel):
-    """Base of the sections of a study: frozen, and no other fields than those declared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class QuestionFiles(Strict):
-    """Questions that exist, instead of generated ones: JSON Lines, as `--items` takes them."""
-
-    train: str
-    test: str
-
-
-class WordTask(Strict):
-    """Generated questions about the letters of words: LangGame or CUTE."""
-
-    kind: Literal["langgame", "cute"]
-    format: Literal["paper", "short"] = "paper"  # the wording, and how options are made
-    words: int = Field(200, ge=8)  # number of the most frequent English words
-    words_file: str | None = None  # or a file with one word per line, instead
-    data: QuestionFiles | None = None  # or the questions themselves, of which the first are used
-    train: int = Field(ge=1)  # questions
-    test: int = Field(ge=1)
-
-
-class TokenizerSection(Strict):
-    """A byte-level BPE trained on the study's own training text, or one that exists."""
-
-    size: int | None = Field(None, ge=257)
-    name: str | None = None  # a tokenizer.json, a folder, or a hub name
-
-    @model_validator(mode="after")
-    def _size_or_name(self) -> TokenizerSection:
-        if (self.size is None) == (self.name is None):
-            raise ValueError("give size, or the name of one that exists")
-        return self
-
-
-class ModelSection(Strict):
-    """A causal language model from random weights, or one that exists."""
-
-    name: str | None = None  # a folder or a hub name, which determines the sizes below
-    parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
-    layers: int | None = Field(None, ge=1)
-    width: int | None = Field(None, ge=8)
-    heads: int | None = Field(None, ge=1)
-    kv_heads: int | None = Field(None, ge=1)
-    feed_forward: int | None = Field(None, ge=8)
-    max_length: int | None = Field(None, ge=16)  # tokens
-    tied: bool = True  # input and output embeddings are one
-    start_token: str | None = None  # before every text, where the model was trained with one
-    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
-
-    @model_validator(mode="after")
-    def _sizes_or_name(self) -> ModelSection:
-        missing = [name for name in SIZES if getattr(self, name) is None]
-        if self.name is None and missing:
-            raise ValueError(f"give {missing[0]}, or the name of a model that exists")
-        if self.name is not None and len(missing) < len(SIZES):
-            raise ValueError("a model with a name has its own sizes; give one or the other")
-        if self.name is None and self.start_token is not None:
-            raise ValueError("a model from random weights is trained without start_token")
-        _ = self.name is not None or self.shape
-        return self
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of a model from random weights; raises RobustokError where it has none."""
-        return Shape(**self.sizes())
-
-    def sizes(self) -> dict[str, Any]:
-        """The sizes of a model from random weights, and its architecture."""
-        return {name: getattr(self, name) for name in ("architecture", *SIZES, "tied")}
-
-
-SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
-
-
-class CorpusSection(Strict):
-    """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
-
-    train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
-    held_out: str | None = None
-    sample_by: Literal["line", "document"] = "line"  # unit of a document in .txt files
-    hub: str | None = None  # its first documents are held out
-    documents: int | None = Field(None, ge=1)  # greatest number to train on
-    measured: int = Field(100, ge=1)  # documents held out
-
-
-class TrainingSection(Strict):
-    """What pre-training and fine-tuning have in common."""
-
-    steps: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    warmup_steps: int = Field(0, ge=0)
-    min_lr_ratio: float = Field(0.1, ge=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
-    gradient_accumulation_steps: int = Field(1, ge=1)
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: what is fastest here
-    save_every: int = Field(200, ge=1)  # steps between checkpoints
-    dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
-
-    @model_validator(mode="after")
-    def _valid_recipe(self) -> TrainingSection:
-        options = {name: getattr(self, name) for name in TrainingSection.model_fields}
-        _ = Recipe(**options).rows_per_device
-        return self
-
-
-class PretrainSection(TrainingSection):
-    """Models trained from random weights, on the task's questions or on the corpus."""
-
-    source: Literal["task", "corpus"] = "task"
-    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)  # a model each
-    end_of_text: str | None = None  # the token after each document; None: the tokenizer's own
-
-
-class Lora(Strict):
-    """Low-rank adapters instead of all weights; the defaults are the paper's."""
-
-    rank: int = Field(8, ge=1)
-    alpha: float = Field(32, gt=0)
-    dropout: float = Field(0.05, ge=0, lt=1)
-
-
-class FinetuneSection(TrainingSection):
-    """Models trained further on the task's questions."""
-
-    # A model each, from every pre-trained one.
-    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)
-    lora: Lora | None = None
-    fixed_draws: int | None = Field(None, ge=1)  # of each question; None: anew in every epoch
-    pack: int | None = Field(None, ge=16)  # tokens of a row of packed questions; None: one question
-    # Steps between models that are kept and evaluated too, for a learning curve; None: the last.
-    keep_every: int | None = Field(None, ge=1)
-
-
-class BenchmarksSection(Strict):
-    """Multiple-choice data sets that every model is also evaluated on."""
-
-    names: tuple[str, ...] = ()  # as on the hub: arc_easy, copa, ...; none: all of the folder
-    folder: str | None = None  # folder of NAME.jsonl files, instead of the hub
-    items: int = Field(500, ge=1)  # at most, of each
-
-
-class FewShotSection(Strict):
-    """Solved examples before every question, drawn by each scheme in turn."""
-
-    examples: int = Field(ge=1)  # before each question
-    schemes: EvalSpecs
-
-
-class EvaluateSection(Strict):
-    """Accuracy on questions drawn by each evaluation scheme in turn."""
-
-    eval_schemes: EvalSpecs
-    items: int = Field(ge=1)
-    draws: int = Field(10, ge=1)
-    ensemble: int | None = Field(None, ge=2)  # also one answer by the mean over so many draws
-
-
-class AttackSection(Strict):
-    """The greedy attack of the paper's Algorithm 2, or a suite of searches."""
-
-    items: int = Field(ge=1)
-    distances: tuple[int, ...] = _ATTACK.distances
-    start: EvalSpec = _ATTACK.start
-    steps: int = Field(_ATTACK.steps, ge=1)
-    objective: str = _ATTACK.objective
-    stop_when_wrong: bool = False  # the same accuracy in less time, at smaller margins
-    suite: Literal["standard"] | None = None  # the worst of several searches
-    max_scored: int | None = Field(None, ge=1)  # tokenizations that each of them scores [500]
-    # And those that the suite found against the study's other models, as cells of their own.
-    transfer: bool = Field(default=False, json_schema_extra=NOT_IN_KEY)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> AttackSection:
-        fixed = {"distances", "start", "steps", "objective", "stop_when_wrong"}
-        fixed &= self.model_fields_set
-        if self.suite is not None and fixed:
-            raise ValueError(f"a suite has its own searches: leave {', '.join(sorted(fixed))} out")
-        for name in ("max_scored", "transfer"):
-            if self.suite is None and getattr(self, name):
-                raise ValueError(f"{name} is for a suite: write suite: standard beside it")
-        _ = self.settings
-        return self
-
-    @property
-    def settings(self) -> AttackSettings:
-        """The attack without the number of its items."""
-        return AttackSettings(
-            self.distances, self.start, self.steps, self.objective,
-            stop_when_wrong=self.stop_when_wrong,
-        )  # fmt: skip
-
-    @property
-    def eval_scheme(self) -> str:
-        """The attack or the suite as results name it."""
-        if self.suite:
-            return suite_label(self.suite, self.limit)
-        return str(self.settings)
-
-    @property
-    def limit(self) -> int:
-        """Tokenizations that each search of a suite scores for a question."""
-        return self.max_scored or SUITE_LIMIT
-
-
-class PerplexitySection(Strict):
-    """Held-out text under each scheme, for every pre-trained model; without text the questions."""
-
-    eval_schemes: EvalSpecs
-
-
-class EmbeddingsSection(Strict):
-    """Distance between the tokenizations of a word, in each layer of each model."""
-
-    words: int = Field(1000, ge=2)  # number of the most frequent English words
-    draws: int = Field(50, ge=1)
-
-
-class DriftSection(Strict):
-    """Completions that a model samples after questions, and how many are not canonical."""
-
-    prompts: int = Field(20, ge=1)  # the first questions of each task
-    samples: int = Field(4, ge=1)  # of each
-    tokens: int = Field(32, ge=1)  # of a completion
-
-
-class StrengthSection(Strict):
-    """Measured strengths that every scheme is set to, in place of its own parameter."""
-
-    # Splits per canonical token, on average over the questions.
-    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(min_length=1, max_length=20)
-
-
-class ExamplesSection(Strict):
-    """Texts whose draws the report shows in color."""
-
-    texts: tuple[str, ...] = Field(min_length=1)
-    draws: int = Field(3, ge=1)
-
-
-class PaperRow(Strict):
-    """The paper's values for one model, in the order of the table's columns."""
-
-    pretrain_scheme: TrainSpec | None = None
-    task: str | None = None  # of several
-    train_scheme: str  # or the scheme of the few-shot examples
-    values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
-
-
-class PaperTable(Strict):
-    """A table or figure of the paper, beside which the report sets the study's own values."""
-
-    note: str = ""  # which figure or table this is, or what to know of its values
-    measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
-    # Evaluation schemes and attacks; of embeddings: the layers.
-    columns: tuple[str, ...]
-    rows: tuple[PaperRow, ...]
-
-    @model_validator(mode="after")
-    def _as_measured(self) -> PaperTable:
-        """The specs as results name them. Columns of embeddings are layers."""
-        for row in self.rows:
-            if len(row.values) != len(self.columns):
-                raise ValueError(
-                    f"the row of {row.train_scheme} has {len(row.values)} values for "
-                    f"{len(self.columns)} columns"
-                )
-        if self.measure == "embeddings":
-            return self
-        rows = tuple(
-            row.model_copy(update={"train_scheme": _train_spec(row.train_scheme)})
-            for row in self.rows
-        )
-        columns = tuple(c if is_attack(c) else _train_spec(c) for c in self.columns)
-        return self.model_copy(update={"columns": columns, "rows": rows})
-
-
-class Paper(Strict):
-    """The part of the paper that a study reproduces, with its numbers."""
-
-    where: str  # such as Figure 2
-    claims: tuple[str, ...] = ()  # the paper's conclusions, one sentence each
-    tables: tuple[PaperTable, ...] = ()
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from robustok.study.measurements import (
+    Attack,
+    Drift,
+    Embeddings,
+    Evaluate,
+    Marginal,
+    Measurement,
+    Perplexity,
+)
+from robustok.study.measurements.text import OnText
+from robustok.study.sections import (
+    BenchmarksSection,
+    CorpusSection,
+    ExamplesSection,
+    FewShotSection,
+    FinetuneSection,
+    ModelSection,
+    Paper,
+    PretrainSection,
+    QuestionsSection,
+    StrengthSection,
+    Strict,
+    TokenizerSection,
+    WordTask,
+    seed_in_range,
+)
 
 
 class Study(Strict):
@@ -354,7 +47,7 @@ class Study(Strict):
     title: str
     about: str = ""
     scale: str = "full"  # which of the YAML's scales this is
-    seed: Annotated[int, AfterValidator(_seed)]
+    seed: Annotated[int, AfterValidator(seed_in_range)]
     repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
     first_repeat: int = Field(0, ge=0)  # the repeats before it are those of another run
     threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
@@ -368,12 +61,14 @@ class Study(Strict):
     finetune: FinetuneSection | None = None
     benchmarks: BenchmarksSection | None = None
     few_shot: FewShotSection | None = None
-    evaluate: EvaluateSection | None = None
+    questions: QuestionsSection | None = None  # files to evaluate on, and to attack
+    evaluate: Evaluate | None = None
     strength: StrengthSection | None = None  # of the schemes of finetune and evaluate
-    attacks: tuple[AttackSection, ...] = ()
-    perplexity: PerplexitySection | None = None
-    embeddings: EmbeddingsSection | None = None
-    drift: DriftSection | None = None
+    attacks: tuple[Attack, ...] = ()
+    perplexity: Perplexity | None = None
+    marginal: Marginal | None = None
+    embeddings: Embeddings | None = None
+    drift: Drift | None = None
     examples: ExamplesSection | None = None
     paper: Paper | None = None
 
@@ -390,3 +85,16 @@ class Study(Strict):
         if self.page == "card" and self.few_shot:
             raise ValueError("page: card has no few-shot examples: leave few_shot out")
         return self
+
+    @property
+    def measurements(self) -> Iterator[Measurement]:
+        """All measurements, in the order in which a model is measured."""
+        for one in (self.perplexity, self.marginal, self.evaluate, *self.attacks, self.embeddings,
+                    self.drift):  # fmt: skip
+            if one is not None:
+                yield one
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a measurement reads held-out text."""
+        return any(isinstance(one, OnText) for one in self.measurements)

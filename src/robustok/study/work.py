@@ -36,6 +36,7 @@ from robustok.runtime.processes import (
     thread_limits,
 )
 from robustok.study.cells.base import Cell
+from robustok.study.cells.models import close_model
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
@@ -112,6 +113,7 @@ def run_cells(
             make = partial(Worker, _cell_runner, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
         else:
+            stack.callback(close_model)
             pool = InProcess(_cell_runner(folder), progress)
         for cell, _ in dispatch(todo, pool, is_ready=is_ready, on_start=watch.start):
             yield cell

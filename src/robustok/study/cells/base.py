@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from robustok.runtime.display import Progress
-from robustok.study.schema import NOT_IN_KEY, Study
+from robustok.study.sections import NOT_IN_KEY, ModelSection, TokenizerSection
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
@@ -128,7 +128,7 @@ def _in_key(value: Any) -> Any:
     content = {
         field.name: getattr(value, field.name)
         for field in dataclasses.fields(value)
-        if field.metadata != NOT_IN_KEY
+        if field.metadata.get("in_key", True)
     }
     return {
         name: _in_key(one)
@@ -137,18 +137,17 @@ def _in_key(value: Any) -> Any:
     }
 
 
-def parameters(study: Study) -> float:
+def parameters(model: ModelSection, tokenizer: TokenizerSection | None) -> float:
     """About how many parameters a study's model has.
 
     A named model has the number its `parameters` give, else that of the bytes of its folder, at two
     bytes each, else a billion.
     """
-    model = study.model
     if model.name is not None:
         files = Path(model.name).glob("*.safetensors")
         return model.parameters or sum(file.stat().st_size for file in files) / 2 or 1e9
     sizes = model.sizes()
-    width, size = sizes["width"], study.tokenizer.size if study.tokenizer else None
+    width, size = sizes["width"], tokenizer.size if tokenizer else None
     keys = width // sizes["heads"] * sizes["kv_heads"]
     block = 2 * width * width + 2 * width * keys + 3 * width * sizes["feed_forward"]
     return sizes["layers"] * block + (1 if sizes["tied"] else 2) * (size or 50_257) * width

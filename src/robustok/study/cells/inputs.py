@@ -29,7 +29,7 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import read_json, sha256_of, write_json, write_whole
 from robustok.runtime.hub import hub_failure, is_packaged, packaged_identity, split_revision
 from robustok.study.cells.base import Cell, Summary
-from robustok.study.schema import NOT_IN_KEY
+from robustok.study.sections import NOT_IN_KEY
 from robustok.tasks import (
     HUB,
     Item,
@@ -47,6 +47,7 @@ GENERATORS = {"langgame": langgame, "cute": cute}
 _CHUNK = 1_000  # documents that are encoded together
 # Of a model, of LoRA weights, and of what ends the text that a model writes.
 _CONFIGS = ("config.json", "adapter_config.json", "generation_config.json")
+QUESTIONS_OF_A_FILE = 500  # for estimates of cost
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
 
 
@@ -65,6 +66,7 @@ class QuestionsCell(Cell):
     """Questions that a model is evaluated on."""
 
     description: ClassVar[str] = ""  # the task in the label of a measurement
+    is_attacked: ClassVar[bool] = True  # whether the attacks of a study are on these questions
 
     @property
     @abstractmethod
@@ -137,19 +139,24 @@ class DataCell(QuestionsCell):
 
 @dataclass(frozen=True)
 class BenchmarkCell(QuestionsCell):
-    """The first questions of a benchmark, from the hub or from a file, evenly of all its kinds."""
+    """The first questions of a benchmark, or all of a user's own, from the hub or from a file.
+
+    Few-shot examples are of the hub's training split where the benchmark has one, and else the last
+    questions of all, whatever the number of questions.
+    """
 
     kind: ClassVar[str] = "benchmark"
 
     name: str
-    items: int
+    items: int | None  # at most; None: all
     file: External | None = None  # instead of the hub
     revision: str | None = None  # the commit of the hub's data set, if known
-    examples: int = 0  # few-shot examples from the hub's training split
+    examples: int = 0  # few-shot examples that are not evaluated
+    own: bool = False  # of `questions`: in the order of the file, and attacked too
 
     @property
     def label(self) -> str:
-        return f"benchmark {self.name}"
+        return f"{'questions' if self.own else 'benchmark'} {self.name}"
 
     @property
     def task(self) -> str:
@@ -157,7 +164,11 @@ class BenchmarkCell(QuestionsCell):
 
     @property
     def count(self) -> int:
-        return self.items
+        return self.items or QUESTIONS_OF_A_FILE
+
+    @property
+    def is_attacked(self) -> bool:
+        return self.own
 
     @property
     def description(self) -> str:
@@ -172,23 +183,25 @@ class BenchmarkCell(QuestionsCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         name = f"{self.name}@{self.revision}" if self.revision else self.name
-        items = evenly_by_kind(read_items(self.file.name if self.file else name))[: self.items]
-        write_items(self.path(folder) / "test.jsonl", items)
-        if self.examples:
+        items, examples = read_items(self.file.name if self.file else name), []
+        if self.examples and self.file is None and not self.own:
             examples = read_items(name, limit=self.examples, split="train")
+        elif self.examples:
+            if self.examples >= len(items):
+                raise RobustokError(
+                    f"'{self.name}' has {len(items)} questions: too few for {self.examples} "
+                    "few-shot examples"
+                )
+            items, examples = items[: -self.examples], items[-self.examples :]
+        items = (items if self.own else evenly_by_kind(items))[: self.items]
+        write_items(self.path(folder) / "test.jsonl", items)
+        if examples:
             write_items(self.path(folder) / "examples.jsonl", examples)
         return {"items": len(items)}
 
     def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
-        """The examples are of the hub's training split; of a file, its last `count` questions."""
-        items = read_items(self.path(folder) / "test.jsonl")
-        if self.examples:
-            return items, read_items(self.path(folder) / "examples.jsonl", limit=count)
-        if count >= len(items):
-            raise RobustokError(
-                f"{self.name} has {len(items)} questions: few_shot.examples is {count}, give less"
-            )
-        return items[: len(items) - count], items[len(items) - count :]
+        test = read_items(self.path(folder) / "test.jsonl")
+        return test, read_items(self.path(folder) / "examples.jsonl") if count else []
 
 
 class TokenizerCell(Cell):
@@ -359,7 +372,7 @@ class Text(ABC):
     """Where the documents of a study come from. They are streamed."""
 
     documents: int | None  # at most this many to train on
-    measured: int  # held-out documents
+    measured: int | None  # held-out documents, at most
     hub_names: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -387,18 +400,19 @@ class FileText(Text):
     """Documents of .txt, .jsonl and .parquet files."""
 
     train_files: tuple[External, ...]
-    held_out_file: External | None
+    held_out_files: tuple[External, ...]
     sample_by: str
 
     def _read(self, *, held_out: bool) -> Iterator[str]:
-        files = (self.held_out_file,) if held_out else self.train_files
-        return read_texts([file.name for file in files if file], sample_by=self.sample_by)
+        files = self.held_out_files if held_out else self.train_files
+        return read_texts([file.name for file in files], sample_by=self.sample_by)
 
 
 @dataclass(frozen=True)
 class HubText(Text):
     """A data set of the hub, streamed. Its first documents are held out."""
 
+    measured: int
     name: str  # with its commit
 
     @property

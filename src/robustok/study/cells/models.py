@@ -15,7 +15,7 @@ from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, External, TokenizerCell
-from robustok.study.schema import (
+from robustok.study.sections import (
     NOT_IN_KEY,
     FinetuneSection,
     ModelSection,
@@ -26,6 +26,14 @@ from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_i
 from robustok.training.recipe import step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
+
+# The model that this process opened last, by the folder of the run and the key of its cell.
+_OPENED: dict[tuple[Path, str], Any] = {}
+
+
+def close_model() -> None:
+    """Free the model that :meth:`ModelCell.open` keeps."""
+    _OPENED.clear()
 
 
 class ModelCell(Cell):
@@ -59,9 +67,17 @@ class ModelCell(Cell):
     def load(self, folder: Path, **options: Any) -> Any:
         return load_model(self.source(folder), **options)
 
+    def open(self, folder: Path) -> Any:
+        """The model to measure. It stays loaded until another one is opened or trained."""
+        place = folder.resolve(), self.key
+        if place not in _OPENED:
+            close_model()  # before another one is in memory
+            _OPENED[place] = self.load(folder)
+        return _OPENED[place]
+
     def run(self, folder: Path, progress: Progress) -> Summary:
         """Load a model that exists, so that an error comes before any work with it."""
-        return {"parameters": self.load(folder).num_parameters()}
+        return {"parameters": self.open(folder).num_parameters()}
 
 
 class OriginCell(ModelCell):
@@ -86,6 +102,7 @@ class BaseCell(OriginCell):
     model: External
     parameters: float = field(metadata=NOT_IN_KEY)
     start_token: str | None = None
+    dtype: str = "auto"
 
     @property
     def description(self) -> str:
@@ -97,6 +114,9 @@ class BaseCell(OriginCell):
 
     def source(self, folder: Path) -> str:
         return self.model.name
+
+    def load(self, folder: Path, **options: Any) -> Any:
+        return super().load(folder, **{"dtype": self.dtype} | options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +152,7 @@ class TrainedCell(ModelCell):
         progress: Progress, **settings: Any,
     ) -> Summary:  # fmt: skip
         """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
+        close_model()
         options = {name: getattr(self.options, name) for name in TrainingSection.model_fields}
         out, vocab = self.path(folder) / "model", self.tokenizer.vocabulary(folder)
         result = train(

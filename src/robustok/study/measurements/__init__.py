@@ -1,0 +1,25 @@
+"""Measurements of a model, one class and one file each.
+
+A new kind of measurement is a subclass of :class:`Measurement` and a field of
+:class:`robustok.study.Study`. Every cell of a measurement has a row in results.jsonl.
+"""
+
+from robustok.study.measurements.accuracy import Evaluate
+from robustok.study.measurements.attacks import Attack
+from robustok.study.measurements.base import MeasuredCell, Measurement, OnQuestions, Subject
+from robustok.study.measurements.drift import Drift
+from robustok.study.measurements.embeddings import Embeddings
+from robustok.study.measurements.text import Marginal, Perplexity
+
+__all__ = [
+    "Attack",
+    "Drift",
+    "Embeddings",
+    "Evaluate",
+    "Marginal",
+    "MeasuredCell",
+    "Measurement",
+    "OnQuestions",
+    "Perplexity",
+    "Subject",
+]

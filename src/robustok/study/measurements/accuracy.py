@@ -1,0 +1,89 @@
+"""Accuracy on multiple-choice questions drawn by each scheme in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from robustok import evaluation
+from robustok.checks import option
+from robustok.study.cells.base import Summary
+from robustok.study.measurements.base import (
+    ByScheme,
+    MeasuredCell,
+    OnQuestions,
+    Opened,
+    chance,
+    rounded,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(ByScheme, OnQuestions):
+    """Accuracy on questions drawn by each evaluation scheme in turn."""
+
+    kind: ClassVar[str] = "evaluate"
+    printed: ClassVar[tuple[str, ...]] = (
+        "accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n", "draws",
+        "seed", "seconds", "precision", "overflowed", "consistency", "difference", "p",
+    )  # fmt: skip
+
+    draws: int = option(
+        "draws of each question; a canonical scheme is drawn once", "--draws", "-n", default=10,
+        min=1,
+    )  # fmt: skip
+    ensemble: int | None = option(
+        "also one answer by the mean over so many draws", default=None, min=2
+    )
+
+    @property
+    def eval_scheme(self) -> str:
+        return f"ensemble({self.scheme}, draws={self.draws})" if self.ensemble else self.scheme
+
+    def variants(self) -> Iterator[Self]:
+        for one in super().variants():
+            draws = 1 if one.is_fixed else self.draws
+            yield replace(one, draws=draws, ensemble=None)
+            if self.ensemble is not None and not one.is_fixed:
+                yield replace(one, draws=self.ensemble)
+
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        return 2 * self.question_tokens(cell) * self.draws
+
+    def run(self, at: Opened) -> Summary:
+        items, prefix = at.questions(self.items)
+        drawn_by = self.sampler(at.vocab, [item.question for item in items])
+        drawing: Any = {"draws": self.draws, "seed": at.seed}
+        result = evaluation.evaluate(
+            at.model, at.vocab, items, drawn_by, ensemble="mean" if self.ensemble else None,
+            prefix=prefix, overflow=self.overflow, progress=at.progress, **drawing,
+        )  # fmt: skip
+        at.write_items(result.table())
+        strength = evaluation.drawn_strength(at.vocab, items, drawn_by, **drawing)
+        measured = {
+            name: getattr(result, name)
+            for name in ("accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high",
+                         "n", "draws", "precision")
+        }  # fmt: skip
+        if result.consistency is not None:
+            measured["consistency"] = round(result.consistency, 4)
+        return {
+            **measured,
+            **({"overflowed": result.overflowed} if result.overflowed else {}),
+            "chance": chance(items),
+            **rounded(strength),
+            "tokens_per_question": round(result.tokens_computed / result.n, 1),
+            **self.spec_of(drawn_by),
+        }
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        share = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
+        norm = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
+        text = f"{row['eval_scheme']}: accuracy {share}, acc_norm {norm}, {row['n']} items × "
+        text += f"{row['draws']} draws"
+        if "consistency" in row:
+            text += f", consistency {row['consistency']:.3f}"
+        if "overflowed" in row:
+            text += f", {row['overflowed']} longer than the model's max_length"
+        return text

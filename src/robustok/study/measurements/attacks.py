@@ -1,0 +1,214 @@
+"""Accuracy on questions whose tokenization an attack chooses, or the worst of several searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from robustok import attack as attacks
+from robustok.attack.settings import SUITE_LIMIT, AttackSettings, ObjectiveSettings, suite_label
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import share
+from robustok.models.devices import precision_of
+from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
+from robustok.runtime.files import read_rows
+from robustok.study.cells.base import Summary
+from robustok.study.measurements.base import (
+    MeasuredCell,
+    OnQuestions,
+    Opened,
+    Subject,
+    chance,
+    strength_of,
+)
+from robustok.study.sections import NOT_IN_KEY, eval_spec
+from robustok.tasks import Item
+
+# For estimates of cost:
+STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
+STEPS_TAKEN = 3  # until an attack succeeds or gives up
+SUITE_SEARCHES = 6  # of a suite
+
+_SETTINGS = tuple(one.name for one in fields(AttackSettings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(OnQuestions, AttackSettings):
+    """The greedy attack of the paper's Algorithm 2, another search, or a suite of searches."""
+
+    kind: ClassVar[str] = "attack"
+    printed: ClassVar[tuple[str, ...]] = (
+        "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low", "start_high",
+        "n_scored", "seed", "seconds", "overflowed",
+    )  # fmt: skip
+
+    suite: Literal["standard"] | None = None  # the worst of several searches
+    # And those that the suite found against the study's other models, as cells of their own.
+    transfer: bool = field(default=False, metadata=NOT_IN_KEY)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "start", eval_spec(self.start))
+        own = AttackSettings(max_scored=self.max_scored)
+        changed = [one for one in _SETTINGS if getattr(self, one) != getattr(own, one)]
+        if self.suite is not None and changed:
+            raise RobustokError(f"a suite has its own searches: leave {', '.join(changed)} out")
+        if self.suite is None and self.transfer:
+            raise RobustokError("transfer is for a suite: write suite: standard beside it")
+
+    @property
+    def settings(self) -> AttackSettings:
+        """The attack without what it is made on."""
+        return AttackSettings(**{name: getattr(self, name) for name in _SETTINGS})
+
+    @property
+    def eval_scheme(self) -> str:
+        return suite_label(self.suite, self.limit) if self.suite else str(self.settings)
+
+    @property
+    def limit(self) -> int:
+        """Tokenizations that each search of a suite scores for a question."""
+        return self.max_scored or SUITE_LIMIT
+
+    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+        for inputs in super().measured_on(subject):
+            if inputs["questions"][0].is_attacked:
+                yield inputs
+
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
+        if self.suite:
+            return tokens * SUITE_SEARCHES * self.limit
+        return tokens * min(self.steps, STEPS_TAKEN) * len(self.distances) * STEP_NEIGHBORS
+
+    def run(self, at: Opened) -> Summary:
+        items, prefix = at.questions(self.items)
+        if self.suite:
+            return self._run_suite(at, items, prefix)
+        result = attacks.attack_items(
+            at.model, at.vocab, items, settings=self.settings, seed=at.seed, prefix=prefix,
+            overflow=self.overflow, resume_file=at.folder / "attacks.jsonl", progress=at.progress,
+        )  # fmt: skip
+        at.write_items(result.table())
+        reached = [attack.ids for attack in result.attacks]
+        attacked = {attack.key for attack in result.attacks}
+        texts = [item.question for item in items if item.key in attacked]
+        names = ("accuracy", "low", "high", "n", "draws", "start_accuracy", "start_low",
+                 "start_high", "n_scored")  # fmt: skip
+        return {
+            **{name: getattr(result, name) for name in names},
+            **({"overflowed": result.overflowed} if result.overflowed else {}),
+            "chance": chance(items),
+            **strength_of(at.vocab, texts, reached),
+            "precision": precision_of(at.model),
+        }
+
+    def _run_suite(self, at: Opened, items: Sequence[Item], prefix: Any) -> Summary:
+        objective = attacks.objective_by_name(
+            at.model, at.vocab, ObjectiveSettings("margin"), prefix=prefix
+        )
+        result = attacks.run_suite(
+            at.vocab, [attacks.Prompt.of_item(item) for item in items], objective,
+            suite=str(self.suite), seed=at.seed, max_scored=self.limit,
+            resume_file=at.folder / "attacks.jsonl", progress=at.progress,
+        )  # fmt: skip
+        parts = result.parts.items()
+        rows = [{"search": name, **attack.as_row()} for name, part in parts for attack in part]
+        at.write_items(rows)
+        broken = {row["key"] for row in rows if row["success"]}
+        held = [item.key not in broken for item in items]
+        return {
+            **suite_summary(at, items, held, [attack.ids for attack in result.worst]),
+            "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
+            "precision": precision_of(at.model),
+        }
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        share_of = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
+        before = "{start_accuracy:.3f} [{start_low:.3f}, {start_high:.3f}] before".format_map(row)
+        text = f"{row['eval_scheme']}: accuracy {share_of}, {before}, {row['n']} items, "
+        text += f"{row['n_scored']} tokenizations scored"
+        if "overflowed" in row:
+            text += f", {row['overflowed']} longer than the model's max_length"
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferCell(MeasuredCell):
+    """A suite's worst tokenizations together with those found against the other models."""
+
+    measurement: Attack
+    own: MeasuredCell  # the suite against this model
+    others: tuple[MeasuredCell, ...]  # the same suite against the other models
+
+    @property
+    def kind(self) -> str:
+        return "transfer"
+
+    @property
+    def eval_scheme(self) -> str:
+        attack = self.measurement
+        return suite_label(str(attack.suite), attack.limit, len(self.others))
+
+    @property
+    def work(self) -> float:
+        return super().work * 3 * len(self.others) / self.measurement.limit
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        at = Opened(self, folder, progress)
+        items, prefix = at.questions(self.measurement.items)
+        own, others = _attacks_of([self.own], folder), _attacks_of(self.others, folder)
+        rows = []
+        for done, item in enumerate(items, 1):
+            # How far the best wrong option is above the right one.
+            objective = attacks.Margin(at.model, at.vocab, item.choices, item.label, prefix=prefix)
+            broken = any(row["success"] for row in own[item.key])
+            limit = objective.max_length
+            tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]
+            candidates = Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried])
+            scores = objective(candidates).tolist() if tried else []
+            scored: list[Any] = [row | {"of_model": None} for row in own[item.key]]
+            scored += [row | {"score": one} for row, one in zip(tried, scores, strict=True)]
+            best = max(scored, key=lambda row: row["score"])  # of equal ones an own one
+            worst = {name: best[name] for name in ("key", "ids", "score", "of_model")}
+            rows.append(worst | {"success": broken or best["score"] > 0})
+            progress(done, len(items))
+        at.write_items(rows)
+        held = [not row["success"] for row in rows]
+        return suite_summary(at, items, held, [np.array(row["ids"], np.int32) for row in rows])
+
+
+def transfers(suites: Sequence[MeasuredCell]) -> Iterator[TransferCell]:
+    """Each model under the attacks of the same suite on all models; none for one model alone."""
+    for own in suites if len(suites) > 1 else []:
+        others = tuple(one for one in suites if one is not own)
+        shared = {one.name: getattr(own, one.name) for one in fields(own)}
+        yield TransferCell(**shared, own=own, others=others)
+
+
+def suite_summary(
+    at: Opened, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
+) -> Summary:
+    """The summary of a suite, from whether each question held and the worst ids of each."""
+    return {
+        **share("accuracy", held),
+        "n": len(items),
+        "draws": 1,
+        "chance": chance(items),
+        **strength_of(at.vocab, [item.question for item in items], ids),
+    }
+
+
+def _attacks_of(cells: Sequence[MeasuredCell], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The attacks of suites by the key of the question, each with the model it was found on."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        for row in read_rows(cell.path(folder) / "items.jsonl"):
+            model = {"of_model": cell.model.description}
+            rows.setdefault(row["key"], []).append(row | model)
+    return rows

@@ -1,0 +1,284 @@
+"""Base of measurements: a section of a study, the options of a command, and the work, in one class.
+
+A measurement is a frozen dataclass. Its fields, made by :func:`robustok.checks.option`, are the
+section of the YAML and the options of the command of its name. :meth:`Measurement.planned` yields
+the cells of one model, and :meth:`Measurement.run` makes the numbers of one cell. A cell holds a
+copy of the measurement with one scheme; the fields of this copy enter the key of the cell.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from robustok import evaluation
+from robustok.checks import check_settings, option
+from robustok.evaluation.results import FewShot
+from robustok.runtime.display import Progress
+from robustok.runtime.files import write_rows
+from robustok.samplers import Sampler, Spec, measure, sampler
+from robustok.samplers.strength import sampler_at_splits, splits_in
+from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
+from robustok.study.cells.inputs import CorpusCell, QuestionsCell, TokenizerCell
+from robustok.study.cells.models import ModelCell
+from robustok.study.sections import EvalSpecs
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to measure, and what it is measured with.
+
+    `questions` are all that the study evaluates on, `few_shots` the examples before them, by each
+    scheme in turn (None for no examples). `is_last` is false for a pre-trained model that the study
+    trains further.
+    """
+
+    model: ModelCell
+    seed: int
+    tokenizer: TokenizerCell
+    corpus: CorpusCell | None
+    questions: tuple[QuestionsCell, ...]
+    few_shots: tuple[FewShot | None, ...]
+    is_last: bool
+
+    @property
+    def cell_fields(self) -> dict[str, Any]:
+        """The arguments that every :class:`MeasuredCell` takes."""
+        return {"model": self.model, "tokenizer": self.tokenizer, "seed": self.seed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(ABC):
+    """A kind of measurement, and in a cell the measurement that this cell makes."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
+
+    kind: ClassVar[str]  # the name of the section, the command and the cells
+    # The fields of a row that the command prints, in its order; of the row, those that it has.
+    printed: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_settings(type(self), vars(self))
+
+    @property
+    def eval_scheme(self) -> str:
+        """What a cell measures under, as the row in results names it."""
+        return self.kind
+
+    def planned(self, subject: Subject) -> Iterator[MeasuredCell]:
+        """The cells of one model: each variant on each thing that it is measured on."""
+        for inputs, one in product(self.measured_on(subject), self.variants()):
+            yield MeasuredCell(measurement=one, **inputs, **subject.cell_fields)
+
+    def variants(self) -> Iterator[Self]:
+        """The measurements of single cells."""
+        yield self
+
+    @abstractmethod
+    def measured_on(self, subject: Subject) -> Iterable[Mapping[str, Any]]:
+        """The inputs of cells, `questions`, `few_shot` or `corpus`; none where nothing is due."""
+
+    def task(self, cell: MeasuredCell) -> str:
+        """The name of the task in results."""
+        return "text"
+
+    @abstractmethod
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        """About how many tokens the model reads, for estimates of cost."""
+
+    @abstractmethod
+    def run(self, at: Opened) -> Summary:
+        """The numbers of one cell, as JSON."""
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """A row of results as a line for people."""
+        raise NotImplementedError(f"no command prints {self.kind}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByScheme(Measurement):
+    """A measurement under each scheme in turn; that of a cell has one."""
+
+    eval_schemes: EvalSpecs = option(
+        "how texts are tokenized", "--scheme", "-s", default=("canonical", "uniform"),
+        metavar="SCHEME",
+    )  # fmt: skip
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of a cell."""
+        return self.eval_schemes[0]
+
+    @property
+    def eval_scheme(self) -> str:
+        return self.scheme
+
+    def variants(self) -> Iterator[Self]:
+        for scheme in self.eval_schemes:
+            yield replace(self, eval_schemes=(scheme,))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the scheme of a cell always draws the same."""
+        return splits_in(self.scheme) is None and Spec.parse(self.scheme).is_deterministic
+
+    def sampler(self, vocab: Vocabulary, texts: Sequence[str]) -> Sampler:
+        """The sampler of a cell; of a measured strength, the one that has it on these texts."""
+        return sampler_at_splits(self.scheme, vocab, texts) or sampler(self.scheme, vocab)
+
+    def spec_of(self, drawn_by: Sampler) -> dict[str, str]:
+        """The spec of a scheme that is named by its measured strength, for a row."""
+        return {} if drawn_by.spec == self.scheme else {"eval_spec": drawn_by.spec}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnQuestions(Measurement):
+    """A measurement of each task's questions, zero-shot or after few-shot examples."""
+
+    items: int | None = option(
+        "number of questions of each task, at most", "--limit", default=None, min=1
+    )
+    overflow: Literal["error", "drop", "left", "canonical"] = option(
+        "rows longer than the model's max_length: error, drop, left or canonical",
+        default="error",
+        metavar="POLICY",
+        choices=("error", "drop", "left", "canonical"),
+        noun="overflow policy",
+        panel="Model",
+    )
+
+    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+        for data, few_shot in product(subject.questions, subject.few_shots):
+            if subject.is_last:
+                yield {"questions": (data,), "few_shot": few_shot}
+
+    def task(self, cell: MeasuredCell) -> str:
+        return cell.questions[0].task
+
+    def question_tokens(self, cell: MeasuredCell) -> float:
+        """About how many canonical tokens the questions have."""
+        count = cell.questions[0].count
+        return QUESTION_TOKENS * (min(self.items, count) if self.items else count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCell(Cell):
+    """One measurement of one model."""
+
+    measurement: Measurement
+    model: ModelCell
+    tokenizer: TokenizerCell
+    seed: int
+    corpus: CorpusCell | None = None
+    questions: tuple[QuestionsCell, ...] = ()
+    few_shot: FewShot | None = None
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return self.measurement.kind
+
+    @property
+    def eval_scheme(self) -> str:
+        """What it was measured under, as the row in results names it."""
+        return self.measurement.eval_scheme
+
+    @property
+    def task(self) -> str:
+        """The name of the task in results."""
+        return self.measurement.task(self)
+
+    @property
+    def label(self) -> str:
+        after = f" after {self.few_shot.scheme}" if self.few_shot else ""
+        on = self.questions[0].description if isinstance(self.measurement, OnQuestions) else ""
+        return f"{self.kind} {self.model.description} on {self.eval_scheme}{on}{after}"
+
+    @property
+    def work(self) -> float:
+        return 2 * self.model.origin.parameters * self.measurement.tokens_read(self) / CORE + 1
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        return self.measurement.run(Opened(self, folder, progress))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The inputs of a cell, opened, and the place of its files.
+
+    Args:
+        cell: the cell.
+        run_folder: the folder of the run.
+        progress: called with (work done, all work).
+    """
+
+    cell: MeasuredCell
+    run_folder: Path
+    progress: Progress
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the cell's files."""
+        return self.cell.path(self.run_folder)
+
+    @property
+    def seed(self) -> int:
+        return self.cell.seed
+
+    @cached_property
+    def vocab(self) -> Vocabulary:
+        return self.cell.tokenizer.vocabulary(self.run_folder)
+
+    @cached_property
+    def model(self) -> Any:
+        return self.cell.model.open(self.run_folder)
+
+    @cached_property
+    def start(self) -> list[int]:
+        """The ids before every text: the start token, or none."""
+        return self.cell.model.start_ids(self.vocab)
+
+    def questions(self, count: int | None) -> tuple[list[Item], np.ndarray | None]:
+        """The first `count` questions, and the ids before each: start token, few-shot examples."""
+        few_shot = self.cell.few_shot
+        items, solved = self.cell.questions[0].test_and_examples(
+            self.run_folder, few_shot.count if few_shot else 0
+        )
+        if few_shot is None:
+            return items[:count], np.array(self.start, np.int32) if self.start else None
+        prefix = evaluation.solved_examples(
+            self.vocab, solved, few_shot.scheme, seed=self.seed, start=self.start
+        )
+        return items[:count], prefix
+
+    def question_texts(self) -> list[list[str]]:
+        """The questions of each task, without those that consist of whole sentences only."""
+        each = [data.test_and_examples(self.run_folder, 0)[0] for data in self.cell.questions]
+        return [[item.question for item in items if item.question] for items in each]
+
+    def write_items(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the results of each question, which the run keeps."""
+        write_rows(self.folder / "items.jsonl", rows)
+
+
+def chance(items: Sequence[Item]) -> float:
+    """Accuracy of a guess."""
+    return sum(1 / len(item.choices) for item in items) / len(items)
+
+
+def strength_of(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str, float]:
+    """Mean splits, distance and length ratio of rows of ids, one of each text, for a summary."""
+    return rounded(measure(vocab, vocab.encode_batch(texts), rows).mean())
+
+
+def rounded(strength: Mapping[str, float]) -> dict[str, float]:
+    """A strength as a row has it, with four decimal places."""
+    return {name: round(value, 4) for name, value in strength.items()}
