@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from robustok.errors import RobustokError
+from robustok.evaluation import intervals
+from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (
-    clear_differences,
-    difference,
     merged_layers,
     merged_perplexities,
     over_seeds,
@@ -59,6 +59,22 @@ def test_two_seeds_have_the_quantile_of_one_degree_of_freedom() -> None:
     rows = [row("canonical", "uniform", a, s) | exact for s, a in enumerate((0.50, 0.51))]
     (one,) = Results(rows).rows
     assert one["high"] - one["accuracy"] == pytest.approx(12.706 * 0.005, rel=1e-3)
+
+
+def test_the_interval_over_seeds_is_that_of_their_answers() -> None:
+    rng = np.random.default_rng(0)
+    answers = rng.binomial(3, 0.7, (3, 40)) / 3
+    rows: list[dict[str, Any]] = [
+        answered("uniform", seed, {str(i): x for i, x in enumerate(own.tolist())}) | {"draws": 3}
+        for seed, own in enumerate(answers)
+    ]
+    (one,) = Results(rows).rows
+    wanted = intervals.over_seeds(answers, draws=3)
+    assert (one["accuracy"], one["low"], one["high"]) == pytest.approx(wanted)
+    answers = {key: right for key, right in rows[1]["answers"].items() if key != "7"}
+    rows[1] = rows[1] | {"answers": answers}
+    (other,) = Results(rows).rows  # of other questions, so from the intervals of the seeds
+    assert other["low"] != pytest.approx(wanted[1], abs=1e-3)
 
 
 def answered(scheme: str, seed: int, rights: dict[str, float]) -> dict[str, Any]:

@@ -1,16 +1,22 @@
-"""Intervals and tests for accuracies: Wilson, Clopper-Pearson, McNemar, draws as clusters, seeds.
+"""Intervals of accuracies under several draws and seeds, and of paired differences, with their p.
 
-The model of a difference over seeds is one of crossed random effects: an answer depends on the seed
-(initialization, order of the data, draws), on the question, and on both. The variance of a mean is
-the variance between seeds over their number plus the variance between questions over theirs. Every
-seed has the same questions, so more seeds do not shrink the second part. Each part has a quantile
-of Student's t with its own degrees of freedom (for two seeds 12.7, not 1.96), and the half-width is
-the root of the sum of their squares. It is exact where one part is everything, and wider than
-needed in between.
+One idea serves all three: the variance between questions is taken with a few more answers (of an
+accuracy two right and two wrong ones, of a difference one question lost and one won), so it never
+falls below what a few unseen questions could add.
 
-One quantile for the sum, with Satterthwaite's degrees of freedom, is not used: with three seeds 7%
-of tests at 5% are false alarms where the seeds vary most, since a variance that happens to come out
-small also raises the degrees of freedom. `benchmarks/intervals.py` simulates both.
+- One accuracy: Clopper and Pearson's interval for the effective number of independent answers.
+- An accuracy over seeds: crossed random effects. An answer depends on the seed (initialization,
+  order of the data, draws), on the question, and on both. Every seed has the same questions, so
+  more seeds do not shrink the part of the questions. Each part has a quantile of Student's t with
+  its own degrees of freedom (for two seeds 12.7, not 1.96). The interval is Wilson's for the number
+  of answers that is worth as much, which is symmetric in log-odds and holds near 0 and 1.
+- A paired difference: the same crossed effects of the changes, after Bonett and Price. Its p is the
+  level whose interval ends at zero, so p < 0.05 exactly where the interval excludes zero.
+
+One quantile for the sum of both parts, with Satterthwaite's degrees of freedom, is not used: with
+three seeds 7% of tests at 5% are false alarms where the seeds vary most, since a variance that
+happens to come out small also raises the degrees of freedom. `benchmarks/intervals.py` simulates
+how often the intervals hold the true value. This module knows no files and no tables.
 """
 
 from __future__ import annotations
@@ -57,7 +63,7 @@ def wilson(correct: float, n: float) -> tuple[float, float]:
     return low, high
 
 
-def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95) -> float:
+def clopper_pearson_upper(successes: float, trials: float, confidence: float = 0.95) -> float:
     """Clopper-Pearson upper bound on a share: exact and one-sided.
 
     >>> round(clopper_pearson_upper(0, 300), 6)
@@ -65,23 +71,25 @@ def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95)
     >>> round(clopper_pearson_upper(3, 1000, 0.99), 5)
     0.01001
 
-    It is the share at which ``successes`` or fewer have probability 1 − ``confidence``.
+    It is the share at which ``successes`` or fewer have probability 1 − ``confidence``. Counts may
+    be fractional, such as an effective sample size.
 
     Raises RobustokError for counts or a confidence out of range.
     Source: Clopper and Pearson (1934).
     """
-    from scipy.stats import binomtest
+    from scipy.special import betaincinv
 
-    if trials < 1 or not 0 <= successes <= trials or not 0 < confidence < 1:
+    if not trials > 0 or not 0 <= successes <= trials or not 0 < confidence < 1:
         raise RobustokError(
             f"no bound for {successes} of {trials} at confidence {confidence}: "
             "give 0 ≤ successes ≤ trials, and a confidence between 0 and 1"
         )
-    test = binomtest(successes, trials, alternative="less")
-    return float(test.proportion_ci(confidence, method="exact").high)
+    if successes == trials:
+        return 1.0
+    return float(betaincinv(successes + 1, trials - successes, confidence))
 
 
-def clopper_pearson_lower(successes: int, trials: int, confidence: float = 0.95) -> float:
+def clopper_pearson_lower(successes: float, trials: float, confidence: float = 0.95) -> float:
     """Clopper-Pearson lower bound on a share; the upper bound is that of the other trials.
 
     >>> round(clopper_pearson_lower(300, 300), 6)
@@ -90,15 +98,28 @@ def clopper_pearson_lower(successes: int, trials: int, confidence: float = 0.95)
     return 1 - clopper_pearson_upper(trials - successes, trials, confidence)
 
 
-def exact_mcnemar(lost: int, won: int) -> float:
-    """McNemar's exact test: the two-sided p of ``lost`` against ``won`` discordant pairs.
+def effective_answers(fractions: np.ndarray, answers: int) -> float:
+    """The number of independent answers that those to some questions are worth.
 
-    >>> round(exact_mcnemar(1, 9), 4)
-    0.0215
+    >>> round(effective_answers(np.array([1.0, 0.0, 1.0]), 10), 2)
+    3.0
+    >>> round(effective_answers(np.array([0.5, 0.6, 0.4]), 10), 2)
+    5.15
+
+    Args:
+        fractions: share of right answers to each question, float64 [questions].
+        answers: answers to each question, such as draws times seeds.
+
+    It is n m (1 − m) / s², from the number of questions n to the number of all answers. The mean m
+    and the variance s² are over the questions and four more of shares 0, 0, 1 and 1. With one
+    answer to each question it is n.
+
+    Source: Korn and Graubard (1998), with the added answers of Agresti and Coull (1998).
     """
-    from scipy.stats import binomtest
-
-    return float(binomtest(lost, lost + won).pvalue) if lost + won else 1.0
+    n = len(fractions)
+    mean = (math.fsum(fractions) + 2) / (n + 4)
+    variance = (math.fsum(fractions * fractions) + 2) / (n + 4) - mean * mean
+    return min(max(n * mean * (1 - mean) / variance, float(n)), float(n * answers))
 
 
 def clustered(
@@ -108,31 +129,27 @@ def clustered(
 
     >>> mean, low, high = clustered([1, 1, 0, 1, 1, 0, 1, 1], draws=1)
     >>> round(mean, 2), round(low, 2), round(high, 2)
-    (0.75, 0.41, 0.93)
+    (0.75, 0.35, 0.97)
 
     Args:
         fractions: fraction of correct draws of each item, from 0 to 1, float64 [items].
         draws: draws of each item, by default 1.
 
-    Draws of one item are not independent, so they do not count as ``draws`` items. The variance
-    between items gives the effective number of independent answers, which is at least the number of
-    items and at most that of all draws, and the interval is Wilson's for that number.
+    Draws of one item are not independent, so they do not count as ``draws`` items: the interval is
+    Clopper and Pearson's for :func:`effective_answers`. With one draw it is exact. A draw that
+    turns wrong never raises a bound.
 
     Raises RobustokError without items.
-    Source: the clustered standard error of Miller (2024), in Wilson's form, which also holds near 0
-    and 1.
+    Source: Korn and Graubard (1998); draws of one item as a cluster as in Miller (2024).
     """
     values = np.asarray(fractions, dtype=np.float64)
-    n = len(values)
-    if n == 0:
+    if not len(values):
         raise RobustokError("no items were evaluated: give at least one")
-    mean = float(values.mean())
-    effective = float(n)
-    if draws > 1 and n > 1 and 0 < mean < 1:
-        variance = float(values.var(ddof=1)) / n
-        worth = mean * (1 - mean) / variance if variance > 0 else float(n * draws)
-        effective = min(max(worth, float(n)), float(n * draws))
-    return mean, *wilson(min(mean * effective, effective), effective)
+    mean = math.fsum(values) / len(values)
+    n = effective_answers(values, draws)
+    correct, confidence = min(mean * n, n), 1 - LEVEL / 2
+    low = clopper_pearson_lower(correct, n, confidence)
+    return mean, low, clopper_pearson_upper(correct, n, confidence)
 
 
 def share(name: str, values: Sequence[bool]) -> dict[str, float]:
@@ -143,6 +160,32 @@ def share(name: str, values: Sequence[bool]) -> dict[str, float]:
     """
     mean, low, high = clustered([float(one) for one in values])
     return {name: mean, "low": low, "high": high}
+
+
+def over_seeds(answers: np.ndarray, draws: int = 1) -> tuple[float, float, float]:
+    """Mean accuracy of a model over seeds, and its 95% interval over seeds and questions.
+
+    >>> answers = np.zeros((3, 100))
+    >>> for row, right in zip(answers, (62, 20, 57)):
+    ...     row[:right] = 1
+    >>> [round(x, 2) for x in over_seeds(answers)]
+    [0.46, 0.11, 0.86]
+
+    Args:
+        answers: share of right draws, float64 [seeds, questions], of two seeds or more.
+        draws: draws of each question, by default 1.
+
+    Source: Wilson (1927), whose interval is symmetric in log-odds (Newcombe 2001).
+    """
+    seeds, n = answers.shape
+    mean = math.fsum(answers.ravel()) / answers.size
+    of_questions = 1 / effective_answers(answers.mean(0), draws * seeds)
+    parts = [(of_questions, max(n - 1, 1))]
+    # Away from 0 and 1, where a variance of accuracies says nothing about log-odds.
+    inner = (mean * n + 1) / (n + 2)
+    parts.append((_variance_of_mean(answers.mean(1)) / (inner * (1 - inner)), seeds - 1))
+    worth = (Z95 / _half_width(parts, LEVEL)) ** 2
+    return mean, *wilson(min(mean * worth, worth), worth)
 
 
 def compare_answers(
@@ -159,25 +202,21 @@ def compare_answers(
         after: the same of the other model or scheme, for the same seeds and questions.
         comparisons: number of differences whose intervals hold at once.
 
-    One seed has no variance between seeds: then the interval covers the questions only.
+    One seed has no variance between seeds: then the interval covers the questions only. Of one draw
+    and one seed it is that of Bonett and Price; draws and seeds of a question are one cluster.
+
+    Source: Bonett and Price (2012).
     """
     changes = after - before
     seeds, questions = changes.shape
-    parts = [(_between_questions(changes.mean(0)), max(questions - 1, 1))]
+    of_questions, n = changes.mean(0), questions + 2  # one more question is lost, and one is won
+    center = math.fsum(of_questions) / n
+    variance = ((math.fsum(of_questions**2) + 2) / n - center**2) / n
+    parts = [(variance, max(questions - 1, 1))]
     if seeds > 1:
-        parts.append((float(changes.mean(1).var(ddof=1)) / seeds, seeds - 1))
-    low, high, p = interval(float(changes.mean()), parts, comparisons=comparisons)
+        parts.append((_variance_of_mean(changes.mean(1)), seeds - 1))
+    low, high, p = interval(center, parts, comparisons=comparisons)
     return max(low, -1.0), min(high, 1.0), p
-
-
-def _between_questions(changes: np.ndarray) -> float:
-    """Variance of the mean change from the choice of the questions.
-
-    Two more questions, half of one better, half of one worse and one the same, keep it above 0
-    where all questions change alike (Agresti and Min, 2005).
-    """
-    n = len(changes) + 2
-    return float(((changes**2).sum() + 1) / n - (changes.sum() / n) ** 2) / n
 
 
 def interval(
@@ -196,18 +235,30 @@ def interval(
         comparisons: number of means that the bounds hold for at once, by Bonferroni's inequality.
     """
     from scipy.optimize import brentq
-    from scipy.stats import t
 
-    def half_width(level: float) -> float:
-        return math.sqrt(
-            math.fsum(part * t.isf(level / 2, degrees) ** 2 for part, degrees in parts if part)
-        )
-
-    half = half_width(LEVEL / comparisons)
+    half = _half_width(parts, LEVEL / comparisons)
     if not half:
         return mean, mean, float(mean == 0)
-    if mean == 0 or half_width(_LEAST_P) <= abs(mean):
+    if mean == 0 or _half_width(parts, _LEAST_P) <= abs(mean):
         return mean - half, mean + half, float(mean == 0)
     # p is the level whose interval ends at 0.
-    log_p: Any = brentq(lambda x: half_width(math.exp(x)) - abs(mean), math.log(_LEAST_P), 0.0)
+    log_p: Any = brentq(
+        lambda x: _half_width(parts, math.exp(x)) - abs(mean), math.log(_LEAST_P), 0.0
+    )
     return mean - half, mean + half, math.exp(log_p)
+
+
+def _half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
+    """The root of the sum of squares of what each part of the variance adds by itself.
+
+    It is exact where one part is everything, and wider than needed in between.
+    """
+    from scipy.special import stdtrit
+
+    return math.sqrt(
+        math.fsum(part * stdtrit(degrees, level / 2) ** 2 for part, degrees in parts if part)
+    )
+
+
+def _variance_of_mean(values: np.ndarray) -> float:
+    return float(values.var(ddof=1)) / len(values)

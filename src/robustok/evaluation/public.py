@@ -6,6 +6,7 @@ require("torch", "transformers")
 
 from robustok.evaluation.accuracy import drawn_strength, evaluate, evaluate_tasks
 from robustok.evaluation.bound import Bound, lipschitz_bound
+from robustok.evaluation.comparison import Difference
 from robustok.evaluation.embeddings import EmbeddingDistances, embedding_distances
 from robustok.evaluation.ensemble import (
     EnsembleAnswer,
@@ -24,7 +25,6 @@ from robustok.evaluation.results import (
     FewShot,
     ModelDifference,
     Outcome,
-    Paired,
     TaskResult,
     compare_models,
     paired,
@@ -33,10 +33,10 @@ from robustok.evaluation.states import Ratios, lipschitz_ratios
 from robustok.tokenizer.chat import Frame, chat_frame
 
 __all__ = [
-    "HEADER", "Accuracy", "Bound", "EmbeddingDistances", "EnsembleAnswer", "Evaluation", "FewShot",
-    "Frame", "Marginal", "ModelDifference", "Outcome", "Paired", "Ratios", "SmoothedCertificate",
-    "TaskResult", "TextPerplexity", "certify_smoothed", "chat_frame", "choose", "choose_many",
-    "clustered", "compare_models", "drawn_strength", "embedding_distances", "evaluate",
-    "evaluate_tasks", "generate", "lipschitz_bound", "lipschitz_ratios", "marginal", "paired",
-    "perplexity", "solved_examples", "wilson",
+    "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "EnsembleAnswer",
+    "Evaluation", "FewShot", "Frame", "Marginal", "ModelDifference", "Outcome", "Ratios",
+    "SmoothedCertificate", "TaskResult", "TextPerplexity", "certify_smoothed", "chat_frame",
+    "choose", "choose_many", "clustered", "compare_models", "drawn_strength",
+    "embedding_distances", "evaluate", "evaluate_tasks", "generate", "lipschitz_bound",
+    "lipschitz_ratios", "marginal", "paired", "perplexity", "solved_examples", "wilson",
 ]  # fmt: skip

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import compare_answers, exact_mcnemar
+from robustok.evaluation.comparison import Difference, difference
 from robustok.runtime.display import markdown_table
 
 
@@ -162,33 +161,7 @@ class Evaluation(Accuracy):
         ]
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The same questions under two tokenizations.
-
-    >>> Paired(difference=-0.31, low=-0.36, high=-0.26, lost=160, won=5, n=500, p=1e-41).lost
-    160
-
-    Args:
-        difference: second accuracy minus the first, from -1 to 1.
-        low: lower 95% bound of ``difference``.
-        high: upper 95% bound.
-        lost: questions answered less often by the second.
-        won: questions answered more often by the second.
-        n: number of questions.
-        p: two-sided probability of a difference this large where there is none.
-    """
-
-    difference: float
-    low: float
-    high: float
-    lost: int
-    won: int
-    n: int
-    p: float
-
-
-def paired(first: Evaluation, second: Evaluation) -> Paired:
+def paired(first: Evaluation, second: Evaluation) -> Difference:
     """Compare two evaluations of the same items.
 
     >>> from robustok.evaluation import evaluate
@@ -202,29 +175,21 @@ def paired(first: Evaluation, second: Evaluation) -> Paired:
         second: the evaluation of the same items, in any order; the difference is its accuracy minus
             the first one's.
 
-    The interval is that of :func:`compare_answers`. With one draw each the test is McNemar's exact
-    one: under the null hypothesis a question that only one of the two gets right is equally likely
-    to be either's. With several, draws of one question are a cluster, and the statistic is
-    McNemar's for clusters (Durkalski et al. 2003), which is the same for clusters of one.
+    The draws of one item are a cluster. Items are paired by their key, also where the two
+    evaluations have other seeds.
 
     Raises RobustokError where the items differ.
     """
-    theirs = {outcome.key: outcome.correct for outcome in second.outcomes}
-    if set(theirs) != {outcome.key for outcome in first.outcomes}:
+    if {o.key for o in first.outcomes} != {o.key for o in second.outcomes}:
         raise RobustokError(
             "the two evaluations have different items: compare evaluations of the same items"
         )
-    before = np.array([[outcome.correct for outcome in first.outcomes]], np.float64)
-    after = np.array([[theirs[outcome.key] for outcome in first.outcomes]], np.float64)
-    changes = (after - before)[0]
-    lost, won = int((changes < 0).sum()), int((changes > 0).sum())
-    low, high, _ = compare_answers(before, after)
-    if first.draws == second.draws == 1:
-        p = exact_mcnemar(lost, won)
-    else:
-        squares = math.fsum(changes**2)
-        p = math.erfc(abs(math.fsum(changes)) / math.sqrt(2 * squares)) if squares else 1.0
-    return Paired(math.fsum(changes) / len(changes), low, high, lost, won, len(changes), p)
+    return difference(*map(_row_of, (first, second)))
+
+
+def _row_of(evaluation: Evaluation) -> dict[str, Any]:
+    """The answers of an evaluation as a row to compare, as those of one seed."""
+    return {"answers": {0: {outcome.key: outcome.correct for outcome in evaluation.outcomes}}}
 
 
 @dataclass(frozen=True)
@@ -269,18 +234,14 @@ class TaskResult:
 
     task: str
     evaluation: Evaluation
-    against: Paired | None
+    against: Difference | None
 
 
-def against(first: Evaluation | None, second: Evaluation) -> Paired | None:
+def against(first: Evaluation | None, second: Evaluation) -> Difference | None:
     """The paired difference over the items that neither evaluation dropped."""
-    if first is None:
+    if first is None or not {o.key for o in first.outcomes} & {o.key for o in second.outcomes}:
         return None
-    common = {o.key for o in first.outcomes} & {o.key for o in second.outcomes}
-    return paired(*(
-        replace(e, outcomes=tuple(o for o in e.outcomes if o.key in common))
-        for e in (first, second)
-    )) if common else None  # fmt: skip
+    return difference(*map(_row_of, (first, second)))
 
 
 def table(results: Sequence[TaskResult]) -> str:
@@ -309,15 +270,15 @@ def _cell(result: TaskResult) -> str:
         text += f", consistency {100 * same:.1f}"
     if result.against is None:
         return text
-    return f"{text} {100 * result.against.difference:+.1f}, {_p(result.against)}".replace("-", "−")
+    return f"{text} {100 * result.against.mean:+.1f}, {_p(result.against)}".replace("-", "−")
 
 
 def _accuracy(one: Evaluation) -> str:
     return f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
 
 
-def _p(difference: Paired) -> str:
-    return "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
+def _p(change: Difference) -> str:
+    return "p < 0.001" if change.p < 0.001 else f"p = {change.p:.3f}"
 
 
 @dataclass(frozen=True)
@@ -327,7 +288,7 @@ class ModelDifference:
     >>> from robustok.evaluation import evaluate_tasks
     >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0)
     >>> differences = compare_models({"a": results, "b": results})
-    >>> differences[0].model, differences[0].against, differences[0].paired.difference
+    >>> differences[0].model, differences[0].against, differences[0].paired.mean
     ('b', 'a', 0.0)
 
     Args:
@@ -342,7 +303,7 @@ class ModelDifference:
     against: str
     task: str
     eval_scheme: str
-    paired: Paired
+    paired: Difference
 
 
 def compare_models(results: Mapping[str, Sequence[TaskResult]]) -> list[ModelDifference]:
@@ -366,10 +327,10 @@ def compare_models(results: Mapping[str, Sequence[TaskResult]]) -> list[ModelDif
             "the models have different tasks or schemes: evaluate all on the same, in one order"
         )
     return [
-        ModelDifference(name, first, one.task, one.evaluation.eval_scheme, difference)
+        ModelDifference(name, first, one.task, one.evaluation.eval_scheme, change)
         for name, theirs in others
         for one, other in zip(baseline, theirs, strict=True)
-        if (difference := against(one.evaluation, other.evaluation)) is not None
+        if (change := against(one.evaluation, other.evaluation)) is not None
     ]
 
 
@@ -386,9 +347,9 @@ def model_table(results: Mapping[str, Sequence[TaskResult]]) -> str:
         cells = []
         for name, result in zip(results, row, strict=True):
             cell = _accuracy(result.evaluation)
-            if difference := differences.get((name, task, scheme)):
-                points = [100 * x for x in (difference.difference, difference.low, difference.high)]
-                cell += " {:+.1f} [{:+.1f}, {:+.1f}], ".format(*points) + _p(difference)
+            if change := differences.get((name, task, scheme)):
+                points = [100 * x for x in (change.mean, change.low, change.high)]
+                cell += " {:+.1f} [{:+.1f}, {:+.1f}], ".format(*points) + _p(change)
             cells.append(cell.replace("-", "−"))
         lines.append([task, scheme, str(row[0].evaluation.n), *cells])
     return markdown_table(["task", "scheme", "n", *results], lines)

@@ -1,7 +1,8 @@
 """Rows of results.jsonl as data frames: seeds merged, models named by what differs.
 
-Also their intervals over seeds and questions, differences of two rows, and Holm's method for
-several. The statistics are those of :mod:`robustok.evaluation.intervals`.
+Also their intervals over seeds and questions. The statistics are those of
+:mod:`robustok.evaluation.intervals`, and the comparison of two rows is that of
+:mod:`robustok.evaluation.comparison`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import compare_answers, interval
+from robustok.evaluation import intervals
+from robustok.evaluation.comparison import Difference, difference, variance_of
 from robustok.report.style import (
     Row,
     colors,
@@ -27,7 +28,6 @@ from robustok.report.style import (
     last_parts,
     scheme_and_strength,
 )
-from robustok.runtime.display import Z95
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED
@@ -237,7 +237,12 @@ def _over_seeds(group: DataFrame) -> Row:
     row["seeds"] = group["seed"].tolist()
     row["answers"] = {r["seed"]: r["answers"] for _, r in group.iterrows() if r["answers"]}
     if len(group) > 1:
-        mean, low, high = over_seeds(group, "accuracy", row["n"])
+        answers = list(row["answers"].values())
+        if len(answers) == len(group) and all(one.keys() == answers[0].keys() for one in answers):
+            rights = np.array([[one[key] for key in answers[0]] for one in answers], np.float64)
+            mean, low, high = intervals.over_seeds(rights, row["draws"])
+        else:
+            mean, low, high = over_seeds(group, "accuracy", row["n"])
         row |= {"accuracy": mean, "low": max(0.0, low), "high": min(1.0, high)}
         row["seconds"] = group["seconds"].sum()
         row |= group[list(_MEANS)].mean(skipna=False).to_dict()
@@ -345,33 +350,6 @@ def points(difference: float) -> str:
     return "0.0" if float(text) == 0 else text.replace("-", "−")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A difference of two accuracies, its 95% interval, and the two-sided p of none.
-
-    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3).is_clear
-    True
-    """
-
-    before: float  # first accuracy, on the questions and seeds that both have
-    after: float  # second accuracy, on the same
-    low: float  # bounds of the interval of `after` minus `before`
-    high: float
-    p: float  # of a difference this large where there is none, on both sides
-    n: int  # questions
-    seeds: int  # that both have
-
-    @property
-    def mean(self) -> float:
-        """Second accuracy minus the first."""
-        return self.after - self.before
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
-
 def over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, float]:
     """Mean of a field over several seeds that share their items, with its 95% bounds.
 
@@ -380,74 +358,11 @@ def over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, f
     [0.55, -0.09, 1.19]
 
     ``rows`` are two or more, one a seed, with the field and its own bounds `low` and `high`;
-    ``items`` is the number of the items, such as questions or words.
+    ``items`` is the number of the items, such as questions or words. For a field that is no share,
+    and for accuracies without the answers to each question.
     """
     mean = math.fsum(rows[field]) / len(rows)
-    shared = float(_variance(rows).mean())
+    shared = float(variance_of(rows).mean())
     between = float(rows[field].var()) / len(rows)
-    low, high, _ = interval(mean, [(between, len(rows) - 1), (shared, max(items - 1, 1))])
+    low, high, _ = intervals.interval(mean, [(between, len(rows) - 1), (shared, max(items - 1, 1))])
     return mean, low, high
-
-
-def _variance(row: Any) -> Any:
-    """The variance of a mean, from the bounds of its interval."""
-    return ((row["high"] - row["low"]) / 2 / Z95) ** 2
-
-
-def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
-    """Second accuracy minus the first: over seeds and paired questions where both have them.
-
-    >>> first = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 100}
-    >>> difference(first, first | {"accuracy": 0.9, "low": 0.8, "high": 1.0}).is_clear
-    True
-
-    Seeds are paired by their number, questions by their key; only what both rows have is compared.
-    Without the answers to each question the two rows count as independent. ``comparisons`` is the
-    number of differences whose intervals hold at once.
-    """
-    answers = _shared_answers(first, second)
-    if answers is None:
-        parts = [(_variance(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
-        before, after = first["accuracy"], second["accuracy"]
-        low, high, p = interval(after - before, parts, comparisons=comparisons)
-        bounds = max(low, -1.0), min(high, 1.0), p
-        seeds = len(second.get("seeds") or (None,))
-        return Difference(before, after, *bounds, n=second["n"], seeds=seeds)
-    bounds = compare_answers(*answers, comparisons=comparisons)
-    before, after = (float(part.mean()) for part in answers)
-    seeds, questions = answers[0].shape
-    return Difference(before, after, *bounds, n=questions, seeds=seeds)
-
-
-def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | None:
-    """The answers of both, float64 [seeds, questions], over what both measured."""
-    before: DataFrame = pd.DataFrame(first.get("answers") or {})
-    after: DataFrame = pd.DataFrame(second.get("answers") or {})
-    seeds = before.columns.intersection(after.columns)
-    before, after = before[seeds].dropna(), after[seeds].dropna()
-    keys = before.index.intersection(after.index)
-    if seeds.empty or keys.empty:
-        return None
-    return before.loc[keys].to_numpy(float).T, after.loc[keys].to_numpy(float).T
-
-
-def clear_differences(pairs: Mapping[Any, tuple[Row, Row]]) -> dict[Any, Difference]:
-    """The differences that Holm's method keeps among several, each with the interval of its step.
-
-    >>> first = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 100}
-    >>> better = first | {"accuracy": 0.9, "low": 0.8, "high": 1.0}
-    >>> list(clear_differences({"same": (first, first), "better": (first, better)}))
-    ['better']
-
-    ``pairs`` are the two merged rows of each comparison, by any name. Of k comparisons the one with
-    the smallest p has an interval that holds for k at once, the next one for k - 1, and so on,
-    until one of them includes zero.
-    """
-    kept: dict[Any, Difference] = {}
-    smallest_first = sorted(pairs, key=lambda name: difference(*pairs[name]).p)
-    for rank, name in enumerate(smallest_first):
-        change = difference(*pairs[name], comparisons=len(pairs) - rank)
-        if not change.is_clear:
-            break
-        kept[name] = change
-    return {name: kept[name] for name in pairs if name in kept}

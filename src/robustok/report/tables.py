@@ -16,6 +16,7 @@ import pandas as pd
 
 from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_settings
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import clustered
 from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
@@ -26,8 +27,6 @@ from robustok.report.frame import (
     Row,
     bounds,
     change_text,
-    clear_differences,
-    difference,
     merged_layers,
     merged_perplexities,
     name_models,
@@ -574,7 +573,7 @@ def _measured_as(column: str, rows: Sequence[Row]) -> str:
 def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
     """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
 
-    The accuracy of a subset is that over its questions, with Wilson's interval.
+    The accuracy of a subset is that over its questions, with its interval.
     """
     named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
     subsets = dict.fromkeys((task, kind) for task, _, kind in named)

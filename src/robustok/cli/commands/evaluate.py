@@ -180,7 +180,12 @@ def _compare_models(results: Mapping[str, Sequence[evaluation.TaskResult]], as_j
         return
     for one in evaluation.compare_models(results):
         names = {"model": one.model, "against": one.against, "task": one.task}
-        print_json(names | {"eval_scheme": one.eval_scheme} | asdict(one.paired))
+        print_json(names | {"eval_scheme": one.eval_scheme} | _difference_row(one.paired))
+
+
+def _difference_row(change: evaluation.Difference) -> dict[str, Any]:
+    names = ("low", "high", "lost", "won", "n", "p")
+    return {"difference": change.mean} | {name: getattr(change, name) for name in names}
 
 
 def _print_results(model: str, results: Sequence[evaluation.TaskResult], as_json: bool) -> None:
@@ -194,9 +199,9 @@ def _print_results(model: str, results: Sequence[evaluation.TaskResult], as_json
         row |= {} if one.consistency is None else {"consistency": one.consistency}
         text = f"{result.task}, {one}" if several else str(one)
         if against:
-            row |= {"difference": against.difference, "p": against.p}
+            row |= {"difference": against.mean, "p": against.p}
             text += (
-                f"; against the first {against.difference:+.3f} "
+                f"; against the first {against.mean:+.3f} "
                 f"[{against.low:+.3f}, {against.high:+.3f}], p = {against.p:.2g}"
             )
         print_result(text, row, as_json)
