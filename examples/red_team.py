@@ -3,7 +3,7 @@
     python examples/red_team.py --out runs/red-team            # about 10 minutes on two cores
 
 The system prompt tells the model never to name a color, and the prompts ask for one. The script
-runs the standard suite, keeps the attacks as JSON Lines, and compares the answers to the canonical
+runs the suite, keeps the attacks as JSON Lines, and compares the answers to the canonical
 and the attacked prompts. It writes what it measured as JSON, and a figure as PNG and SVG. Defenses
 are measured by `examples/defenses.py`.
 """

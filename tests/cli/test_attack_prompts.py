@@ -84,7 +84,7 @@ def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: 
 
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     (result,) = shell.rows(
-        "attack", "one", "--prompts", "prompts.jsonl", "--suite", "standard", "--max-scored", "40",
+        "attack", "one", "--prompts", "prompts.jsonl", "--suite", "--max-scored", "40",
         "--seed", "0", "--curve", "suite.svg",
     )  # fmt: skip
     names = [row["search"] for row in result["parts"]]
@@ -131,7 +131,6 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--objective", "margin", "--text", "a", "--seed", "0"), "no answer options"),
         (("one", "--objective", "nothing", "--text", "a", "--seed", "0"), "unknown objective"),
         (("one", "--objective", "no:thing", "--text", "a", "--seed", "0"), "no function"),
-        (("one", "--suite", "best", "--prompts", "prompts.jsonl", "--seed", "0"), "unknown suite"),
         ((*TARGET, "--chat"), "no chat template"),
         ((*TARGET, "--judge", "judges:length"), "give --generate"),
         (("one", "--replay", "a.jsonl", "--out", "b.jsonl"), "--replay scores recorded attacks"),
@@ -143,7 +142,7 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--objective", "classifier", "--text", "a", "--seed", "0"), "classifier"),
         (("one", "--text", "a", "--option", "b", "--option", "c"), "give --seed"),
         (("one", "--text", "a", "--transfer", "two", "--seed", "0"), "another --objective"),
-        ((*TARGET, "--suite", "standard", "--beam", "2"), "no setting but --max-scored"),
+        ((*TARGET, "--suite", "--beam", "2"), "no setting but --max-scored"),
         ((*TARGET, "--control"), "leave them out"),
         ((*TARGET, "--overflow", "left"), "leave them out"),
         (

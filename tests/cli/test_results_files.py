@@ -22,7 +22,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         for line in (
             "evaluate -s canonical -s uniform --draws 3 --out predictions.jsonl",
             "attack --steps 1 --out attacks.jsonl",
-            "attack --objective margin --suite standard --max-scored 5 --out suite.jsonl "
+            "attack --objective margin --suite --max-scored 5 --out suite.jsonl "
             "--generate answers.jsonl --judge judge_of_files:longer --max-new-tokens 3",
             "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
             "evaluate -s canonical -s uniform --out table.parquet",

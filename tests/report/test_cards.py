@@ -23,7 +23,7 @@ SMALL = (
     ("test: 100", "test: 6"),
     ("items: 100", "items: 4"),
     ("draws: 5", "draws: 3"),
-    ("items: 10, suite: standard, max_scored: 80", "items: 3, suite: standard, max_scored: 4"),
+    ("items: 10, suite: true, max_scored: 80", "items: 3, suite: true, max_scored: 4"),
     ("prompts: 10, samples: 4, tokens: 32", "prompts: 2, samples: 3, tokens: 5"),
     ("threads: 1 ", "threads: null "),
 )

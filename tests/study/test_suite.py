@@ -17,7 +17,7 @@ from robustok.study.measurements import MeasuredCell
 from robustok.study.measurements.attacks import TransferCell
 
 GREEDY = {"items": 3, "steps": 2}
-SUITE = {"items": 3, "suite": "standard", "max_scored": 12}
+SUITE = {"items": 3, "suite": True, "max_scored": 12}
 
 
 def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> Study:
@@ -27,8 +27,8 @@ def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> 
 
 @pytest.mark.parametrize(("wrong", "message"), [
     (SUITE | {"steps": 3}, "leave steps out"),
-    (GREEDY | {"transfer": True}, "is for a suite"),
-    (SUITE | {"suite": "best"}, "standard"),
+    (GREEDY | {"transfer": True}, "is for the suite"),
+    (SUITE | {"suite": "best"}, "True"),
 ])  # fmt: skip
 def test_settings_without_effect_are_one_line(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(RobustokError, match=message):

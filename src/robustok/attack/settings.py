@@ -28,9 +28,9 @@ from robustok.samplers.spec import split_parameters
 SCALES = ("probability", "log-probability")  # of the margin of a question's options
 # The registered name of a search by the word that its string form begins with.
 SEARCH_OF_LABEL = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
-SUITES = ("standard",)
-SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a text, by default
+SUITE_LIMIT = 500  # tokenizations that each search of the suite scores for a text, by default
 
+_SUITE = "standard-suite"  # in results
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
 _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
@@ -249,28 +249,27 @@ def is_attack(text: str) -> bool:
     return text.partition("(")[0] in SEARCH_OF_LABEL
 
 
-def suite_label(suite: str, max_scored: int, transfer: int = 0) -> str:
-    """A suite of attacks as one string of a result, in the place of a scheme.
+def suite_label(max_scored: int, transfer: int = 0) -> str:
+    """The suite of attacks as one string of a result, in the place of a scheme.
 
-    >>> suite_label("standard", 500, transfer=3)
+    >>> suite_label(500, transfer=3)
     'standard-suite(max_scored=500, transfer=3)'
 
     Args:
-        suite: its name.
         max_scored: tokenizations that each search may score for a prompt.
         transfer: number of other models whose attacks are tried too.
     """
     others = f", transfer={transfer}" if transfer else ""
-    return f"{suite}-suite(max_scored={max_scored}{others})"
+    return f"{_SUITE}(max_scored={max_scored}{others})"
 
 
 def is_suite(text: str) -> bool:
-    """Whether a string of a result names a suite of attacks.
+    """Whether a string of a result names the suite of attacks.
 
     >>> is_suite("standard-suite(max_scored=500)")
     True
     """
-    return text.partition("(")[0].endswith("-suite")
+    return text.partition("(")[0] == _SUITE
 
 
 def named_settings(text: str) -> dict[str, Any]:

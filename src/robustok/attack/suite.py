@@ -17,30 +17,22 @@ import numpy as np
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Constraint, Objective
 from robustok.attack.records import Attack, Prompt, curve_of, success_curve
-from robustok.attack.settings import SUITE_LIMIT, SUITES, AttackSettings, suite_label
-from robustok.errors import RobustokError, nearest
+from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import share
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
-def suite_settings(
-    suite: str = "standard", max_scored: int = SUITE_LIMIT
-) -> dict[str, AttackSettings]:
-    """The searches of a suite, by name.
+def suite_settings(max_scored: int = SUITE_LIMIT) -> dict[str, AttackSettings]:
+    """The searches of the suite, by name.
 
     >>> list(suite_settings())
     ['greedy', 'wide', 'beam', 'restarts', 'annealing', 'random']
 
     Args:
-        suite: its name; ``"standard"`` is the only one.
         max_scored: tokenizations that each search may score for a prompt, at least 1.
-
-    Raises RobustokError for an unknown name.
     """
-    if suite not in SUITES:
-        raise RobustokError(f"unknown suite '{suite}': {nearest(suite, SUITES)}")
     limit = AttackSettings(steps=1000, max_scored=max_scored)
     return {
         "greedy": limit,
@@ -54,7 +46,7 @@ def suite_settings(
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The attacks of every search of a suite, and the worst for each prompt.
+    """The attacks of every search of the suite, and the worst for each prompt.
 
     >>> from robustok.attack import as_objective
     >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
@@ -65,14 +57,12 @@ class SuiteResult:
     ('worst of all', 0.0)
 
     Args:
-        suite: the name of the suite.
         seed: seed of all random choices.
         max_scored: tokenizations that each search could score for a prompt.
         parts: the attacks of each search, by its name, in the order of the prompts.
         seconds: wall-clock time of each search, by its name; about 0 where it was read from a file.
     """
 
-    suite: str
     seed: int
     max_scored: int
     parts: dict[str, list[Attack]]
@@ -91,7 +81,7 @@ class SuiteResult:
     @property
     def label(self) -> str:
         """The suite as one string, for a column of results, in the place of a scheme."""
-        return suite_label(self.suite, self.max_scored)
+        return suite_label(self.max_scored)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each search and one for the worst of all.
@@ -126,14 +116,13 @@ def run_suite(
     prompts: Iterable[Prompt],
     objective: Callable[[Prompt], Objective],
     *,
-    suite: str = "standard",
     max_scored: int = SUITE_LIMIT,
     seed: int,
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteResult:
-    """Attack every prompt with every search of a suite.
+    """Attack every prompt with every search of the suite.
 
     >>> from robustok.attack import as_objective
     >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
@@ -141,7 +130,6 @@ def run_suite(
     'standard-suite(max_scored=50)'
 
     Args:
-        suite: name of the suite, ``"standard"``.
         max_scored: tokenizations that each search may score for a prompt, at least 1; by default
             500.
         seed: any integer; decides all random choices.
@@ -152,9 +140,9 @@ def run_suite(
 
     ``vocab``, ``prompts``, ``objective`` and ``constraints`` are those of :func:`attack_prompts`.
 
-    Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
+    Raises RobustokError as :func:`attack_prompts`.
     """
-    searches = suite_settings(suite, max_scored)
+    searches = suite_settings(max_scored)
     prompts = check_keyed("prompt", prompts)
     parts: dict[str, list[Attack]] = {}
     seconds: dict[str, float] = {}
@@ -174,7 +162,7 @@ def run_suite(
             ),
         )
         seconds[name] = time.perf_counter() - began
-    return SuiteResult(suite, seed, max_scored, parts, seconds)
+    return SuiteResult(seed, max_scored, parts, seconds)
 
 
 def _row(name: str, attacks: Sequence[Attack], seconds: float) -> dict[str, Any]:

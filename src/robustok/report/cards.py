@@ -30,7 +30,7 @@ _FIELDS = ("eval_scheme", "accuracy", "low", "high", "n", "draws", "chance", "co
 _PERPLEXITY = ("eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "splits")
 _DRIFT = ("completions", "drifted", "low", "high", "drifted_ids", "changed")
 _TITLES = {"langgame": "LangGame", "cute": "CUTE"}
-_WORST = "worst"  # the group of a suite in the figure
+_WORST = "worst"  # the group of the suite in the figure
 _WORST_IN_FIGURE = "the worst attack is that of several searches that the model answers worst"
 _WORST_IN_TABLE = (
     "The worst is over all searches of the suite, on fewer questions, beside their canonical "
@@ -87,7 +87,7 @@ def card_of(rows: Sequence[Row], folder: Path) -> Card:
             if "predictions" in item:
                 given[item["key"]] = item["predictions"]
                 labels.setdefault(row["task"], {})[item["key"]] = item["label"]
-            else:  # a suite has a row for each search: whether no search changed the answer
+            else:  # the suite has a row for each search: whether no search changed the answer
                 given[item["key"]] = given.get(item["key"], True) and not item["success"]
     drifts = [_fields(row, _DRIFT) for row in rows if "drifted" in row]
     return Card(

@@ -244,7 +244,7 @@ class Row(TypedDict):
     pretrain_scheme: str  # the spec that the model was pre-trained with
     train_scheme: str  # the spec of its last training
     training: str  # the last training: "fine-tuning", "pre-training", or "" for none
-    eval_scheme: str  # "canonical", a spec, "adversarial(...)", a suite, or "embeddings"
+    eval_scheme: str  # "canonical", a spec, "adversarial(...)", the suite, or "embeddings"
     task: str  # "langgame", "cute", a benchmark, or "text"
     seed: int
     seconds: float

@@ -46,9 +46,7 @@ class AttackOptions(QuestionOptions):
     curve: Path | None = file_option(
         "accuracy against tokenizations scored, .png or .svg", suffixes=(".png", ".svg")
     )
-    suite: str | None = option(
-        "standard: every search, and the worst of all", default=None, metavar="NAME", **_MORE
-    )
+    suite: bool = option("every search, and the worst of all", default=False, **_MORE)
     transfer: tuple[str, ...] = option(
         "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
@@ -248,7 +246,7 @@ def _attack_prompts(
     with bar("suite" if options.suite else "attack") as progress:
         if options.suite:
             result = attacks.run_suite(
-                **given, suite=options.suite, max_scored=search.max_scored or SUITE_LIMIT,
+                **given, max_scored=search.max_scored or SUITE_LIMIT,
                 progress=progress,
             )  # fmt: skip
             found = result.worst

@@ -32,14 +32,14 @@ from robustok.tasks import Item
 # For estimates of cost:
 STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
 STEPS_TAKEN = 3  # until an attack succeeds or gives up
-SUITE_SEARCHES = 6  # of a suite
+SUITE_SEARCHES = 6  # of the suite
 
 _SETTINGS = tuple(one.name for one in fields(AttackSettings))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(OnQuestions, AttackSettings):
-    """The greedy attack of the paper's Algorithm 2, another search, or a suite of searches."""
+    """The greedy attack of the paper's Algorithm 2, another search, or the suite of searches."""
 
     kind: ClassVar[str] = "attack"
     printed: ClassVar[tuple[str, ...]] = (
@@ -47,7 +47,7 @@ class Attack(OnQuestions, AttackSettings):
         "n_scored", "seed", "seconds", "overflowed",
     )  # fmt: skip
 
-    suite: Literal["standard"] | None = None  # the worst of several searches
+    suite: Literal[True] | None = None  # the worst of several searches
     # And those that the suite found against the study's other models, as cells of their own.
     transfer: bool = field(default=False, metadata=NOT_IN_KEY)
 
@@ -57,9 +57,9 @@ class Attack(OnQuestions, AttackSettings):
         own = AttackSettings(max_scored=self.max_scored)
         changed = [one for one in _SETTINGS if getattr(self, one) != getattr(own, one)]
         if self.suite is not None and changed:
-            raise RobustokError(f"a suite has its own searches: leave {', '.join(changed)} out")
+            raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
         if self.suite is None and self.transfer:
-            raise RobustokError("transfer is for a suite: write suite: standard beside it")
+            raise RobustokError("transfer is for the suite: write suite: true beside it")
 
     @property
     def settings(self) -> AttackSettings:
@@ -68,11 +68,11 @@ class Attack(OnQuestions, AttackSettings):
 
     @property
     def eval_scheme(self) -> str:
-        return suite_label(self.suite, self.limit) if self.suite else str(self.settings)
+        return suite_label(self.limit) if self.suite else str(self.settings)
 
     @property
     def limit(self) -> int:
-        """Tokenizations that each search of a suite scores for a question."""
+        """Tokenizations that each search of the suite scores for a question."""
         return self.max_scored or SUITE_LIMIT
 
     def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
@@ -114,7 +114,7 @@ class Attack(OnQuestions, AttackSettings):
         )
         result = attacks.run_suite(
             at.vocab, [attacks.Prompt.of_item(item) for item in items], objective,
-            suite=str(self.suite), seed=at.seed, max_scored=self.limit,
+            seed=at.seed, max_scored=self.limit,
             resume_file=at.folder / "attacks.jsonl", progress=at.progress,
         )  # fmt: skip
         parts = result.parts.items()
@@ -153,7 +153,7 @@ class TransferCell(MeasuredCell):
     @property
     def eval_scheme(self) -> str:
         attack = self.measurement
-        return suite_label(str(attack.suite), attack.limit, len(self.others))
+        return suite_label(attack.limit, len(self.others))
 
     @property
     def work(self) -> float:
@@ -194,7 +194,7 @@ def transfers(suites: Sequence[MeasuredCell]) -> Iterator[TransferCell]:
 def suite_summary(
     at: Opened, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
 ) -> Summary:
-    """The summary of a suite, from whether each question held and the worst ids of each."""
+    """The summary of the suite, from whether each question held and the worst ids of each."""
     return {
         **share("accuracy", held),
         "n": len(items),
