@@ -169,24 +169,6 @@ def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(voc
     assert attack.score == 7
 
 
-def test_an_objective_of_another_package_has_its_name(vocab, monkeypatch) -> None:
-    class Entry:
-        name, value = "shortest", "somewhere:make"
-
-        def load(self) -> Any:
-            return lambda *_: as_objective(lambda rows: -rows.lengths, name="shortest")
-
-    def entry_points(group: str, name: str | None = None) -> list[Any]:
-        known = group == "robustok.objectives" and name in (None, "shortest")
-        return [Entry()] if known else []
-
-    monkeypatch.setattr("robustok.attack.settings.entry_points", entry_points)
-    made = objective_by_name(None, vocab, ObjectiveSettings("shortest"))(PROMPTS[0])
-    assert attack_prompt(vocab, TEXT, made, start="characters", seed=0).objective == "shortest"
-    with pytest.raises(RobustokError, match="did you mean 'shortest'"):
-        objective_by_name(None, vocab, ObjectiveSettings("shortes"))
-
-
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(RobustokError, match="'greedy' is already registered"):
         SEARCHES.register("greedy")(finest)

@@ -382,7 +382,7 @@ class NamedObjective:
 
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
-OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective", "robustok.objectives")
+OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective")
 # The settings that each of our objectives reads, of those that not all of them read.
 SETTINGS_READ = {
     "margin": (),
@@ -418,7 +418,7 @@ def objective_by_name(
         read: Collection[str] = ("threshold",)
     else:
         make = OBJECTIVES[settings.name]
-        read = SETTINGS_READ.get(settings.name, sometimes_read)  # those of packages read any
+        read = SETTINGS_READ.get(settings.name, sometimes_read)  # another one may read any
     for name in sorted(sometimes_read.difference(read)):
         if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(

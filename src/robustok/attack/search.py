@@ -339,7 +339,7 @@ def run_trials(trials: Iterable[Trial], scorer: Scorer) -> Iterator[Attack]:
         ]
 
 
-SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search", "robustok.searches")
+SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search")
 
 
 @SEARCHES.register("greedy")

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
 
@@ -314,7 +313,7 @@ _place = attrgetter("__module__", "__qualname__")  # where a function is defined
 class Registry(Generic[T]):
     """Functions of one kind by name.
 
-    >>> registry = Registry("search", "robustok.searches")
+    >>> registry = Registry("search")
     >>> @registry.register("nothing")
     ... def nothing(trial):
     ...     yield []
@@ -323,11 +322,10 @@ class Registry(Generic[T]):
 
     Args:
         kind: what it holds, for errors.
-        group: entry-point group of the packages that add to it.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
-        self.kind, self.group = kind, group
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self._known: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -347,23 +345,16 @@ class Registry(Generic[T]):
         return decorate
 
     def names(self) -> list[str]:
-        """All names, those of installed packages included."""
-        return [*self._known, *(entry.name for entry in entry_points(group=self.group))]
+        """All names."""
+        return [*self._known]
 
     def __getitem__(self, name: str) -> T:
-        """The function of a name; raises RobustokError where there is none."""
+        """The function of a name or MODULE:FUNCTION; raises RobustokError where there is none."""
         if name in self._known:
             return self._known[name]
         if ":" in name:
             return function_named(name)  # type: ignore[return-value]
-        for entry in entry_points(group=self.group, name=name):
-            try:
-                return self._known.setdefault(name, entry.load())
-            except Exception as error:
-                raise RobustokError(
-                    f"{self.kind} '{name}' of {entry.value} cannot be loaded: {error}"
-                ) from error
-        raise RobustokError(f"unknown {self.kind} '{name}': {nearest(name, self.names())}")
+        raise RobustokError(f"unknown {self.kind} '{name}': {nearest(name, self._known)}")
 
 
 def function_named(name: str) -> Callable[..., Any]:
