@@ -1,0 +1,377 @@
+"""Verdicts on the claims of `results/claims.yaml`, from the kept rows of `results/` alone.
+
+Accuracies are compared by the package's one comparison, question by question and seed by seed, and
+the comparisons of a family by Holm's method. Perplexities and distances have no answers: they are
+paired by seed (Student's t). `judge` makes the verdict of a test, and `index` the page of all.
+
+A verdict is one of five: confirmed (the 95% interval excludes zero in the claim's direction),
+contradicted here (it excludes the claim's direction), no loss larger than the margin (the 90%
+interval ends above it), undecided (none of these, or fewer seeds than planned), and not tested.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from robustok.evaluation.comparison import Difference, clear_differences, difference
+
+from robustok.evaluation.intervals import LEVEL, interval
+from robustok.report.frame import change_text
+
+RESULTS = Path(__file__).parents[1] / "results"
+CONFIRMED, CONTRADICTED, UNDECIDED, NOT_TESTED = (
+    "confirmed", "contradicted here", "undecided", "not tested",
+)  # fmt: skip
+HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  # with a margin?
+TIMES = ("before", "after")  # of the choice of a family or margin, relative to its data
+LEVEL_OF_NO_LOSS = 0.1
+SEEDS_FOR_BOUNDS = 2  # the interval of one seed covers the questions only
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """One comparison that decides a claim: a line of the page. See the head of claims.yaml."""
+
+    results: str
+    of: Row
+    against: Row
+    hypothesis: str
+    seeds: int
+    family: str
+    rows: Row = field(default_factory=dict)
+    margin: float = 0.0
+    margin_fixed: str = ""
+    paper: float | None = None
+    source: str = ""  # `from` in the file
+
+    def __post_init__(self) -> None:
+        has_margin = HYPOTHESES.get(self.hypothesis)
+        if has_margin is None or (self.margin > 0) != has_margin:
+            raise ValueError(f"{self}: one of {[*HYPOTHESES]}, the last two with a margin")
+        if has_margin and self.margin_fixed not in TIMES:
+            raise ValueError(f"{self}: margin_fixed is one of {TIMES}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, and its tests; `why` where there are none."""
+
+    topic: str
+    claim: str
+    where: str
+    tests: tuple[Test, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The content of claims.yaml."""
+
+    page: str  # the text above the tables
+    families_text: str
+    models: dict[str, dict[str, str]]
+    families: dict[str, dict[str, str]]
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a test came to; `change` is None where nothing was measured."""
+
+    verdict: str
+    note: str = ""
+    change: Difference | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How differences of one measure are printed, and read from claims.yaml."""
+
+    scale: float  # a difference times this is what the file has and the page prints
+    digits: int
+    name: str = ""
+    is_ratio: bool = False  # the difference is that of logarithms
+
+    def text(self, value: float, digits: int | None = None) -> str:
+        digits = self.digits if digits is None else digits
+        if self.is_ratio:
+            return f"×{math.exp(value):.{digits}f}"
+        text = f"{self.scale * value:+.{digits}f}".replace("-", "−")
+        return text if float(text.replace("−", "-")) else text[1:]
+
+    def mean(self, change: Difference) -> str:
+        return change_text(change)[0] if self.scale > 1 else self.text(change.mean)
+
+    def size(self, half_width: float) -> str:
+        return self.text(half_width).lstrip("+") + self.name
+
+    def bounds(self, change: Difference, digits: int | None = None) -> str:
+        if math.isinf(change.low):
+            return "[–, –]"
+        return f"[{self.text(change.low, digits)}, {self.text(change.high, digits)}]"
+
+    def read(self, number: float) -> float:
+        """A number of the file as a difference."""
+        return math.log(number) if self.is_ratio else number / self.scale
+
+
+UNITS = {
+    "accuracy": Unit(100, 1, " points"),
+    "distance": Unit(1, 3),
+    "perplexity": Unit(1, 2, is_ratio=True),
+}
+
+
+def read_claims(path: Path = RESULTS / "claims.yaml") -> Claims:
+    """Read the claims file; an unknown field, family or folder is an error."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    claims = []
+    for number, entry in enumerate(content["claims"]):
+        tests = []
+        for place, fields in enumerate(entry.pop("tests", ())):
+            if "family" in fields and fields["family"] not in content["families"]:
+                raise ValueError(f"{path} has no family '{fields['family']}'")
+            if fields["results"] not in content["models"]:
+                raise ValueError(f"{path} has no model '{fields['results']}'")
+            alone = {"family": f"{number}.{place}", "source": fields.pop("from", "")}
+            tests.append(Test(**alone | fields))
+        claims.append(Claim(tests=tuple(tests), **entry))
+    used = {test.family for claim in claims for test in claim.tests}
+    for name, family in content["families"].items():
+        if name not in used or family["fixed"] not in TIMES:
+            raise ValueError(f"the family '{name}' has no test, or is not fixed {TIMES}")
+    return Claims(**content | {"claims": tuple(claims)})
+
+
+def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
+    """The verdict of every test, with Holm's method within each family."""
+    pairs = {test: pair for claim in claims.claims for test in claim.tests
+             if (pair := _pair(test, results)) is not None}  # fmt: skip
+    families: dict[str, dict[Test, tuple[Row, Row]]] = {}
+    for test, pair in pairs.items():
+        families.setdefault(test.family, {})[test] = pair
+    kept = {test for own in families.values() for test in clear_differences(own, compare=compare)}
+    return {
+        test: judge(test, pairs.get(test), is_clear=test in kept)
+        for claim in claims.claims for test in claim.tests
+    }  # fmt: skip
+
+
+def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool) -> Verdict:
+    """The verdict of one test.
+
+    Args:
+        test: the test.
+        pair: the rows of `against` and of `of`, with answers or values by seed; None without rows.
+        is_clear: whether Holm's method keeps the difference within the test's family.
+    """
+    if pair is None:
+        return Verdict(NOT_TESTED)
+    change = compare(*pair)
+    unit = UNITS[pair[0]["measure"]]
+    if change.seeds < test.seeds:
+        note = f"{change.seeds} of {test.seeds} seeds{_paper_is_excluded(test, change, unit)}"
+        return Verdict(UNDECIDED, note, change)
+    upward = change.mean > 0
+    if not HYPOTHESES[test.hypothesis]:
+        if is_clear:
+            return Verdict(CONFIRMED if upward == (test.hypothesis == "higher") else CONTRADICTED,
+                           change=change)  # fmt: skip
+    else:
+        at_90 = compare(*pair, level=LEVEL_OF_NO_LOSS)
+        margin = unit.read(test.margin)
+        note = f"90% interval {unit.bounds(at_90, digits=2)}"
+        if test.hypothesis == "no loss" and at_90.low > -margin:
+            return Verdict(f"no loss larger than {test.margin:g}", note, change)
+        if test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
+            return Verdict(CONFIRMED, f"within ±{test.margin:g}, {note}", change)
+        if is_clear and (test.hypothesis == "equal" or not upward):
+            return Verdict(CONTRADICTED, change=change)
+    return Verdict(UNDECIDED, _why_undecided(test, change, unit), change)
+
+
+def _why_undecided(test: Test, change: Difference, unit: Unit) -> str:
+    if change.is_clear:
+        why = "the interval excludes zero, Holm's correction does not keep it"
+    else:
+        why = f"smallest visible effect {unit.size((change.high - change.low) / 2)}"
+    return f"{why}{_paper_is_excluded(test, change, unit)}"
+
+
+def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
+    """That the paper's difference is outside of the interval, from two seeds on."""
+    if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
+        return ""
+    inside = change.low <= unit.read(test.paper) <= change.high
+    return "" if inside else "; the paper's difference is excluded"
+
+
+def compare(first: Row, second: Row, *, comparisons: int = 1, level: float = LEVEL) -> Difference:
+    """Second minus first, from the answers to each question, or from one value a seed."""
+    if "answers" in first:
+        return difference(first, second, comparisons=comparisons, level=level)
+    seeds = sorted(first["values"].keys() & second["values"].keys())
+    changes = [second["values"][seed] - first["values"][seed] for seed in seeds]
+    mean = math.fsum(changes) / len(changes)
+    before = math.fsum(first["values"][seed] for seed in seeds) / len(seeds)
+    low, high, p = -math.inf, math.inf, 1.0
+    if len(seeds) > 1:
+        variance = math.fsum((change - mean) ** 2 for change in changes) / (len(seeds) - 1)
+        parts = [(variance / len(seeds), len(seeds) - 1)]
+        low, high, p = interval(mean, parts, comparisons=comparisons, level=level)
+    return Difference(
+        before=before, after=before + mean, low=low, high=high, p=p, n=second["n"], seeds=len(seeds)
+    )
+
+
+def _pair(test: Test, results: Path) -> tuple[Row, Row] | None:
+    """The merged rows of both sides; None where one has none, or they share no seed."""
+    file = results / test.results / "results.jsonl"
+    if not file.is_file():
+        return None
+    with file.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    first, second = (_merged(rows, test.rows | side) for side in (test.against, test.of))
+    if not first or not second:
+        return None
+    by_seed = "answers" if first["measure"] == "accuracy" else "values"
+    return (first, second) if first[by_seed].keys() & second[by_seed].keys() else None
+
+
+def _merged(rows: list[Row], wanted: Row) -> Row:
+    """The rows with these fields as one, with the answers or the value of each seed."""
+    wanted = dict(wanted)
+    layer = wanted.pop("layer", None)
+    chosen = [
+        row for row in rows
+        if ("step" in row) == ("step" in wanted) and ("layers" in row) == (layer is not None)
+        and all(_field(row, name) == value for name, value in wanted.items())
+    ]  # fmt: skip
+    seeds = {row["seed"]: row for row in chosen}
+    if len(seeds) < len(chosen):
+        raise ValueError(f"{wanted} is true of several rows of one seed")
+    if not seeds:
+        return {}
+    first = chosen[0]
+    if "accuracy" in first:
+        answers = {seed: row["answers"] for seed, row in seeds.items()}
+        return {"measure": "accuracy", "answers": answers}
+    if layer is not None:
+        values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
+        return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}
+    values = {seed: math.log(row["perplexity"]) for seed, row in seeds.items()}
+    return {"measure": "perplexity", "values": values, "n": first["texts"]}
+
+
+def _field(row: Row, name: str) -> Any:
+    """A field; of a row of distances, whose model may not be fine-tuned, the model's own name."""
+    if name == "train_scheme" and "layers" in row:
+        return re.sub(r" #\d+$", "", row["layers"][0]["model"])
+    return row.get(name)
+
+
+def index(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
+    """The page docs/results/index.md: its text, a table of each topic, and the families."""
+    about = {}
+    for model in claims.models.values():
+        about.setdefault(model["model"], model.get("about"))
+    text = claims.page.format(
+        tests=len(verdicts),
+        counts=_counts(verdicts.values()),
+        models=_table(("model", "what it is"), [*about.items()]),
+    )
+    parts = [text.strip()]
+    topics: dict[str, list[Claim]] = {}
+    for claim in claims.claims:
+        topics.setdefault(claim.topic, []).append(claim)
+    for topic, own in topics.items():
+        lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
+        parts += [f"## {topic}", _table(_HEAD, lines)]
+    used = Counter(test.family for claim in claims.claims for test in claim.tests)
+    families = [
+        [name, str(used[name]), family["fixed"], family.get("note", "")]
+        for name, family in claims.families.items()
+    ]
+    parts += ["## Families", claims.families_text.strip(), _table(_FAMILY_HEAD, families)]
+    return "\n\n".join(parts) + "\n"
+
+
+_HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
+_FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
+
+
+def _counts(verdicts: Iterable[Verdict]) -> str:
+    counts = Counter(re.sub(r" [\d.]+$", "", one.verdict) for one in verdicts)
+    order = (CONFIRMED, CONTRADICTED, "no loss larger than", UNDECIDED, NOT_TESTED)
+    return ", ".join(f"{counts[name]} {name}" for name in order)
+
+
+def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> list[list[str]]:
+    """The lines of a claim; its words stand in the first."""
+    words = f"{claim.claim} ({claim.where})"
+    if not claim.tests:
+        return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
+    lines = []
+    for test in claim.tests:
+        own, unit = verdicts[test], UNITS[claims.models[test.results].get("measure", "accuracy")]
+        model = claims.models[test.results]["model"]
+        if own.change:
+            model = f"[{model}]({test.results}.md), {own.change.n} × {own.change.seeds}"
+        interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
+        paper = "" if test.paper is None else unit.text(unit.read(test.paper))
+        verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
+        lines.append([words, _difference_text(test), model, interval, paper, verdict])
+        words = ""
+    return lines
+
+
+def _difference_text(test: Test) -> str:
+    """What is subtracted from what, as `uniform-k(1)` − `canonical`, `uniform` questions."""
+    (name,) = test.of
+    if name == "eval_scheme":
+        return f"{_questions(test.of[name])} − {_questions(test.against[name])}"
+    first, second = (short_spec(side[name]) for side in (test.of, test.against))
+    parts = [f"{_OF_FIELD.get(name, '')}{first} − {second}"]
+    rows = test.rows
+    parts += [_questions(rows["eval_scheme"])] if "eval_scheme" in rows else []
+    parts += [rows["task"]] if rows.get("task", "langgame") != "langgame" else []
+    parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
+    before = rows.get("pretrain_scheme")
+    parts += [f"after pre-training with {short_spec(before)}"] if before else []
+    return ", ".join(parts)
+
+
+_OF_FIELD = {"pretrain_scheme": "pre-training ", "few_shot_scheme": "examples "}
+_LAYERS = {0: "first layer", -1: "last layer"}
+
+
+def _questions(eval_scheme: str) -> str:
+    if not eval_scheme.startswith("adversarial"):
+        return f"{short_spec(eval_scheme)} questions"
+    start = " from a uniform start" if "start=uniform" in eval_scheme else ""
+    return f"attacked questions{' at distance 4' if '(2, 4)' in eval_scheme else ''}{start}"
+
+
+def short_spec(spec: str) -> str:
+    """A spec as code, without the name of its strength.
+
+    >>> short_spec("uniform-k(alpha=1)"), short_spec("stochastok(ways=3, splits=1)")
+    ('`uniform-k(1)`', '`stochastok(ways=3, splits=1)`')
+    """
+    short = re.sub(r'[(](alpha|p)=([0-9.]+)(, rule="hf")?[)]', r"(\2)", spec)
+    return f"`{short}`"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
