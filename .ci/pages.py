@@ -2,7 +2,7 @@
 
     python .ci/pages.py keep runs/quick quick    # after a run: results/quick
     python .ci/pages.py keep runs/more quick     # of other seeds: its rows join them
-    python .ci/pages.py draw                     # every page; or: draw quick
+    python .ci/pages.py draw                     # every page; or: draw quick, draw index
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, so that all intervals and differences can be derived again without the
@@ -23,6 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+import verdicts
+
 from robustok.report import write_report
 from robustok.report.cards import CARD
 from robustok.report.sources import read_source
@@ -31,7 +34,6 @@ from robustok.report.style import Row
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = ROOT / "docs/results"
-WRITTEN = ("index",)  # pages that are not drawn
 
 
 def keep(run: Path, name: str, commit: str | None = None) -> Path:
@@ -151,6 +153,15 @@ def _source(name: str) -> str:
     )
 
 
+def index() -> str:
+    """The page of all claims."""
+    claims = verdicts.read_claims()
+    return verdicts.index(claims, verdicts.judge_all(claims))
+
+
+OF_ALL = {"index": index}  # pages that are drawn from all results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -164,9 +175,10 @@ def main() -> None:
     if options.command == "keep":
         print(keep(options.run, options.name, options.commit))
         return
-    for name in options.names or kept():
+    for name in options.names or (*kept(), *OF_ALL):
         page = PAGES / f"{name}.md"
-        page.write_text(draw(name, PAGES / "figures"), encoding="utf-8")
+        text = OF_ALL[name]() if name in OF_ALL else draw(name, PAGES / "figures")
+        page.write_text(text, encoding="utf-8")
         print(page)
 
 

@@ -27,9 +27,8 @@ from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import change_text
 
 RESULTS = Path(__file__).parents[1] / "results"
-CONFIRMED, CONTRADICTED, UNDECIDED, NOT_TESTED = (
-    "confirmed", "contradicted here", "undecided", "not tested",
-)  # fmt: skip
+CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
+NO_LOSS, NOT_TESTED = "no loss larger than X", "not tested"
 HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  # with a margin?
 TIMES = ("before", "after")  # of the choice of a family or margin, relative to its data
 LEVEL_OF_NO_LOSS = 0.1
@@ -192,7 +191,7 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool) -> Verdic
         margin = unit.read(test.margin)
         note = f"90% interval {unit.bounds(at_90, digits=2)}"
         if test.hypothesis == "no loss" and at_90.low > -margin:
-            return Verdict(f"no loss larger than {test.margin:g}", note, change)
+            return Verdict(NO_LOSS.replace("X", f"{test.margin:g}"), note, change)
         if test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
             return Verdict(CONFIRMED, f"within ±{test.margin:g}, {note}", change)
         if is_clear and (test.hypothesis == "equal" or not upward):
@@ -311,8 +310,8 @@ _FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:
-    counts = Counter(re.sub(r" [\d.]+$", "", one.verdict) for one in verdicts)
-    order = (CONFIRMED, CONTRADICTED, "no loss larger than", UNDECIDED, NOT_TESTED)
+    counts = Counter(re.sub(r"[\d.]+$", "X", one.verdict) for one in verdicts)
+    order = (CONFIRMED, CONTRADICTED, NO_LOSS, UNDECIDED, NOT_TESTED)
     return ", ".join(f"{counts[name]} {name}" for name in order)
 
 

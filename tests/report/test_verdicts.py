@@ -1,0 +1,133 @@
+"""The verdicts on claims, from rows that are made up so that each verdict is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tests.oracles.scripts import script
+
+VERDICTS = script(".ci/pages.py").verdicts
+QUESTIONS, SEEDS = 300, 3
+FAMILY = {"two": {"fixed": "before"}}
+
+
+def accuracies(*shares: float, scheme: str) -> list[dict[str, Any]]:
+    """Rows of a training scheme, a seed each, whose answers agree with a share of the questions."""
+    return [
+        {"train_scheme": scheme, "eval_scheme": "uniform", "seed": seed, "accuracy": share,
+         "answers": {f"q{i}": float(i < share * QUESTIONS) for i in range(QUESTIONS)}}
+        for seed, share in enumerate(shares)
+    ]  # fmt: skip
+
+
+def verdict(tmp_path: Path, rows: list[dict[str, Any]], **fields: Any) -> Any:
+    """The verdict of `new` against `canonical` from these rows."""
+    return verdicts(tmp_path, rows, [fields])[0]
+
+
+def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, Any]]) -> list[Any]:
+    folder = tmp_path / "own"
+    folder.mkdir(exist_ok=True)
+    if rows:
+        (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = {"results": "own", "of": {"train_scheme": "new"}, "seeds": SEEDS,
+              "against": {"train_scheme": "canonical"}}  # fmt: skip
+    claim = {"topic": "Topic", "claim": "It helps", "where": "Table 9"}
+    content = {
+        "page": "{tests} tests: {counts}\n\n{models}", "families_text": "",
+        "models": {"own": {"model": "own model", "about": "made up"}},
+        "families": FAMILY if any("family" in test for test in tests) else {},
+        "claims": [claim | {"tests": [common | test for test in tests]}],
+    }  # fmt: skip
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(content))
+    claims = VERDICTS.read_claims(tmp_path / "claims.yaml")
+    found = VERDICTS.judge_all(claims, tmp_path)
+    return list(found.values())
+
+
+def test_a_clear_difference_is_confirmed_or_contradicted_by_its_direction(tmp_path: Path) -> None:
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
+    assert verdict(tmp_path, rows, hypothesis="higher").verdict == "confirmed"
+    assert verdict(tmp_path, rows, hypothesis="lower").verdict == "contradicted here"
+
+
+def test_no_loss_needs_the_90_percent_interval_above_the_margin(tmp_path: Path) -> None:
+    base = accuracies(0.9, 0.9, 0.9, scheme="canonical")
+    same = base + accuracies(0.9, 0.9, 0.89, scheme="new")
+    kept = verdict(tmp_path, same, hypothesis="no loss", margin=5, margin_fixed="before")
+    assert kept.verdict == "no loss larger than 5"
+    narrow = verdict(tmp_path, same, hypothesis="no loss", margin=0.5, margin_fixed="before")
+    assert narrow.verdict == "undecided"
+    assert "smallest visible effect" in narrow.note
+    less = base + accuracies(0.7, 0.71, 0.7, scheme="new")
+    lost = verdict(tmp_path, less, hypothesis="no loss", margin=5, margin_fixed="after")
+    assert lost.verdict == "contradicted here"
+    more = base + accuracies(0.99, 1.0, 1.0, scheme="new")
+    gained = verdict(tmp_path, more, hypothesis="no loss", margin=5, margin_fixed="after")
+    assert gained.verdict == "no loss larger than 5"
+    equal = verdict(tmp_path, more, hypothesis="equal", margin=5, margin_fixed="after")
+    assert equal.verdict == "contradicted here"
+    equal = verdict(tmp_path, same, hypothesis="equal", margin=5, margin_fixed="after")
+    assert equal.verdict == "confirmed"
+
+
+def test_fewer_seeds_than_planned_decide_nothing(tmp_path: Path) -> None:
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.9, 0.9, scheme="new")
+    few = verdict(tmp_path, rows, hypothesis="higher", paper=80)
+    assert few.verdict == "undecided"
+    assert few.note == "2 of 3 seeds; the paper's difference is excluded"
+    one = rows[:1] + rows[3:4]
+    assert verdict(tmp_path, one, hypothesis="higher", paper=80).note == "1 of 3 seeds"
+
+
+def test_without_rows_a_claim_is_not_tested(tmp_path: Path) -> None:
+    assert verdict(tmp_path, [], hypothesis="higher").verdict == "not tested"
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical")
+    assert verdict(tmp_path, rows, hypothesis="higher").verdict == "not tested"
+
+
+def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.57, 0.54, 0.6, scheme="new")
+    rows += accuracies(*random.uniform(0.4, 0.6, SEEDS), scheme="other")
+    alone = {"hypothesis": "higher"}
+    other = alone | {"of": {"train_scheme": "other"}}
+    assert [one.verdict for one in verdicts(tmp_path, rows, [alone, other])] == [
+        "confirmed", "undecided",
+    ]  # fmt: skip
+    family = [test | {"family": "two"} for test in (alone, other)]
+    first, second = verdicts(tmp_path, rows, family)
+    assert first.verdict == second.verdict == "undecided"
+    assert "Holm's correction does not keep it" in first.note
+
+
+@pytest.mark.parametrize("scheme", ["before fine-tuning", "canonical"])
+def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, scheme: str) -> None:
+    def row(seed: int, model: str, mean: float) -> dict[str, Any]:
+        layers = [{"model": model, "mean": 9.0, "words": 5}, {"model": model, "mean": mean, "words": 5}]
+        return {"train_scheme": "canonical", "seed": seed, "layers": layers}
+
+    rows = [row(0, scheme, 0.5), row(1, f"{scheme} #1", 0.6), row(2, f"{scheme} #2", 0.7)]
+    rows += [row(0, "new", 0.4), row(1, "new #1", 0.5), row(2, "new #2", 0.6001)]
+    own = verdict(
+        tmp_path, rows, rows={"layer": -1}, against={"train_scheme": scheme}, hypothesis="lower"
+    )
+    assert own.verdict == "confirmed"
+    assert own.change.mean == pytest.approx(-0.1, abs=1e-3)
+
+
+def test_a_wrong_claim_is_refused(tmp_path: Path) -> None:
+    for fields in (
+        {"hypothesis": "better"},
+        {"hypothesis": "no loss"},
+        {"hypothesis": "equal", "margin": 5, "margin_fixed": "later"},
+        {"hypothesis": "higher", "family": "unknown"},
+        {"hypothesis": "higher", "results": "unknown"},
+    ):
+        with pytest.raises(ValueError, match=r"margin|family|model"):
+            verdict(tmp_path, [], **fields)
