@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from robustok.evaluation.comparison import Difference, clear_differences, difference
 
+from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import change_text
 
@@ -215,10 +215,10 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
     return "" if inside else "; the paper's difference is excluded"
 
 
-def compare(first: Row, second: Row, *, comparisons: int = 1, level: float = LEVEL) -> Difference:
+def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     """Second minus first, from the answers to each question, or from one value a seed."""
     if "answers" in first:
-        return difference(first, second, comparisons=comparisons, level=level)
+        return difference(first, second, level=level)
     seeds = sorted(first["values"].keys() & second["values"].keys())
     changes = [second["values"][seed] - first["values"][seed] for seed in seeds]
     mean = math.fsum(changes) / len(changes)
@@ -227,7 +227,7 @@ def compare(first: Row, second: Row, *, comparisons: int = 1, level: float = LEV
     if len(seeds) > 1:
         variance = math.fsum((change - mean) ** 2 for change in changes) / (len(seeds) - 1)
         parts = [(variance / len(seeds), len(seeds) - 1)]
-        low, high, p = interval(mean, parts, comparisons=comparisons, level=level)
+        low, high, p = interval(mean, parts, level=level)
     return Difference(
         before=before, after=before + mean, low=low, high=high, p=p, n=second["n"], seeds=len(seeds)
     )

@@ -157,9 +157,9 @@ def test_an_interval_excludes_zero_exactly_where_p_is_below_the_level(
     skill = rng.normal(0, 1.5, n) + rng.normal(0, 0.3, (2, seeds, 1))
     chances = 1 / (1 + np.exp(-skill - np.array([0, shift])[:, None, None]))
     before, after = rng.binomial(draws, chances) / draws
-    for comparisons in (1, 5):
-        low, high, p = compare_answers(before, after, comparisons=comparisons)
-        assert (low > 0 or high < 0) == (p < LEVEL / comparisons)
+    for level in (0.1, LEVEL, LEVEL / 5):
+        low, high, p = compare_answers(before, after, level=level)
+        assert (low > 0 or high < 0) == (p < level)
         assert low - 1e-12 <= (after - before).mean() <= high + 1e-12
     if seeds == 1:
         one, other = (evaluation_of(rng.random((n, draws)) < own[0][:, None]) for own in chances)

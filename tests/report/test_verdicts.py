@@ -25,9 +25,9 @@ def accuracies(*shares: float, scheme: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def verdict(tmp_path: Path, rows: list[dict[str, Any]], **fields: Any) -> Any:
+def verdict(tmp_path: Path, measured: list[dict[str, Any]], /, **fields: Any) -> Any:
     """The verdict of `new` against `canonical` from these rows."""
-    return verdicts(tmp_path, rows, [fields])[0]
+    return verdicts(tmp_path, measured, [fields])[0]
 
 
 def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, Any]]) -> list[Any]:
@@ -93,7 +93,7 @@ def test_without_rows_a_claim_is_not_tested(tmp_path: Path) -> None:
 
 def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.57, 0.54, 0.6, scheme="new")
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.6, 0.56, 0.62, scheme="new")
     rows += accuracies(*random.uniform(0.4, 0.6, SEEDS), scheme="other")
     alone = {"hypothesis": "higher"}
     other = alone | {"of": {"train_scheme": "other"}}
@@ -109,7 +109,10 @@ def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["before fine-tuning", "canonical"])
 def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, scheme: str) -> None:
     def row(seed: int, model: str, mean: float) -> dict[str, Any]:
-        layers = [{"model": model, "mean": 9.0, "words": 5}, {"model": model, "mean": mean, "words": 5}]
+        layers = [
+            {"model": model, "mean": 9.0, "words": 5},
+            {"model": model, "mean": mean, "words": 5},
+        ]
         return {"train_scheme": "canonical", "seed": seed, "layers": layers}
 
     rows = [row(0, scheme, 0.5), row(1, f"{scheme} #1", 0.6), row(2, f"{scheme} #2", 0.7)]

@@ -11,13 +11,13 @@ The interval and its p are those of :func:`robustok.evaluation.intervals.compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from robustok.evaluation.intervals import compare_answers, interval
+from robustok.evaluation.intervals import LEVEL, compare_answers, interval
 from robustok.runtime.display import Z95
 
 Row = Mapping[str, Any]
@@ -65,7 +65,7 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
+def difference(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     """Compare two rows question by question, over the seeds and questions that both have.
 
     >>> first = {"answers": {0: {str(i): 0.0 for i in range(30)}}}
@@ -77,19 +77,19 @@ def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
     Args:
         first: the row to compare with.
         second: the row whose accuracy minus the first one's is the difference.
-        comparisons: number of differences whose intervals hold at once.
+        level: probability that the interval misses the true difference, by default 0.05.
     """
     answers = _shared_answers(first, second)
     if answers is None:
         parts = [(variance_of(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
         before, after = first["accuracy"], second["accuracy"]
-        low, high, p = interval(after - before, parts, comparisons=comparisons)
+        low, high, p = interval(after - before, parts, level=level)
         seeds = len(second.get("seeds") or (None,))
         return Difference(
             before=before, after=after, low=max(low, -1.0), high=min(high, 1.0), p=p,
             n=second["n"], seeds=seeds,
         )  # fmt: skip
-    low, high, p = compare_answers(*answers, comparisons=comparisons)
+    low, high, p = compare_answers(*answers, level=level)
     before, after = (float(part.mean()) for part in answers)
     changes = (answers[1] - answers[0]).mean(0)
     return Difference(
@@ -116,7 +116,9 @@ def variance_of(row: Any) -> Any:
     return ((row["high"] - row["low"]) / 2 / Z95) ** 2
 
 
-def clear_differences(pairs: Mapping[Any, tuple[Row, Row]]) -> dict[Any, Difference]:
+def clear_differences(
+    pairs: Mapping[Any, tuple[Row, Row]], *, compare: Callable[..., Difference] = difference
+) -> dict[Any, Difference]:
     """The differences that Holm's method keeps among several, each with the interval of its step.
 
     >>> answers = [{"answers": {0: dict.fromkeys("abcdefghij", right)}} for right in (0.0, 1.0)]
@@ -125,12 +127,13 @@ def clear_differences(pairs: Mapping[Any, tuple[Row, Row]]) -> dict[Any, Differe
 
     ``pairs`` are the two rows of each comparison, by any name. Of k comparisons the one with the
     smallest p has an interval that holds for k at once, the next one for k - 1, and so on, until
-    one of them includes zero.
+    one of them includes zero. ``compare`` is the comparison of two rows, by default
+    :func:`difference`.
     """
     kept: dict[Any, Difference] = {}
-    smallest_first = sorted(pairs, key=lambda name: difference(*pairs[name]).p)
+    smallest_first = sorted(pairs, key=lambda name: compare(*pairs[name]).p)
     for rank, name in enumerate(smallest_first):
-        change = difference(*pairs[name], comparisons=len(pairs) - rank)
+        change = compare(*pairs[name], level=LEVEL / (len(pairs) - rank))
         if not change.is_clear:
             break
         kept[name] = change

@@ -189,9 +189,9 @@ def over_seeds(answers: np.ndarray, draws: int = 1) -> tuple[float, float, float
 
 
 def compare_answers(
-    before: np.ndarray, after: np.ndarray, *, comparisons: int = 1
+    before: np.ndarray, after: np.ndarray, *, level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """95% bounds of the mean of ``after - before``, and the two-sided p of no difference.
+    """Bounds of the mean of ``after - before``, 95% ones by default, and the two-sided p of 0.
 
     >>> low, high, p = compare_answers(np.zeros((1, 30)), np.ones((1, 30)))
     >>> low > 0.8, high
@@ -200,7 +200,7 @@ def compare_answers(
     Args:
         before: float64 [seeds, questions], the share of draws with the right answer.
         after: the same of the other model or scheme, for the same seeds and questions.
-        comparisons: number of differences whose intervals hold at once.
+        level: probability that the interval misses the true difference, by default 0.05.
 
     One seed has no variance between seeds: then the interval covers the questions only. Of one draw
     and one seed it is that of Bonett and Price; draws and seeds of a question are one cluster.
@@ -215,14 +215,14 @@ def compare_answers(
     parts = [(variance, max(questions - 1, 1))]
     if seeds > 1:
         parts.append((_variance_of_mean(changes.mean(1)), seeds - 1))
-    low, high, p = interval(center, parts, comparisons=comparisons)
+    low, high, p = interval(center, parts, level=level)
     return max(low, -1.0), min(high, 1.0), p
 
 
 def interval(
-    mean: float, parts: Sequence[tuple[float, float]], *, comparisons: int = 1
+    mean: float, parts: Sequence[tuple[float, float]], *, level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """Lower and upper 95% bounds of a mean, and the two-sided p of 0.
+    """Lower and upper bounds of a mean, 95% ones by default, and the two-sided p of 0.
 
     >>> low, high, p = interval(0.0, [(1.0, 1)])
     >>> round(high, 1), p
@@ -232,11 +232,11 @@ def interval(
         mean: the mean.
         parts: for each source of error, the variance of the mean from it and its degrees of
             freedom.
-        comparisons: number of means that the bounds hold for at once, by Bonferroni's inequality.
+        level: probability that the interval misses the true mean, by default 0.05.
     """
     from scipy.optimize import brentq
 
-    half = _half_width(parts, LEVEL / comparisons)
+    half = _half_width(parts, level)
     if not half:
         return mean, mean, float(mean == 0)
     if mean == 0 or _half_width(parts, _LEAST_P) <= abs(mean):
