@@ -1,14 +1,17 @@
-"""Fuzz the public API or the guard middleware: random calls in a child that may crash or hang.
+"""Fuzz the public API, the guard middleware or random tokenizers: calls in a child that may crash.
 
     python -m fuzz.run --seconds 60            # what CI does
     python -m fuzz.run --calls 1000000 --workers 2
     python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
     python -m fuzz.run --target bodies         # requests to the guard middleware instead
+    python -m fuzz.run --target tokenizers     # tokenizers made at random, ten texts each
 
 Each call depends on the seed and its number only, so a finding is repeated by its number. The
 child writes the number of the call it is about to make into shared memory; after a crash or a
 call of more than ``--limit`` seconds the parent reports that number and starts a new child behind
-it. Exit status 1 if there is a finding.
+it. Prints what the calls returned, added up: the target `tokenizers` counts what it compared and
+what was refused, by reason. A finding of it comes with a script that shows it.
+Exit status 1 if there is a finding.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+REPORT_SECONDS = 2  # between two reports of what calls returned
 START_SECONDS = 300  # loading and compiling count as no call
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the public API, or bodies of requests.")
-    parser.add_argument("--target", choices=("api", "bodies"), default="api")
+    parser = argparse.ArgumentParser(
+        description="Fuzz the public API, bodies of requests, or tokenizers."
+    )
+    parser.add_argument("--target", choices=("api", "bodies", "tokenizers"), default="api")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--calls", type=int, default=sys.maxsize)
@@ -41,7 +47,11 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="make this call alone, in this process")
     options = parser.parse_args()
     if options.only is not None:
-        print(_target(options.target)(options.seed, options.only))
+        try:
+            _print_counts(_counts(_target(options.target)(options.seed, options.only)))
+        except AssertionError as e:
+            print(getattr(e, "script", ""))
+            raise
         return 0
     if options.seconds == float("inf") and options.calls == sys.maxsize:
         options.seconds = 60.0
@@ -61,9 +71,11 @@ def main() -> int:
         worker.stop()
     findings = Counter(f for worker in workers for f in worker.findings)
     numbers = {f: n for worker in workers for f, n in worker.numbers.items()}
+    scripts = {f: text for worker in workers for f, text in worker.scripts.items()}
+    _print_counts(sum((worker.counts for worker in workers), Counter()))
     for finding, count in findings.most_common():
         repeat = f"--target {options.target} --seed {options.seed} --only {numbers[finding]}"
-        print(f"\n{count} x, first {repeat}:\n{finding}")
+        print(f"\n{count} x, first {repeat}:\n{finding}\n{scripts[finding]}")
     calls = sum(w.n_calls for w in workers)
     print(f"\n{calls:,} calls, {findings.total()} findings of {len(findings)} kinds")
     return 1 if findings else 0
@@ -76,6 +88,8 @@ class _Worker:
         self.options = options
         self.process: Any = None
         self.findings: list[str] = []
+        self.scripts: dict[str, str] = {}  # that show a finding, where there is one
+        self.counts: Counter[str] = Counter()  # of what the calls returned
         self.numbers: dict[str, int] = {}
         self.before = 0
         self.context = multiprocessing.get_context("spawn")
@@ -106,8 +120,10 @@ class _Worker:
         dead = not self.process.is_alive()
         try:
             while self.pipe.poll():
-                number, finding = self.pipe.recv()
-                self.note(number, finding)
+                number, finding, script, counts = self.pipe.recv()
+                self.counts += counts
+                if finding:
+                    self.note(number, finding, script)
         except EOFError:
             pass
         number = self.current.value
@@ -133,8 +149,9 @@ class _Worker:
         """Calls that this worker's children have finished."""
         return self.before + self.finished.value
 
-    def note(self, number: int, finding: str) -> None:
+    def note(self, number: int, finding: str, script: str = "") -> None:
         self.findings.append(finding)
+        self.scripts.setdefault(finding, script)
         self.numbers.setdefault(finding, number)
 
     def stop(self) -> None:
@@ -157,17 +174,36 @@ def _work(
     call = _target(target)
     with contextlib.suppress(Exception):
         call(seed, first)  # loads and compiles, before the clock of the first call
+    counts, sent = Counter[str](), time.monotonic()
     for number in range(first, last, step):
         current.value = number
         try:
-            call(seed, number)
+            counts += _counts(call(seed, number))
         except Exception as e:  # every other error than a RobustokError is a finding
             where = traceback.extract_tb(e.__traceback__)[-1]
             calls = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(e.__traceback__)[1:]][:4]
-            pipe.send((number, f"{type(e).__name__}: {str(e)[:200]}\n  at {where.filename}:"
-                               f"{where.lineno} through {' > '.join(calls)}"))  # fmt: skip
+            script = getattr(e, "script", "")
+            finding = str(e) if script else (
+                f"{type(e).__name__}: {str(e)[:200]}\n  at {where.filename}:"
+                f"{where.lineno} through {' > '.join(calls)}"
+            )  # fmt: skip
+            pipe.send((number, finding, script, Counter()))
         finished.value += 1
+        if time.monotonic() - sent > REPORT_SECONDS:
+            pipe.send((number, "", "", counts))
+            counts, sent = Counter(), time.monotonic()
+    pipe.send((last, "", "", counts))
     pipe.close()
+
+
+def _counts(returned: Any) -> Counter[str]:
+    """What a call returned, counted: a Counter, or the name of what was called."""
+    return returned if isinstance(returned, Counter) else Counter([str(returned)])
+
+
+def _print_counts(counts: Counter[str]) -> None:
+    for name, count in sorted(counts.items()):
+        print(f"{count:12,} {name}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,392 @@
+"""The invariants of a tokenizer and its texts, against the library and against a search.
+
+A check raises a `Violation`. What it expects comes from the ``tokenizers`` library, or from a
+search that tries everything; never from the code under test.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import robustok as rt
+from fuzz.made_tokenizers import BYTE, Made
+
+SCHEMES = (
+    "canonical", "characters", "uniform", "uniform-k(k=2)", "uniform-k(alpha=1)",
+    "stochastok(alpha=1)", "stochastok(alpha=0.5, ways=3)", "stochastok-uniform(alpha=1)",
+    "stochastok-uniform(alpha=1, support=pairwise)", "bpe-dropout(p=0.4)",
+    "bpe-dropout(p=0.4, rule=hf)", "bpe-dropout(p=0.4, rule=sentencepiece)", "grampa",
+    "grampa(temperature=2, min_length=2)", "unigram(temperature=2)", "maxmatch-dropout(p=0.4)",
+    "mix(0.5 canonical, 0.5 uniform)", "exactly(uniform, splits=0.5)",
+    "exactly(uniform, distance=1)",
+)  # fmt: skip
+# Whose definitions give every tokenization, or the canonical one, a positive probability.
+POSITIVE = ("canonical", "uniform", "grampa", "unigram(temperature=2)", "maxmatch-dropout(p=0.4)",
+            "mix(0.5 canonical, 0.5 uniform)")  # fmt: skip
+MOST = 40  # tokenizations whose probabilities are summed
+SEEDS = 2  # draws of each scheme and text
+BYTE_NAME = re.compile(r"<0x([0-9A-F]{2})>")
+# The names and numbers in a message.
+NAMES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|0x[0-9A-F]+|\d[\d,]*")
+GUARD = "g = rt.Guard(v, allow_special=True)"
+
+
+class Violation(Exception):
+    """An invariant that does not hold; ``lines`` are Python code that shows it, of ``t``, ``v``."""
+
+    def __init__(self, check: str, expected: Any, got: Any, *lines: str) -> None:
+        super().__init__(check)
+        self.check, self.expected, self.got, self.lines = check, expected, got, lines
+
+
+class Refused(Exception):
+    """The library or the vocabulary refuses the tokenizer."""
+
+
+class Subject:
+    """A made tokenizer: the library's, one to which special tokens are text, and the vocabulary."""
+
+    def __init__(self, made: Made) -> None:
+        self.made = made
+        try:
+            self.library, self.plain = made.build(), made.build()
+        except BaseException as e:
+            raise Refused(f"by the library: {reason(e)}") from e
+        self.plain.encode_special_tokens = True
+        try:
+            self.vocab = rt.Vocabulary.load(self.library)
+        except rt.RobustokError as e:
+            check_line(e)
+            raise Refused(f"at load: {reason(e)}") from e
+        self._samplers: dict[str, rt.Sampler | None] = {}
+
+    def ids(self, text: str, parse: bool) -> list[int] | None:
+        """The library's ids, None where it raises; ``parse``: whether it finds special tokens."""
+        library = self.library if parse else self.plain
+        try:
+            return library.encode(text, add_special_tokens=False).ids
+        except BaseException as e:  # a panic of the library is no Exception
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            return None
+
+    def rows(self, text: str) -> list[tuple[np.ndarray, bool]]:
+        """The ids of an accepted text, and those with special tokens where they differ.
+
+        Also whether drawing from the text must give the same.
+        """
+        rows: list[tuple[np.ndarray, bool]] = []
+        for parse in (False, True):
+            try:
+                ids = self.vocab.encode(text, parse_special=parse)
+            except rt.RobustokError:
+                continue
+            if not rows or rows[0][0].tolist() != ids.tolist():
+                rows.append((ids, not parse))
+        return rows
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The library's text of ids."""
+        return self.library.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def sampler(self, spec: str) -> rt.Sampler | None:
+        """The sampler of a spec, None where the scheme does not fit the vocabulary."""
+        if spec not in self._samplers:
+            try:
+                self._samplers[spec] = rt.sampler(spec, self.vocab)
+            except rt.RobustokError as e:
+                check_line(e)
+                self._samplers[spec] = None
+        return self._samplers[spec]
+
+    @cached_property
+    def guard(self) -> rt.Guard:
+        return rt.Guard(self.vocab, allow_special=True)
+
+    @cached_property
+    def special(self) -> set[int]:
+        """Ids of special tokens."""
+        return {i for i, t in self.library.get_added_tokens_decoder().items() if t.special}
+
+    @cached_property
+    def id_of(self) -> dict[str, int]:
+        """The ids of the model's tokens."""
+        ids = ((token, self.library.token_to_id(token)) for token in self.made.tokens())
+        return {token: i for token, i in ids if i is not None}
+
+    @cached_property
+    def plain_tokens(self) -> dict[int, bytes]:
+        """The bytes of each token of the model that surely is text: not unknown, not added."""
+        made = self.made
+        added = {one["content"] for one in made.added}
+        marked = "▁" in str(made.decoder) or any(
+            p["type"] == "Metaspace" for p in made.pre_tokenizer
+        )
+        known: dict[int, bytes] = {}
+        for token, i in self.id_of.items():
+            if token == made.unknown or token in added or not token:
+                continue
+            name = BYTE_NAME.fullmatch(token) if made.model["byte_fallback"] else None
+            if made.byte_level:
+                if all(c in BYTE for c in token):
+                    known[i] = bytes(BYTE[c] for c in token)
+            elif name:
+                known[i] = bytes([int(name[1], 16)])
+            else:
+                known[i] = (token.replace("▁", " ") if marked else token).encode()
+        return known
+
+
+def check_line(error: BaseException) -> None:
+    """A refusal is one line."""
+    if "\n" in str(error) or not str(error):
+        raise Violation("message", "one line", str(error))
+
+
+def reason(error: BaseException) -> str:
+    """The message of an error without the names and numbers in it."""
+    kind = "" if isinstance(error, rt.RobustokError) else f"{type(error).__name__} "
+    return " ".join((kind + NAMES.sub("_", str(error))).split())[:160]
+
+
+# --- encoding -------------------------------------------------------------------------------------
+
+
+def check_encode(s: Subject, text: str, counts: Counter[str]) -> None:
+    """Invariant 1 for one text, with and without special tokens; its ids decode to its text."""
+    for parse in (False, True):
+        expected = s.ids(text, parse)
+        call = f"v.encode({text!r}, parse_special={parse})"
+        flag = "" if parse else "t.encode_special_tokens = True"
+        lines = flag, f"print(t.encode({text!r}, add_special_tokens=False).ids)", f"print({call})"
+        counts["texts encoded"] += 1
+        try:
+            ids = s.vocab.encode(text, parse_special=parse)
+        except rt.RobustokError as e:
+            check_line(e)
+            library = ", as by the library" if expected is None else ""
+            counts[f"texts refused{library}: {reason(e)}"] += 1
+            continue
+        if expected is None:
+            raise Violation("encode: the library raises", "a refusal", ids.tolist(), *lines)
+        # Where the model reads a special token in plain text, other tokens may spell it instead.
+        spelled = not parse and s.special & {*expected} and not s.special & {*ids.tolist()}
+        if ids.tolist() != expected and not spelled:
+            raise Violation("encode", expected, ids.tolist(), *lines)
+        if s.made.fits:
+            check_decode(s, text, ids)
+
+
+def check_decode(s: Subject, text: str, ids: np.ndarray) -> None:
+    """`decode` agrees with the library, beside spaces at the start, which decoders take away."""
+    expected, got = s.decode(ids), s.vocab.decode(ids)
+    if expected.lstrip(" ") != got.lstrip(" "):
+        show = "print(repr(t.decode(ids, skip_special_tokens=False)), repr(v.decode(ids)))"
+        raise Violation("decode", expected, got, f"ids = {ids.tolist()}  # of {text!r}", show)
+
+
+def check_batches(s: Subject, texts: list[str], counts: Counter[str]) -> None:
+    """`encode_batch` in both orders, of str and bytes, with and without the fast encoder."""
+    expected: dict[str, list[int]] = {}
+    for text in texts:
+        try:
+            alone = s.vocab.encode(text).tolist()
+        except rt.RobustokError:
+            continue
+        library = s.ids(text, False)
+        # Of a special token that the model reads in plain text, see `check_encode`.
+        reads_special = library is None or s.special & {*library}
+        expected[text] = alone if library is None or reads_special else library
+    for loaded in (False, True):
+        if loaded:
+            s.vocab.gigatoken.load()
+            counts["fast encoders loaded"] += s.vocab.gigatoken.reason is None
+        for step, as_bytes in ((1, False), (-1, False), (1, True)):
+            accepted = [*expected][::step]
+            batch = [text.encode() if as_bytes else text for text in accepted]
+            encoded = s.vocab.encode_batch(batch)
+            counts["rows of batches compared"] += len(batch)
+            for number, (text, row) in enumerate(zip(accepted, encoded, strict=True)):
+                if row.tolist() != expected[text]:
+                    state = "loaded" if loaded else "not loaded"
+                    raise Violation(
+                        f"encode_batch: {type(batch[0]).__name__}, fast encoder {state}",
+                        expected[text], row.tolist(), "v.gigatoken.load()" * loaded,
+                        f"print(v.encode_batch({batch!r})[{number}])",
+                    )  # fmt: skip
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def check_draws(s: Subject, text: str, spec: str, counts: Counter[str]) -> None:
+    """Invariant 2: draws decode to the same text, and are the same from the text and its ids."""
+    sampler = s.sampler(spec)
+    if sampler is None:
+        return
+    for ids, from_text in s.rows(text):
+        for seed in range(SEEDS):
+            call = f"rt.sampler({spec!r}, v).sample(ids, seed={seed})"
+            drawn = sampler.sample(ids, seed=seed)
+            counts["draws compared"] += 1
+            check_same_text(s, text, ids, drawn, call, "draw")
+            if not from_text:
+                continue
+            other = sampler.sample(text, seed=seed)
+            if other.tolist() != drawn.tolist():
+                raise Violation(
+                    "draw: from the text and from its ids", drawn.tolist(), other.tolist(),
+                    f"ids = v.encode({text!r})", f"print({call})",
+                    f"print({call.replace('ids', repr(text))})",
+                )  # fmt: skip
+
+
+def check_same_text(
+    s: Subject, text: str, ids: np.ndarray, other: np.ndarray, call: str, name: str
+) -> None:
+    """``other``, which ``call`` returned, decodes to what ``ids`` decode to."""
+    lines = f"ids = {ids.tolist()}  # of {text!r}", f"other = {call}", "print(other)"
+    if s.vocab.decode_bytes(ids) != s.vocab.decode_bytes(other):
+        show = "print(v.decode_bytes(ids), v.decode_bytes(other))"
+        raise Violation(f"{name}: other bytes", ids.tolist(), other.tolist(), *lines, show)
+    if s.made.fits and s.decode(ids) != s.decode(other):
+        show = "print([t.decode([*map(int, i)], skip_special_tokens=False) for i in (ids, other)])"
+        kind = f"{name}: the library decodes another text"
+        raise Violation(kind, ids.tolist(), other.tolist(), *lines, show)
+
+
+# --- lattice and probabilities --------------------------------------------------------------------
+
+
+def check_lattice(s: Subject, text: str, counts: Counter[str]) -> None:
+    """`count` and `enumerate`, against a search over all tokens where no token is added."""
+    for ids, _ in s.rows(text):
+        lattice = rt.Lattice(s.vocab, ids)
+        count = lattice.count()
+        counts["lattices counted"] += 1
+        if count > MOST:
+            continue
+        lines = (
+            f"lattice = rt.Lattice(v, {ids.tolist()})  # of {text!r}",
+            "print(lattice.count(), [x.tolist() for x in lattice.enumerate()])",
+        )
+        rows = list(lattice.enumerate())
+        paths = {tuple(row.tolist()) for row in rows}
+        counts["tokenizations enumerated"] += len(rows)
+        if not count == len(rows) == len(paths):
+            raise Violation("count", len(rows), count, *lines)
+        if tuple(ids.tolist()) not in paths:
+            raise Violation("enumerate: no canonical ids", ids.tolist(), sorted(paths), *lines)
+        for row in rows:
+            check_same_text(s, text, ids, row, f"{row.tolist()}  # enumerated", "enumerate")
+        known = s.plain_tokens
+        if all(i in known for i in ids.tolist()) and s.special.isdisjoint(s.id_of.values()):
+            whole = b"".join(known[i] for i in ids.tolist())
+            expected = cuts_of(whole, {*known.values()} | _added_to_the_model(s))
+            cuts = {tuple(len(s.vocab.tokens[i]) for i in path) for path in paths}
+            counts["lattices compared with a search"] += 1
+            if expected != cuts:
+                raise Violation("enumerate: not all of a search", expected, cuts, *lines)
+
+
+def _added_to_the_model(s: Subject) -> set[bytes]:
+    """The bytes of added tokens that are plain text of the model, too."""
+    added = s.library.get_added_tokens_decoder()
+    inside = {i for i in s.id_of.values() if i in added and not added[i].special}
+    return {s.vocab.tokens[i] for i in inside} - {b""}
+
+
+def cuts_of(text: bytes, tokens: set[bytes]) -> set[tuple[int, ...]]:
+    """Every way to cut a text into tokens, as their lengths."""
+    ways: list[set[tuple[int, ...]]] = [{()}]
+    for end in range(1, len(text) + 1):
+        begins = [begin for begin in range(end) if text[begin:end] in tokens]
+        ways.append({(*way, end - begin) for begin in begins for way in ways[begin]})
+    return ways[-1]
+
+
+def check_probabilities(s: Subject, text: str, spec: str, counts: Counter[str]) -> None:
+    """Invariant 3 for an exact scheme."""
+    sampler = s.sampler(spec)
+    if sampler is None or not sampler.exact:
+        return
+    for ids, _ in s.rows(text):
+        lines = f"ids = {ids.tolist()}  # of {text!r}", f"s = rt.sampler({spec!r}, v)"
+        for seed in range(2):
+            value = log_prob(sampler, sampler.sample(ids, seed=seed))
+            counts["probabilities of draws"] += 1
+            if not math.isfinite(value) or value > 1e-9:
+                show = f"d = s.sample(ids, seed={seed})", "print(d, s.log_prob(d))"
+                raise Violation("log_prob of a draw", "finite", value, *lines, *show)
+        if spec in POSITIVE and not math.isfinite(log_prob(sampler, ids)):
+            show = "print(s.log_prob(ids))"
+            raise Violation("log_prob of the canonical ids", "finite", "-inf", *lines, show)
+        lattice = rt.Lattice(s.vocab, ids)
+        if lattice.count() > MOST:
+            continue
+        values = [log_prob(sampler, row) for row in lattice.enumerate()]
+        total = math.fsum(map(math.exp, values))
+        counts["sums of probabilities"] += 1
+        if not abs(total - 1) <= 1e-9:
+            rows = "[x.tolist() for x in rt.Lattice(v, ids).enumerate()]"
+            show = f"print([(x, s.log_prob(x)) for x in {rows}])"
+            raise Violation("sum of probabilities", 1, total, *lines, show)
+        if spec == "uniform" and any(abs(v + math.log(len(values))) > 1e-9 for v in values):
+            raise Violation("log_prob of uniform", -math.log(len(values)), values, *lines)
+
+
+def log_prob(sampler: rt.Sampler, ids: np.ndarray) -> float:
+    """The log-probability, NaN where it is refused."""
+    try:
+        return sampler.log_prob(ids)
+    except rt.RobustokError:
+        return math.nan
+
+
+# --- guard ----------------------------------------------------------------------------------------
+
+
+def check_guard(s: Subject, text: str, counts: Counter[str]) -> None:
+    """Invariant 4: the library's ids are canonical, and repairing a draw gives canonical ids."""
+    for ids, _ in s.rows(text):
+        lines = f"ids = {ids.tolist()}  # of {text!r}", GUARD
+        for given in (ids.tolist(), ids):
+            verdict = s.guard.check(given)
+            counts["guard verdicts"] += 1
+            if not verdict.canonical or verdict.repaired.tolist() != ids.tolist():
+                show = "w = g.check(ids)", "print(w.canonical, w.repaired, list(w.findings))"
+                repaired = verdict.repaired.tolist()
+                raise Violation("guard: the library's ids", ids.tolist(), repaired, *lines, *show)
+        for spec in ("canonical", "uniform", "characters"):
+            sampler = s.sampler(spec)
+            assert sampler is not None
+            _check_repair(s, text, ids, sampler.sample(ids, seed=1))
+
+
+def _check_repair(s: Subject, text: str, ids: np.ndarray, drawn: np.ndarray) -> None:
+    given = drawn.tolist()
+    repaired = s.guard.repair(drawn)
+    call = f"rt.Guard(v, allow_special=True).repair({given})"
+    check_same_text(s, text, ids, repaired, call, "repair")
+    lines = GUARD, f"d = {given}  # drawn from {ids.tolist()} of {text!r}"
+    verdict = s.guard.check(repaired)
+    if not verdict.canonical or verdict.repaired.tolist() != repaired.tolist():
+        again = verdict.repaired.tolist()
+        show = "print(g.repair(d), g.repair(g.repair(d)))"
+        raise Violation("repair: not canonical", repaired.tolist(), again, *lines, show)
+    if not s.special.isdisjoint(given):
+        return
+    try:
+        admitted = s.guard.admit(drawn).tolist()
+    except rt.RobustokError as e:
+        admitted = str(e)
+    if admitted != repaired.tolist():
+        show = "print(g.repair(d), g.admit(d))"
+        raise Violation("admit: what repair gives", repaired.tolist(), admitted, *lines, show)
