@@ -22,8 +22,9 @@ from robustok.evaluation.questions import (
     plain_ids,
 )
 from robustok.models.devices import default_device
-from robustok.models.load import check_model, hub_arguments, load_config, loading
+from robustok.models.load import check_model, load_config, loading
 from robustok.ragged import Ragged
+from robustok.runtime.hub import hub_arguments
 from robustok.scoring.forward import quiet
 
 _MAX_BATCH_TOKENS = 4096

@@ -19,15 +19,18 @@ from typing import TYPE_CHECKING, Any
 from robustok.errors import RobustokError
 from robustok.models.devices import default_device, resolve_precision
 from robustok.models.small import END_OF_TEXT
+from robustok.runtime.files import write_json
 from robustok.runtime.hub import (
     check_hub_name,
+    hub_arguments,
     hub_failure,
     is_packaged,
-    is_unreachable,
     packaged_folder,
     packaged_hint,
     split_revision,
 )
+from robustok.tokenizer.auto import auto_tokenizer, companions, names_class
+from robustok.tokenizer.sources import tokenizer_files, whole_file
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -40,13 +43,6 @@ _LARGE = 3_000_000_000  # parameters, which would take 12 GB in float32
 OVERFLOW = ("error", "drop", "left", "canonical")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-)
 
 
 def load_model(
@@ -153,24 +149,6 @@ def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) ->
         return AutoConfig.from_pretrained(name, **where)
 
 
-def hub_arguments(
-    path_or_name: str | Path, trust_remote_code: bool = False
-) -> tuple[str, dict[str, Any]]:
-    """The name without its revision, and the arguments of every ``from_pretrained``.
-
-    A folder is read without a request to the hub. Without a network the hub's local cache is too.
-    A packaged model is prepared first; its name is that of its folder.
-    """
-    if is_packaged(path_or_name):
-        path_or_name = packaged_folder(str(path_or_name))
-    name, revision = split_revision(path_or_name)
-    return name, {
-        "local_files_only": Path(name).is_dir() or is_unreachable(),
-        "revision": revision or "main",
-        "trust_remote_code": trust_remote_code,
-    }
-
-
 def _check_causal(config: Any, path_or_name: str | Path) -> None:
     """Refuse classifiers and masked language models, which would get a head of random weights."""
     names = [name for name in config.architectures or () if "For" in name or "LMHead" in name]
@@ -221,13 +199,8 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 
     Raises RobustokError where there is no tokenizer that transformers can load.
     """
-    from transformers import AutoTokenizer
-
-    name, where = hub_arguments(path_or_name)
-    if not Path(name).exists():
-        check_hub_name(name, "tokenizer")
     with loading("tokenizer of", path_or_name):
-        return AutoTokenizer.from_pretrained(name, **where)
+        return auto_tokenizer(path_or_name)
 
 
 def save_tokenizer(source: str | Path, folder: str | Path) -> None:
@@ -238,7 +211,8 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     True
 
     Args:
-        source: a tokenizer.json, a folder or a hub name; files are copied unchanged.
+        source: a tokenizer.json, a folder or a hub name; files are copied unchanged where a folder
+            names the class of its tokenizer.
         folder: folder of the model.
 
     Raises RobustokError if there is no tokenizer.
@@ -246,27 +220,27 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     if is_packaged(source):
         source = packaged_folder(str(source))
     source, folder = Path(source), Path(folder)
-    candidates = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES]
-    here = [path for path in candidates if path.is_file()]
-    for path in here:
-        name = "tokenizer.json" if path == source and path.suffix == ".json" else path.name
-        shutil.copyfile(path, folder / name)
-    if not here:
+    whole = source if source.is_file() else whole_file(source)
+    if whole is not None and (whole == source or not companions(source)):
+        is_json = whole.suffix == ".json" and whole.name != "tekken.json"
+        shutil.copyfile(whole, folder / ("tokenizer.json" if is_json else whole.name))
+        _name_class(folder)
+    elif whole is not None and names_class(source):
+        for path in (*tokenizer_files(source), source / "chat_template.jinja"):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+    else:  # config.json decides, which is another one in the new folder
         load_tokenizer(str(source)).save_pretrained(str(folder))
-    elif not (folder / "tokenizer_config.json").is_file():
-        _name_special_tokens(folder)
 
 
-def _name_special_tokens(folder: Path) -> None:
-    """Say which token ends a text: other tools ask a model's tokenizer, not its config."""
-    from transformers import PreTrainedTokenizerFast
-
+def _name_class(folder: Path) -> None:
+    """Make transformers read tokenizer.json as it is, and say which token ends a text."""
     file = folder / "tokenizer.json"
-    if not file.is_file() or END_OF_TEXT not in file.read_text(encoding="utf-8"):
-        return
-    names = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), **names)  # type: ignore[arg-type]
-    tokenizer.save_pretrained(str(folder))
+    if file.is_file():
+        is_known = END_OF_TEXT in file.read_text(encoding="utf-8")
+        roles = ("bos_token", "eos_token", "pad_token") if is_known else ()
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **dict.fromkeys(roles, END_OF_TEXT)}
+        write_json(folder / "tokenizer_config.json", config)
 
 
 def max_length_of(model: Any) -> int | None:

@@ -22,7 +22,7 @@ from contextlib import redirect_stderr
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from robustok.errors import RobustokError
@@ -102,6 +102,24 @@ def is_unreachable() -> bool:
     except OSError:
         return True
     return False
+
+
+def hub_arguments(
+    path_or_name: str | Path, trust_remote_code: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The name without its revision, and the arguments of every ``from_pretrained``.
+
+    A folder is read without a request to the hub. Without a network the hub's local cache is too.
+    A packaged model is prepared first; its name is that of its folder.
+    """
+    if is_packaged(path_or_name):
+        path_or_name = packaged_folder(str(path_or_name))
+    name, revision = split_revision(path_or_name)
+    return name, {
+        "local_files_only": Path(name).is_dir() or is_unreachable(),
+        "revision": revision or "main",
+        "trust_remote_code": trust_remote_code,
+    }
 
 
 def hub_failure(error: BaseException) -> str:

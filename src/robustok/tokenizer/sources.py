@@ -1,20 +1,26 @@
-"""Read tokenizer files and objects into one form: every token as bytes, and an encoder.
+"""Find the tokenizer of a path, a folder, a hub name or an object, and read it into one form.
 
-Byte-level BPE, SentencePiece-style BPE and Unigram come in through tokenizer.json, a
-``tokenizers`` or transformers tokenizer, a tiktoken ``Encoding`` or a SentencePiece model.
-What it does not read: WordPiece and WordLevel, whose tokens are not parts of the text's bytes.
+A file is recognized by its content, not by its name: tokenizer.json, tekken.json, a SentencePiece
+model or a tiktoken file of ranks. A folder is read as ``AutoTokenizer`` reads it. What it does not
+read: WordPiece and WordLevel, whose tokens are not parts of the text's bytes.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
+from robustok.runtime.environment import EXTRAS
 from robustok.runtime.hub import (
     check_hub_name,
     hub_failure,
@@ -24,11 +30,49 @@ from robustok.runtime.hub import (
     packaged_hint,
     split_revision,
 )
+from robustok.tokenizer.auto import (
+    COMPANIONS,
+    LFS_MESSAGE,
+    LFS_START,
+    auto_tokenizer,
+    companions,
+    differences,
+    with_tokens,
+)
 from robustok.tokenizer.data import TokenizerData, library_errors
-from robustok.tokenizer.stages import Stages
+from robustok.tokenizer.libraries import (
+    from_processor,
+    from_tiktoken,
+    open_ranks,
+    open_sentencepiece,
+    open_tekken,
+)
 from robustok.tokenizer.tokenizer_json import check_no_holes, errors_name, from_json
 
+_log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
+# Files that hold a whole tokenizer, the first of which counts.
+_WHOLE = (
+    "tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+    "spm.model", "source.spm",
+)  # fmt: skip
+_PATTERNS = ("*.model", "*.model.v*", "*.spm", "*.tiktoken", "tekken*.json")  # of other names
+_RANK = re.compile(rb"[A-Za-z0-9+/]+=* [0-9]+\r?\n")
+
+
+class Opened(NamedTuple):
+    """A tokenizer as its library has it."""
+
+    content: Any  # the text of a tokenizer.json, or the object of a library
+    name: str = _OBJECT  # what messages call it
+    revision: str | None = None  # the commit of a hub repository
+
+    def library(self) -> Any:
+        """The tokenizer of ``tokenizers``, tiktoken or SentencePiece."""
+        if not isinstance(self.content, str):
+            return self.content
+        with library_errors(f"{self.name}: the tokenizers library refuses it"):
+            return Tokenizer.from_str(self.content)
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
@@ -37,196 +81,250 @@ def read_tokenizer(source: Any) -> TokenizerData:
     Raises RobustokError for a missing or broken file and for tokenizers whose tokens are not bytes
     of the text.
     """
+    opened = open_tokenizer(source)
+    content, name = opened.content, opened.name
+    module = type(content).__module__.split(".")[0]
+    if isinstance(content, str):
+        data = from_json(content, name)
+    elif module == "tiktoken":
+        data = from_tiktoken(content)
+    elif module == "sentencepiece":
+        data = from_processor(content, "the SentencePiece model" if name == _OBJECT else name)
+    else:
+        if type(content.model).__name__ == "BPE":
+            with errors_name(name):
+                check_no_holes(content.get_vocab(with_added_tokens=False))
+        data = from_json(content.to_str(), name)
+    return replace(data, revision=opened.revision) if opened.revision else data
+
+
+def open_tokenizer(source: Any) -> Opened:
+    """Find the tokenizer of a path, a hub name or an object, without reading its tokens.
+
+    Raises RobustokError where there is none.
+    """
     if isinstance(source, (str, Path)):
-        return _from_name(str(source))
+        return _open_name(str(source))
     source = getattr(source, "wrapped_tokenizer", source)  # of one that draws: the canonical one
     module = type(source).__module__.split(".")[0]
-    if module == "tiktoken":
-        return _from_tiktoken(source)
-    if module == "sentencepiece":
-        return _from_processor(source)
-    if module == "tokenizers":
-        return _from_object(source)
+    if module in ("tiktoken", "sentencepiece", "tokenizers"):
+        return Opened(source)
     backend = getattr(source, "backend_tokenizer", None)
     if backend is not None:
-        return _from_object(backend)
+        return Opened(backend)
     raise RobustokError(
         f"cannot read a tokenizer from {type(source).__name__}: pass a path, a hub name, or a "
         "tokenizers, transformers (fast), tiktoken or sentencepiece object"
     )
 
 
-def _from_object(tokenizer: Any) -> TokenizerData:
-    if type(tokenizer.model).__name__ == "BPE":
-        with errors_name(_OBJECT):
-            check_no_holes(tokenizer.get_vocab(with_added_tokens=False))
-    return from_json(tokenizer.to_str(), _OBJECT)
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of a folder that decide what its tokenizer returns, config.json not among them."""
+    names = [*_WHOLE, *(name for name in COMPANIONS if name != "config.json")]
+    return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _from_name(name: str) -> TokenizerData:
+def _open_name(name: str) -> Opened:
     path = Path(name)
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError as e:
         raise RobustokError(f"{shown(name)}: no file, no folder and no hub name ({e})") from e
     if is_folder:
-        for file in ("tokenizer.json", "tokenizer.model"):
-            if (path / file).is_file():
-                return _from_name(str(path / file))
-        raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
+        return _open_folder(path, name)
     if is_file:
-        if path.suffix == ".model":
-            return _from_model_file(path)
-        try:
-            text = path.read_text(encoding="utf8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
-        return from_json(text, name)
+        return _open_file(path)
     if is_packaged(name):
-        return _from_name(str(packaged_folder(name)))
+        return _open_folder(packaged_folder(name), name)
     check_hub_name(name, "tokenizer")
-    return _from_hub(name)
+    return _open_hub(name)
 
 
-def _from_hub(name: str) -> TokenizerData:
+def _open_hub(name: str) -> Opened:
     """The tokenizer of a hub repository, ``owner/name`` or ``owner/name@revision``."""
-    from huggingface_hub import hf_hub_download
-
     repository, revision = split_revision(name)
     try:
-        file = hf_hub_download(
-            repository, "tokenizer.json", revision=revision, local_files_only=is_unreachable()
-        )
+        file = next(_downloaded(repository, _WHOLE, revision))
+        # The hub's cache keeps a file under snapshots/COMMIT/.
+        commit = file.parent.name if file.parent.parent.name == "snapshots" else None
+        for _ in _downloaded(repository, COMPANIONS, commit or revision):
+            pass
     except Exception as e:  # the hub client raises many kinds, all of them with the same cure
         raise RobustokError(
             f"{name}: no such file or folder, and the hub gave no tokenizer of that name "
             f"({hub_failure(e)[:120]}){packaged_hint(name)}"
         ) from e
-    path = Path(file)
-    # The hub's cache keeps a file under snapshots/COMMIT/.
-    commit = path.parent.name if path.parent.parent.name == "snapshots" else None
-    return replace(_from_name(str(path)), revision=commit)
+    pinned = f"{repository}@{commit}" if commit else name
+    return _open_folder(file.parent, pinned)._replace(revision=commit)
 
 
-@dataclass(frozen=True)
-class TiktokenEncoder:
-    """A tiktoken ``Encoding``; its texts are never changed."""
+def _downloaded(repository: str, names: tuple[str, ...], revision: str | None) -> Iterator[Path]:
+    """The files of these names in a repository; raises an error of the hub where it has none."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
 
-    encoding: Any
-    complete: bool  # every byte has a token
-
-    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        with library_errors("tiktoken cannot encode this text"):
-            if parse_special:
-                return self.encoding.encode_batch(list(texts), allowed_special="all", num_threads=1)
-            return self.encoding.encode_ordinary_batch(list(texts), num_threads=1)
-
-    def normalize(self, text: str) -> str | None:
-        return text if self.complete else None
-
-
-def _from_tiktoken(encoding: Any) -> TokenizerData:
-    ranks: dict[bytes, int] = encoding._mergeable_ranks
-    special: dict[str, int] = encoding._special_tokens
-    tokens: list[bytes] = [b""] * (max([*ranks.values(), *special.values()]) + 1)
-    for text, i in special.items():
-        tokens[i] = text.encode()
-    for token, i in ranks.items():
-        tokens[i] = token
-    ordinary = {*ranks.values()} - {*special.values()}
-    complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
-    return TokenizerData(
-        tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
-        "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SentencePieceEncoder:
-    """A SentencePiece model, with the normalizer that it applies to a text."""
-
-    processor: Any
-
-    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        with library_errors("SentencePiece cannot encode this text"):
-            return self.processor.encode(list(texts), out_type=int)
-
-    def normalize(self, text: str) -> str | None:
-        return None
-
-
-def _from_model_file(path: Path) -> TokenizerData:
-    """The tokenizer of a SentencePiece ``.model`` file."""
-    try:
-        import sentencepiece
-    except ImportError as e:
-        raise RobustokError(
-            f"{path}: reading a SentencePiece model needs 'pip install sentencepiece', "
-            "or pass the tokenizer.json"
-        ) from e
-    processor = sentencepiece.SentencePieceProcessor()
-    with library_errors(
-        f"{path}: not a SentencePiece model; for a tiktoken file pass tiktoken's Encoding, "
-        "or the tokenizer.json beside it"
-    ):
-        processor.Load(str(path))
-    return _from_processor(processor, str(path))
-
-
-def _from_processor(processor: Any, name: str = "the SentencePiece model") -> TokenizerData:
-    """The tokenizer of a ``SentencePieceProcessor``; ``name`` is what messages call it."""
-    with library_errors(f"{name}: a damaged SentencePiece model"):
-        return _read(processor)
-
-
-def _read(processor: Any) -> TokenizerData:
-    size = processor.get_piece_size()
-    tokens: list[bytes] = [b""] * size
-    ordinary, fallback = set(), set()
-    for i in range(size):
-        spelling = processor.id_to_piece(i)
-        if processor.is_control(i) or processor.is_unknown(i):
-            tokens[i] = spelling.encode()
+    missing: Exception | None = None
+    only_cached, count = is_unreachable(), 0
+    for name in names:
+        try:
+            file = hf_hub_download(
+                repository, name, revision=revision, local_files_only=only_cached
+            )
+        except EntryNotFoundError as e:
+            missing = missing or e
             continue
-        if processor.is_byte(i):
-            tokens[i] = bytes([int(spelling[3:5], 16)])
-            fallback.add(i)
-        else:
-            tokens[i] = spelling.replace("▁", " ").encode()
-        ordinary.add(i)
-    scores = {i: processor.get_score(i) for i in ordinary}
-    return TokenizerData(
-        tokens, array("i", ordinary), frozenset(fallback), SentencePieceEncoder(processor),
-        f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
-        source=processor,
-    )  # fmt: skip
+        count += 1
+        yield Path(file)
+    if missing and not count and names is _WHOLE:
+        raise missing
 
 
-def _model_kind(proto: bytes) -> str:
-    """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
-    trainer = dict(_proto_fields(proto)).get(2)
-    kind = dict(_proto_fields(trainer)).get(3, 1) if isinstance(trainer, bytes) else 1
-    return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
+def _open_folder(folder: Path, name: str) -> Opened:
+    """The tokenizer of a folder; ``name`` is what the user, or the hub, calls it."""
+    whole = whole_file(folder)
+    others: list[str] = []
+    if whole is not None and whole.name == "tokenizer.json":
+        opened = _open_file(whole)
+        with errors_name(opened.name):
+            found = differences(folder, _parsed(opened.content)) if companions(folder) else None
+        if found is None or not (found.others or found.tokens):
+            return opened
+        if not found.others:
+            with library_errors(f"{opened.name}: the tokenizers library refuses it"):
+                return Opened(with_tokens(opened.content, found.tokens), name)
+        others = found.others
+    elif whole is not None and (whole.name == "tekken.json" or not companions(folder)):
+        return _open_file(whole)
+    elif not companions(folder):
+        raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
+    return _open_auto(name, whole, others or companions(folder))
 
 
-def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
-    """The number and the value of each field of a protocol buffer, an integer or bytes."""
-    at = 0
+def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
+    """The tokenizer that transformers makes; without it that of the file alone, and a warning."""
+    if find_spec("transformers") is None:
+        install = EXTRAS["transformers"].install("transformers")
+        if whole is None:
+            raise RobustokError(f"{name}: reading {others[0]} needs transformers: {install}")
+        _log.warning(
+            "%s: only %s is read; transformers would heed %s, too, and may give other ids: %s",
+            name, whole.name, ", ".join(others), install,
+        )  # fmt: skip
+        return _open_file(whole)
+    try:
+        tokenizer: Any = auto_tokenizer(name)
+    except RobustokError:
+        raise
+    except Exception as e:  # of many kinds
+        alone = f"; to read {whole.name} alone, pass its path" if whole else ""
+        raise RobustokError(
+            f"{name}: transformers cannot read its tokenizer ({hub_failure(e)[:200]}){alone}"
+        ) from e
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return Opened(backend, name)
+    tekken = whole and whole.parent / "tekken.json"
+    if tekken and tekken.is_file():  # read by mistral-common
+        return _open_file(tekken)
+    raise RobustokError(
+        f"{name}: transformers reads it as a {type(tokenizer).__name__}, which is not one of the"
+        " tokenizers library: its ids cannot be read as bytes"
+    )
 
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (proto[at] & 127) << shift
-            shift, at = shift + 7, at + 1
-            if proto[at - 1] < 128:
-                return value
 
-    while at < len(proto):
-        tag = varint()
-        if tag & 7 == 0:
-            yield tag >> 3, varint()
-        else:
-            size = {1: 8, 5: 4}.get(tag & 7) or varint()
-            yield tag >> 3, proto[at : at + size]
-            at += size
+def _companions(folder: Path) -> list[str]:
+    return [name for name in COMPANIONS if (folder / name).is_file()]
+
+
+def whole_file(folder: Path) -> Path | None:
+    """The file of a folder that holds a whole tokenizer, or None."""
+    for file in _WHOLE:
+        if (folder / file).is_file():
+            return folder / file
+    files = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern)})
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:4])
+        raise RobustokError(f"{folder}: pass the path of one of its tokenizers ({names})")
+    return files[0] if files else None
+
+
+def _parsed(text: str) -> dict:
+    spec = json.loads(text)
+    if not isinstance(spec, dict):
+        raise ValueError("no object")
+    return spec
+
+
+def _open_file(path: Path) -> Opened:
+    """The tokenizer of a file, of the kind that its content shows."""
+    name = str(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as e:
+        raise RobustokError(f"{name}: not readable ({e.strerror or e})") from e
+    start = raw[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:1] == b"{":
+        try:
+            text = raw.decode("utf8")
+        except UnicodeDecodeError as e:
+            raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
+        if '"token_bytes"' in text[:8192]:
+            return Opened(open_tekken(text, name), name)
+        if '"model"' not in text and (other := _other_json(text)):
+            raise RobustokError(f"{name}: {other}")
+        return Opened(text, name)
+    if _RANK.match(start):
+        return Opened(open_ranks(raw, name), name)
+    if raw[:1] == b"\n":  # the first field of a SentencePiece model
+        return Opened(open_sentencepiece(raw, name), name)
+    raise RobustokError(f"{name}: {_other_file(start, path)}")
+
+
+_KERAS = "a tokenizer of Keras, whose tokens are words and not bytes of the text"
+# What files start with that are no tokenizer, and what to do.
+_STARTS = (
+    (LFS_START, LFS_MESSAGE),
+    (b'"{\\"class_name', _KERAS),
+    (b"<", "a web page, not a tokenizer: download the file itself"),
+    (b"PK\x03\x04", "a zip archive: pass a file in it"),
+    (b"\x1f\x8b", "compressed: unpack it with gunzip"),
+    (b"\x80", "a pickle, which is not read: save the tokenizer as tokenizer.json"),
+    (b"GGUF", "weights with a tokenizer: save it with AutoTokenizer.from_pretrained(FOLDER,"
+     " gguf_file=FILE).save_pretrained(OUT)"),
+    (b"#version", "the merges of a tokenizer without its tokens: pass the folder"),
+    (b"[PAD]", "the tokens of a WordPiece tokenizer, which are not bytes of the text"),
+)  # fmt: skip
+
+
+def _other_file(start: bytes, path: Path) -> str:
+    """What a file with this start is, which is no tokenizer and no JSON, and what to do."""
+    if not start:
+        return "an empty file: download the tokenizer again"
+    for begin, message in _STARTS:
+        if start.startswith(begin):
+            return message
+    if path.suffix == ".safetensors" or start[8:9] == b"{":
+        return "weights, not a tokenizer: pass the folder of the model"
+    return (
+        "no tokenizer: pass a tokenizer.json, tekken.json, a SentencePiece model or the folder of a"
+        " model"
+    )
+
+
+def _other_json(text: str) -> str | None:
+    """What a JSON file is that has no "model", and what to do; None where it is not known."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    if "word_index" in text[:100_000] or content.get("class_name") == "Tokenizer":
+        return _KERAS
+    if "tokenizer_class" in content or "added_tokens_decoder" in content:
+        return "settings beside a tokenizer: pass their folder, or the tokenizer.json in it"
+    if "model_type" in content or "architectures" in content:
+        return "the configuration of a model: pass its folder"
+    if content and all(isinstance(value, int) for value in content.values()):
+        return "tokens without merges: pass their folder, or a tokenizer.json"
+    return None

@@ -42,7 +42,7 @@ def from_json(text: str, name: str) -> TokenizerData:
     """
     with errors_name(name):
         model = json.loads(text)["model"]
-        kind = _check_kind(model)
+        model["type"] = kind = _check_kind(model)
         merges = _take_merges(model)
         with library_errors("the tokenizers library refuses it"):
             tokenizer = Tokenizer.from_str(text)
@@ -62,7 +62,10 @@ def errors_name(name: str) -> Iterator[None]:
 
 
 def _check_kind(model: dict) -> str:
-    kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
+    kind = model.get("type")
+    if kind is None:  # older files do not say it; the library goes by the fields, too
+        lists = isinstance(model.get("vocab"), list)
+        kind = "BPE" if "merges" in model else "Unigram" if lists else "unknown"
     if kind not in ("BPE", "Unigram"):
         raise RobustokError(
             f"a {kind} tokenizer is not supported, its tokens are not bytes of the text "

@@ -40,6 +40,7 @@ from robustok.tasks import (
     read_texts,
     write_items,
 )
+from robustok.tokenizer.sources import tokenizer_files
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.record import recorded_identity
 
@@ -352,10 +353,8 @@ def _content_or_name(name: str) -> str:
         return _digest(path)
     if not path.is_dir():
         return name
-    tokenizers = [path / file for file in ("tokenizer.json", "tokenizer.model")]
-    tokenizer = [file for file in tokenizers if file.is_file()][:1]  # as `Vocabulary.load` chooses
     configs = [file for name in _CONFIGS if (file := path / name).is_file()]
-    files = [*sorted(path.glob("*.safetensors")), *tokenizer, *configs]
+    files = [*sorted(path.glob("*.safetensors")), *tokenizer_files(path), *configs]
     digests = [_digest(file) for file in files]
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 

@@ -1,0 +1,230 @@
+"""Tokenizers of tiktoken and SentencePiece: objects and files to bytes, scores and an encoder.
+
+A file of ranks (``.tiktoken``, and the ``tokenizer.model`` of Llama 3) lacks the pattern that cuts
+texts; :data:`PATTERNS` has those of published files, by their SHA-256. tekken.json of Mistral has
+its pattern. What it does not read: tokenizers of the ``tokenizers`` library
+(:mod:`robustok.tokenizer.tokenizer_json`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from robustok.errors import RobustokError
+from robustok.tokenizer.data import TokenizerData, library_errors
+from robustok.tokenizer.stages import Stages
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# Unlike that of Llama 3, it takes all whitespace at the end of a text as one.
+_CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+_DIGITS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CASES = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# The pattern of a published file of ranks, by the start of the file's SHA-256.
+PATTERNS = {
+    "306cd27f03c1a714": _GPT2,  # r50k_base of OpenAI, gpt2 of Whisper
+    "b34b360dbb493e78": _GPT2,  # multilingual of Whisper
+    "94b5ca7dff4d0076": _GPT2,  # p50k_base
+    "223921b76ee99bde": _CL100K,  # cl100k_base
+    "82e9d31979e92ab9": _DIGITS.format(r"\p{N}{1,3}"),  # Llama 3
+    "b2b1b8dfb5cc5f02": _DIGITS.format(r"\p{N}"),  # Qwen
+    "446a9538cb6c348e": _CASES,  # o200k_base
+}
+
+
+def library(module: str, name: str, what: str) -> Any:
+    """The module of an optional library that ``what`` of file ``name`` needs, imported."""
+    try:
+        return import_module(module)
+    except ImportError as e:
+        raise RobustokError(
+            f"{name}: reading {what} needs 'pip install {module}', or pass the tokenizer.json"
+        ) from e
+
+
+@dataclass(frozen=True)
+class TiktokenEncoder:
+    """A tiktoken ``Encoding``; its texts are never changed."""
+
+    encoding: Any
+    complete: bool  # every byte has a token
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
+        with library_errors("tiktoken cannot encode this text"):
+            if parse_special:
+                return self.encoding.encode_batch(list(texts), allowed_special="all", num_threads=1)
+            return self.encoding.encode_ordinary_batch(list(texts), num_threads=1)
+
+    def normalize(self, text: str) -> str | None:
+        return text if self.complete else None
+
+
+def from_tiktoken(encoding: Any) -> TokenizerData:
+    """The tokenizer of a tiktoken ``Encoding``."""
+    ranks: dict[bytes, int] = encoding._mergeable_ranks
+    special: dict[str, int] = encoding._special_tokens
+    tokens: list[bytes] = [b""] * (max([*ranks.values(), *special.values()]) + 1)
+    for text, i in special.items():
+        tokens[i] = text.encode()
+    for token, i in ranks.items():
+        tokens[i] = token
+    ordinary = {*ranks.values()} - {*special.values()}
+    complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
+    return TokenizerData(
+        tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
+        "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
+    )  # fmt: skip
+
+
+def open_ranks(raw: bytes, name: str) -> Any:
+    """The tiktoken ``Encoding`` of a published file of ranks, without special tokens.
+
+    Args:
+        raw: the file: a token in base64, a space and its rank a line.
+        name: what messages call it.
+
+    Raises RobustokError for a file whose pattern is not known, and for a damaged one.
+    """
+    pattern = PATTERNS.get(hashlib.sha256(raw).hexdigest()[:16])
+    if pattern is None:
+        raise RobustokError(
+            f"{name}: a tiktoken file of ranks, which lacks the pattern that cuts texts: pass"
+            " tiktoken.Encoding(name, pat_str=PATTERN, mergeable_ranks=tiktoken.load"
+            ".load_tiktoken_bpe(FILE), special_tokens={}), or the model's tokenizer.json"
+        )
+    tiktoken = library("tiktoken", name, "a file of ranks")
+    ranks = {}
+    for line in raw.splitlines():
+        token, _, rank = line.partition(b" ")
+        ranks[base64.b64decode(token)] = int(rank)
+    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+
+
+def open_tekken(text: str, name: str) -> Any:
+    """The tiktoken ``Encoding`` of a tekken.json.
+
+    Args:
+        text: the file: a pattern, tokens by rank, and special tokens, whose ids come first.
+        name: what messages call it.
+
+    Raises RobustokError for a damaged file.
+    """
+    tiktoken = library("tiktoken", name, "a tekken.json")
+    try:
+        data = json.loads(text)
+        config = data["config"]
+        reserved, size = config["default_num_special_tokens"], config["default_vocab_size"]
+        special = {f"<SPECIAL_{i}>": i for i in range(reserved)}
+        for token in data.get("special_tokens") or ():
+            special.pop(f"<SPECIAL_{token['rank']}>", None)
+            special[token["token_str"]] = token["rank"]
+        ranks = {
+            base64.b64decode(token["token_bytes"]): token["rank"] + reserved
+            for token in data["vocab"][: size - reserved]
+        }
+        return tiktoken.Encoding(
+            name, pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens=special
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as e:
+        raise RobustokError(f"{name}: a damaged tekken.json ({type(e).__name__}: {e})") from e
+
+
+@dataclass(frozen=True)
+class SentencePieceEncoder:
+    """A SentencePiece model, with the normalizer that it applies to a text."""
+
+    processor: Any
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
+        with library_errors("SentencePiece cannot encode this text"):
+            return self.processor.encode(list(texts), out_type=int)
+
+    def normalize(self, text: str) -> str | None:
+        return None
+
+
+def open_sentencepiece(raw: bytes, name: str) -> Any:
+    """The ``SentencePieceProcessor`` of a model file; ``name`` is what messages call it."""
+    sentencepiece = library("sentencepiece", name, "a SentencePiece model")
+    processor = sentencepiece.SentencePieceProcessor()
+    with library_errors(f"{name}: not a SentencePiece model"):
+        processor.LoadFromSerializedProto(raw)
+    return processor
+
+
+def from_processor(processor: Any, name: str = "the SentencePiece model") -> TokenizerData:
+    """The tokenizer of a ``SentencePieceProcessor``; ``name`` is what messages call it."""
+    with library_errors(f"{name}: a damaged SentencePiece model"):
+        return _read(processor)
+
+
+def _read(processor: Any) -> TokenizerData:
+    size = processor.get_piece_size()
+    tokens: list[bytes] = [b""] * size
+    ordinary, fallback = set(), set()
+    for i in range(size):
+        spelling = processor.id_to_piece(i)
+        if processor.is_control(i) or processor.is_unknown(i):
+            tokens[i] = spelling.encode()
+            continue
+        if processor.is_byte(i):
+            tokens[i] = bytes([int(spelling[3:5], 16)])
+            fallback.add(i)
+        else:
+            tokens[i] = spelling.replace("▁", " ").encode()
+        ordinary.add(i)
+    scores = {i: processor.get_score(i) for i in ordinary}
+    return TokenizerData(
+        tokens, array("i", ordinary), frozenset(fallback), SentencePieceEncoder(processor),
+        f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
+        source=processor,
+    )  # fmt: skip
+
+
+def _model_kind(proto: bytes) -> str:
+    """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
+    trainer = dict(_proto_fields(proto)).get(2)
+    kind = dict(_proto_fields(trainer)).get(3, 1) if isinstance(trainer, bytes) else 1
+    return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
+
+
+def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
+    """The number and the value of each field of a protocol buffer, an integer or bytes."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (proto[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if proto[at - 1] < 128:
+                return value
+
+    while at < len(proto):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+        else:
+            size = {1: 8, 5: 4}.get(tag & 7) or varint()
+            yield tag >> 3, proto[at : at + size]
+            at += size

@@ -1,0 +1,351 @@
+"""Files are recognized by their content; folders are read as transformers reads them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, tokenizer_json
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer
+
+import robustok as rt
+from robustok.models import load_tokenizer, save_tokenizer
+from robustok.tokenizer import auto, libraries, sources
+from robustok.tokenizer.data import byte_alphabet
+
+TEXTS = ("hello world", " a  <img> abc<img>\n", "ab c<|end|>ab", "x <tool>  y!", "naïve ▁ 根")
+IMAGE = {"content": "<img>", "lstrip": False, "normalized": False, "rstrip": False,
+         "single_word": False, "special": False}  # fmt: skip
+
+
+def byte_level() -> str:
+    vocab = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
+    merges = [["a", "b"], ["ab", "c"], ["Ġ", "a"]]
+    for a, b in merges:
+        vocab[a + b] = len(vocab)
+    stage = BYTES | {"use_regex": True}
+    return tokenizer_json(
+        bpe_model(vocab, merges), pre_tokenizer=stage, decoder=stage,
+        added_tokens=[added_token(len(vocab), "<|end|>", special=True)],
+    )  # fmt: skip
+
+
+def llama() -> str:
+    """A SentencePiece BPE of the kind of Llama 2: byte fallback, and a space before a text."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
+    merges = [["a", "b"], ["▁", "ab"]]
+    vocab = {token: i for i, token in enumerate([*tokens, "▁ab"])}
+    model = bpe_model(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    normalizer = {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}  # fmt: skip
+    decoder = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}  # fmt: skip
+    special = [added_token(i, token, special=True) for i, token in enumerate(tokens[:3])]
+    return tokenizer_json(model, normalizer=normalizer, decoder=decoder, added_tokens=special)
+
+
+def unigram() -> str:
+    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer.to_str()
+
+
+KINDS = {"byte-level": byte_level, "llama": llama, "unigram": unigram}
+PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def decoder_of(*tokens: dict, first: int = 1000) -> dict[str, Any]:
+    return {"added_tokens_decoder": {str(first + i): token for i, token in enumerate(tokens)}}
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a class": {"tokenizer_config.json": PLAIN},
+    "a class and a model": {"tokenizer_config.json": PLAIN, "config.json": {"model_type": "llama"}},
+    "an added token": {"tokenizer_config.json": PLAIN | decoder_of(IMAGE)},
+    "no class": {"tokenizer_config.json": decoder_of(IMAGE)},
+    "a special token": {"tokenizer_config.json": PLAIN | decoder_of(IMAGE | {"special": True})},
+    "two tokens": {
+        "tokenizer_config.json": PLAIN
+        | decoder_of(IMAGE | {"content": "<tool>", "lstrip": True}, IMAGE | {"normalized": True})
+    },
+    "a token by its role": {"tokenizer_config.json": PLAIN | {"eos_token": "<img>"}},
+    "an added token with a role": {
+        "tokenizer_config.json": PLAIN | decoder_of(IMAGE) | {"eos_token": "<img>"}
+    },
+    "a word with a role": {"tokenizer_config.json": PLAIN | {"pad_token": "a"}},
+    "extra tokens": {"tokenizer_config.json": PLAIN | {"extra_special_tokens": ["<img>", "<x>"]}},
+    "a model-specific token": {"tokenizer_config.json": PLAIN | {"image_token": "<img>"}},
+    "a map of special tokens": {
+        "special_tokens_map.json": {"additional_special_tokens": ["<img>"], "eos_token": "<tool>"}
+    },
+    "added_tokens.json": {"added_tokens.json": {"<img>": 1000}},
+    "both, which is ignored": {
+        "tokenizer_config.json": PLAIN | decoder_of(IMAGE),
+        "added_tokens.json": {"<tool>": 1001},
+    },
+    "the class of GPT-2": {
+        "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}
+    },
+    "the class of Llama": {"tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer"}},
+    "a class that no library has": {"tokenizer_config.json": {"tokenizer_class": "MyTokenizer"}},
+    "a prefix space": {"tokenizer_config.json": PLAIN | {"add_prefix_space": True}},
+}
+
+
+def folder_of(folder: Path, tokenizer: str, files: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf8")
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf8")
+    return folder
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The result, or None where it raises."""
+    try:
+        return call()
+    except Exception:
+        return None
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_read_as_transformers_reads_it(kind, config, tmp_path) -> None:
+    folder = folder_of(tmp_path / "model", KINDS[kind](), CONFIGS[config])
+    library = outcome(lambda: AutoTokenizer.from_pretrained(folder))
+    if library is None:
+        with pytest.raises(rt.RobustokError, match="transformers cannot read its tokenizer"):
+            rt.Vocabulary.load(folder)
+        return
+    if config == "the class of GPT-2" and kind != "byte-level":
+        with pytest.raises(rt.RobustokError, match="not in the byte-level alphabet"):
+            rt.Vocabulary.load(folder)
+        return
+    assert rt.Vocabulary.load(folder).size == len(library.backend_tokenizer.get_vocab())
+    assert load_tokenizer(folder).get_vocab() == library.get_vocab()
+    ours = sources.open_tokenizer(folder).library()
+    for text in TEXTS:
+        right = library(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode(text, add_special_tokens=False).ids == right
+    for i, token in library.backend_tokenizer.get_added_tokens_decoder().items():
+        assert repr(ours.get_added_tokens_decoder()[i]) == repr(token)
+
+
+@pytest.mark.parametrize("config", ["nothing", "a class", "an added token", "two tokens"])
+def test_transformers_is_not_asked_about_tokens_alone(config, tmp_path, monkeypatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("transformers was asked")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
+    assert rt.Vocabulary.load(folder_of(tmp_path, llama(), CONFIGS[config])).size >= 263
+
+
+@pytest.mark.parametrize("kind", auto._PLAIN_TYPES)
+def test_transformers_uses_the_plain_class_for_these_models(kind, tmp_path) -> None:
+    files = {"tokenizer_config.json": PLAIN, "config.json": {"model_type": kind}}
+    folder = folder_of(tmp_path, byte_level(), files)
+    assert type(AutoTokenizer.from_pretrained(folder)).__name__ == "TokenizersBackend"
+
+
+def test_without_transformers_one_line_says_what_is_ignored(tmp_path, monkeypatch, caplog) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        sources, "find_spec", lambda name: None if name == "transformers" else real(name)
+    )
+    config = CONFIGS["the class of GPT-2"]
+    folder = folder_of(tmp_path, byte_level(), config)
+    with caplog.at_level(logging.WARNING):
+        vocab = rt.Vocabulary.load(folder)
+    (record,) = caplog.records
+    assert "only tokenizer.json is read" in record.getMessage()
+    assert "the class GPT2Tokenizer" in record.getMessage()
+    assert vocab.encode("ab").tolist() == Tokenizer.from_str(byte_level()).encode("ab").ids
+    caplog.clear()
+    assert rt.Vocabulary.load(folder_of(tmp_path, llama(), CONFIGS["two tokens"])).size == 266
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(rt.RobustokError, match="needs transformers: pip install"):
+        rt.Vocabulary.load(folder)
+
+
+def test_a_folder_with_merges_is_read_by_transformers(tmp_path) -> None:
+    spec = json.loads(byte_level())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(spec["vocab"]))
+    (tmp_path / "merges.txt").write_text("\n".join(" ".join(pair) for pair in spec["merges"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    right = AutoTokenizer.from_pretrained(tmp_path)("ab abc")["input_ids"]
+    assert rt.Vocabulary.load(tmp_path).encode("ab abc").tolist() == right
+
+
+def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:
+    """A file alone says nothing about its class; the new folder's config.json would decide."""
+    folder_of(tmp_path / "source", byte_level(), {})
+    folder_of(tmp_path / "gpt2", "{}", {"config.json": {"model_type": "gpt2"}})
+    save_tokenizer(tmp_path / "source" / "tokenizer.json", tmp_path / "gpt2")
+    vocab = rt.Vocabulary.load(tmp_path / "source" / "tokenizer.json")
+    assert rt.Vocabulary.load(tmp_path / "gpt2").fingerprint == vocab.fingerprint
+    text = "ab abc"
+    assert load_tokenizer(tmp_path / "gpt2")(text)["input_ids"] == vocab.encode(text).tolist()
+
+
+def sentencepiece_model() -> bytes:
+    from io import BytesIO
+
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat sat on a mat and the dog ran"] * 20), model_writer=model,
+        vocab_size=30, hard_vocab_limit=False, minloglevel=5,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.model", "source.spm", "tokenizer.model.v3", "spiece.model", "x.model.v7m1"]
+)
+def test_sentencepiece_files_may_have_any_name(name, tmp_path) -> None:
+    raw = sentencepiece_model()
+    (tmp_path / name).write_bytes(raw)
+    vocab = rt.Vocabulary.load(tmp_path / name)
+    assert vocab.data.family == "sentencepiece Unigram"
+    assert rt.Vocabulary.load(tmp_path).fingerprint == vocab.fingerprint
+
+
+def test_a_folder_with_several_tokenizers_is_refused(tmp_path) -> None:
+    raw = sentencepiece_model()
+    for name in ("a.model", "b.model"):
+        (tmp_path / name).write_bytes(raw)
+    with pytest.raises(rt.RobustokError, match=r"pass the path of one .*\(a.model, b.model\)"):
+        rt.Vocabulary.load(tmp_path)
+
+
+def ranks(*merged: bytes) -> bytes:
+    tokens = [*(bytes([b]) for b in range(256)), *merged]
+    return b"\n".join(b"%s %d" % (base64.b64encode(t), i) for i, t in enumerate(tokens))
+
+
+def test_a_file_of_ranks_needs_its_pattern(tmp_path, monkeypatch) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    raw = ranks(b"ab", b"abc")
+    path = tmp_path / "some.tiktoken"
+    path.write_bytes(raw)
+    with pytest.raises(rt.RobustokError, match=r"lacks the pattern .* pass tiktoken.Encoding"):
+        rt.Vocabulary.load(path)
+    monkeypatch.setattr(libraries, "PATTERNS", {hashlib.sha256(raw).hexdigest()[:16]: r"\S+|\s+"})
+    table = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"abc": 257}
+    same = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=table, special_tokens={})
+    for source in (path, tmp_path):
+        vocab = rt.Vocabulary.load(source)
+        assert vocab.encode("abc ab").tolist() == same.encode("abc ab") == [257, 32, 256]
+
+
+O200K = "|".join((
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+))  # fmt: skip
+ORIGINALS = {  # as tiktoken 0.14 writes them, with possessive quantifiers
+    "306cd27f03c1a714":
+        r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    "446a9538cb6c348e": O200K,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("digest", ORIGINALS)
+def test_known_patterns_cut_as_those_of_tiktoken(digest) -> None:
+    regex = pytest.importorskip("regex")
+    parts = ("a", "B", "é", "12345", " ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "'", "!", "/",
+             "根", "ǅ", "ʰ", "\u0301", "½", "\u3000", "\u2028", "😀")  # fmt: skip
+    chosen = random.Random(0)
+    for _ in range(2000):
+        text = "".join(chosen.choices(parts, k=chosen.randrange(1, 14)))
+        pattern = libraries.PATTERNS[digest]
+        assert regex.findall(pattern, text) == regex.findall(ORIGINALS[digest], text)
+
+
+def test_tekken_json_is_read_with_its_pattern_and_special_tokens(tmp_path) -> None:
+    pytest.importorskip("tiktoken")
+    tokens = [*(bytes([b]) for b in range(256)), b"ab", b"abc", b"never"]
+    content = {
+        "config": {"pattern": r"\S+|\s+", "num_vocab_tokens": 259, "default_vocab_size": 262,
+                   "default_num_special_tokens": 4, "version": "v3"},
+        "vocab": [
+            {"rank": i, "token_bytes": base64.b64encode(t).decode(), "token_str": None}
+            for i, t in enumerate(tokens)
+        ],
+        "special_tokens": [{"rank": 1, "token_str": "<s>", "is_control": True}],
+    }  # fmt: skip
+    (tmp_path / "tekken.json").write_text(json.dumps(content))
+    for source in (tmp_path, tmp_path / "tekken.json"):
+        vocab = rt.Vocabulary.load(source)
+        assert vocab.size == 262  # those above default_vocab_size are left out
+        assert vocab.encode("abc ab").tolist() == [261, 36, 260]
+        assert vocab.special == {0, 1, 2, 3} and vocab.tokens[1] == b"<s>"
+        assert vocab.encode("<s>a", parse_special=True).tolist() == [1, 101]
+    content["vocab"][3]["token_bytes"] = "Q"
+    (tmp_path / "tekken.json").write_text(json.dumps(content))
+    with pytest.raises(rt.RobustokError, match=r"a damaged tekken\.json"):
+        rt.Vocabulary.load(tmp_path)
+
+
+ACCIDENTS = {
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:0": "pointer of Git LFS",
+    b'{"class_name": "Tokenizer", "config": {"word_index": "{}"}}': "Keras",
+    b'"{\\"class_name\\": \\"Tokenizer\\"}"': "Keras",
+    b'{"model_type": "llama", "architectures": []}': "configuration of a model: pass its folder",
+    b'{"tokenizer_class": "GPT2Tokenizer"}': "settings beside a tokenizer",
+    b'{"a": 0, "b": 1}': "tokens without merges",
+    b"#version: 0.2\na b": "merges of a tokenizer",
+    b"[PAD]\n[UNK]\nthe": "WordPiece",
+    b"<!DOCTYPE html><html>": "a web page",
+    b"": "an empty file",
+    b"PK\x03\x04rest": "a zip archive",
+    b"\x1f\x8b\x08": "compressed",
+    b"\x80\x04\x95": "a pickle",
+    b"GGUF\x03": "gguf_file=FILE",
+    b'\x40\x00\x00\x00\x00\x00\x00\x00{"__metadata__"': "weights, not a tokenizer",
+    b"hello": "no tokenizer: pass a tokenizer.json",
+    b"\nhello": "not a SentencePiece model",
+}
+
+
+@pytest.mark.parametrize("content", ACCIDENTS)
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
+def test_what_is_no_tokenizer_is_named(content, name, tmp_path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(rt.RobustokError) as error:
+        rt.Vocabulary.load(path)
+    assert ACCIDENTS[content] in str(error.value)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_damaged_companion_is_one_line(tmp_path) -> None:
+    folder = folder_of(tmp_path, byte_level(), {})
+    (folder / "tokenizer_config.json").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(rt.RobustokError, match=r"tokenizer_config\.json: .*Git LFS"):
+        rt.Vocabulary.load(folder)
+
+
+def test_a_unigram_file_need_not_say_its_type(tmp_path) -> None:
+    spec = json.loads(unigram())
+    del spec["model"]["type"]
+    text = json.dumps(spec)
+    (tmp_path / "tokenizer.json").write_text(text)
+    vocab = rt.Vocabulary.load(tmp_path)
+    assert vocab.encode("ab a").tolist() == Tokenizer.from_str(text).encode("ab a").ids
+    assert vocab.data.family == "sentencepiece Unigram" and vocab.data.scores
