@@ -83,7 +83,7 @@ REFUSED = {
     "a suffix of words": bpe(end_of_word_suffix="</w>"),
 }
 MESSAGES = {
-    "a list": "not a tokenizer.json",
+    "a list": "no tokenizer: pass a tokenizer.json",
     "not whole": "not a tokenizer.json",
     "two byte levels": "two ByteLevel",
     "a metaspace of its own": "Metaspace with '_'",

@@ -102,9 +102,10 @@ class Vocabulary:
         """Read a tokenizer.
 
         Args:
-            source: path of a tokenizer.json or a SentencePiece .model, a folder with one, a hub
-                name (``owner/name`` or ``owner/name@revision``), or a tokenizers, transformers,
-                tiktoken or sentencepiece object.
+            source: path of a tokenizer.json, tekken.json, SentencePiece model or published
+                .tiktoken file; a folder or a hub name (``owner/name`` or
+                ``owner/name@revision``), read as ``AutoTokenizer`` reads it; or a tokenizers,
+                transformers, tiktoken or sentencepiece object.
 
         Raises RobustokError for a tokenizer that is missing, broken, or of a kind that cannot be
         read as bytes.
