@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+TARGETS = {"api": "api", "bodies": "bodies", "tokenizers": "random_tokenizers"}  # their modules
 REPORT_SECONDS = 2  # between two reports of what calls returned
 START_SECONDS = 300  # loading and compiling count as no call
 
@@ -37,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Fuzz the public API, bodies of requests, or tokenizers."
     )
-    parser.add_argument("--target", choices=("api", "bodies", "tokenizers"), default="api")
+    parser.add_argument("--target", choices=TARGETS, default="api")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--calls", type=int, default=sys.maxsize)
@@ -162,7 +163,7 @@ class _Worker:
 
 def _target(name: str) -> Callable[[int, int], Any]:
     """The function that makes the call of a seed and a number."""
-    return importlib.import_module(f"fuzz.{name}").call
+    return importlib.import_module(f"fuzz.{TARGETS[name]}").call
 
 
 def _work(
