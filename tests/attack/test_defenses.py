@@ -1,4 +1,4 @@
-"""Defenses, detection and the smoothed classifier against naive loops."""
+"""Defenses, the example that measures them, and the smoothed classifier against naive loops."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from scipy.stats import beta, mannwhitneyu
 from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
+from tests.oracles.scripts import script
 
 from robustok import RobustokError, distance, sampler
-from robustok.attack import (
-    Adversary,
-    distance_scores,
-    likelihood_scores,
-    measure_defenses,
-    roc,
-    scheme_scores,
-)
+from robustok.attack import Adversary
 from robustok.evaluation import certify_smoothed
 from robustok.evaluation.questions import item_key
 from robustok.tasks import Item
@@ -31,6 +25,12 @@ ITEMS = [Item(f"q{i}", text, tuple(OPTIONS), i % 3) for i, text in enumerate(TEX
 
 
 @pytest.fixture(scope="module")
+def example() -> Any:
+    """The script that measures defenses, as a module."""
+    return script("examples/defenses.py")
+
+
+@pytest.fixture(scope="module")
 def labeled(llama, vocab) -> list[Item]:
     """The items, with the model's canonical answers as labels."""
     options = [vocab.encode(option) for option in OPTIONS]
@@ -38,8 +38,10 @@ def labeled(llama, vocab) -> list[Item]:
     return [replace(i, label=label) for i, label in zip(ITEMS, labels.tolist(), strict=True)]
 
 
-def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> None:
-    table = measure_defenses(llama, vocab, labeled, draws=5, max_scored=60, seed=2)
+def test_the_table_of_defenses_is_that_of_naive_loops(example, llama, vocab, labeled) -> None:
+    table = example.measure_defenses(
+        llama, example.Task(vocab, labeled, seed=2), draws=5, max_scored=60
+    )
     rows = {row.defense: row for row in table.rows}
     assert rows["none"].accuracy == 1.0
     assert rows["none"].attacked < 1.0
@@ -61,21 +63,20 @@ def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> 
     assert (rows["detection by distance"].detected or 0) > 0
 
 
-def test_each_trained_model_is_attacked_itself(llama, vocab, labeled) -> None:
+def test_each_trained_model_is_attacked_itself(example, llama, vocab, labeled) -> None:
     other = tiny_model("llama", vocab.size, seed=9)
-    table = measure_defenses(
-        llama, vocab, labeled, trained={"other": other}, draws=1, max_scored=30, seed=2
-    )
-    alone = measure_defenses(other, vocab, labeled, draws=1, max_scored=30, seed=2)
+    task = example.Task(vocab, labeled, seed=2)
+    table = example.measure_defenses(llama, task, trained={"other": other}, draws=1, max_scored=30)
+    alone = example.measure_defenses(other, task, draws=1, max_scored=30)
     rows = {row.defense: row for row in table.rows}
     assert rows["other"].attacked == alone.rows[0].attacked
     assert rows["other"].accuracy == alone.rows[0].accuracy
 
 
-def test_the_area_under_the_curve_is_the_rank_statistic() -> None:
+def test_the_area_under_the_curve_is_the_rank_statistic(example) -> None:
     rng = np.random.default_rng(0)
     benign, attacked = rng.integers(0, 9, 300), rng.integers(3, 12, 200)
-    curve = roc(benign, attacked, false_positives=0.1)
+    curve = example.roc(benign, attacked, false_positives=0.1)
     assert curve.auc == pytest.approx(mannwhitneyu(attacked, benign).statistic / (300 * 200))
     assert np.mean(benign > curve.threshold) == curve.flagged_benign <= 0.1
     assert np.mean(attacked > curve.threshold) == curve.detected
@@ -85,20 +86,22 @@ def test_the_area_under_the_curve_is_the_rank_statistic() -> None:
     )
 
 
-def test_detection_scores_are_those_of_their_definitions(llama, vocab) -> None:
+def test_detection_scores_are_those_of_their_definitions(example, llama, vocab) -> None:
     rows = list(vocab.lattice(TEXT).enumerate(limit=12))
     canonical = vocab.encode(TEXT)
     wanted = [float(distance(vocab, canonical, row)) for row in rows]
-    assert distance_scores(vocab, rows).tolist() == wanted
+    assert example.distance_scores(vocab, rows).tolist() == wanted
     nats = score_naively(llama, [[0]], [canonical, *rows])[0]
-    assert likelihood_scores(llama, vocab, rows) == pytest.approx(nats[0] - nats[1:], abs=1e-3)
+    assert example.likelihood_scores(llama, vocab, rows) == pytest.approx(
+        nats[0] - nats[1:], abs=1e-3
+    )
     benign = sampler("stochastok-uniform(alpha=0.5)", vocab)
     uniform = -np.log(float(vocab.lattice(TEXT).count()))
     ratio = [uniform - benign.log_prob(row) for row in rows]
-    scores = scheme_scores(vocab, rows, "stochastok-uniform(alpha=0.5)")
+    scores = example.scheme_scores(vocab, rows, "stochastok-uniform(alpha=0.5)")
     assert scores == pytest.approx(ratio, abs=1e-6)
-    assert np.isinf(scheme_scores(vocab, rows)).all()
-    assert scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
+    assert np.isinf(example.scheme_scores(vocab, rows)).all()
+    assert example.scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
 
 
 def test_a_small_text_is_certified_exactly(model, vocab, log_probs) -> None:
@@ -181,14 +184,9 @@ def test_adversarial_training_attacks_every_nth_batch(vocab, tmp_path) -> None:
 
 def test_wrong_settings_are_one_line(llama, vocab) -> None:
     calls = (
-        (lambda: roc([], [1.0]), "needs scores"),
-        (lambda: roc([1.0], [1.0], false_positives=2), "false_positives 2"),
         (lambda: certify_smoothed(llama, vocab, "", OPTIONS, seed=0), "text is empty"),
         (lambda: certify_smoothed(llama, vocab, "a", OPTIONS, draws=0, seed=0), "at least 1"),
-        (lambda: measure_defenses(llama, vocab, ITEMS, draws=0, seed=0), "draws must be 1 or more"),
-        (lambda: measure_defenses(llama, vocab, [], seed=0), "no items"),
         (lambda: Adversary(llama, vocab, ITEMS, every=0), "every must be"),
-        (lambda: scheme_scores(vocab, [[5]], "stochastok(alpha=1)"), "no exact log_prob"),
     )
     for call, message in calls:
         with pytest.raises(RobustokError, match=message) as error:

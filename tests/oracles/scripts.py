@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,5 +15,6 @@ def script(path: str) -> Any:
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where `dataclass` looks up the names of annotations
     spec.loader.exec_module(module)
     return module

@@ -4,6 +4,7 @@ from robustok.runtime.environment import require
 
 require("torch", "transformers")
 
+from robustok.attack.adversary import Adversary as Adversary
 from robustok.attack.certificates import Certificate as Certificate
 from robustok.attack.certificates import Certification as Certification
 from robustok.attack.certificates import certify as certify
@@ -11,15 +12,6 @@ from robustok.attack.certificates import certify_items as certify_items
 from robustok.attack.classifier import ClassifierLogit as ClassifierLogit
 from robustok.attack.classifier import load_classifier as load_classifier
 from robustok.attack.classifier import special_frame as special_frame
-from robustok.attack.defenses import Adversary as Adversary
-from robustok.attack.defenses import Defense as Defense
-from robustok.attack.defenses import DefenseTable as DefenseTable
-from robustok.attack.defenses import Roc as Roc
-from robustok.attack.defenses import distance_scores as distance_scores
-from robustok.attack.defenses import likelihood_scores as likelihood_scores
-from robustok.attack.defenses import measure_defenses as measure_defenses
-from robustok.attack.defenses import roc as roc
-from robustok.attack.defenses import scheme_scores as scheme_scores
 from robustok.attack.engine import AttackEvaluation as AttackEvaluation
 from robustok.attack.engine import attack as attack
 from robustok.attack.engine import attack_items as attack_items
