@@ -91,6 +91,22 @@ def test_doctor_reports_versions_and_what_is_missing(
     assert entry in shell.json("doctor")["missing"]
 
 
+def test_doctor_checks_a_tokenizer(
+    shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustok.analysis.invariants.SCHEMES", ("uniform",))
+    record = shell.json("doctor", "--tokenizer", tokenizer)
+    assert record["ok"] and record["fast_encoder"] and record["kind"] == "byte-level BPE"
+    assert [check["name"] for check in record["invariants"]] == [
+        "encoding", "draws", "probabilities", "guard"
+    ]  # fmt: skip
+    text = shell.ok("doctor", "-t", tokenizer)
+    assert "fast encoder" in text and "0 of them refused" in text
+    monkeypatch.setattr(rt.Uniform, "log_prob", lambda self, ids: -1.0)
+    result = shell.run("doctor", "-t", tokenizer)
+    assert result.code == 1 and "wrong, probabilities: uniform" in result.out
+
+
 def test_the_time_of_a_long_study_is_given_on_two_cores_too(shell: Shell) -> None:
     last = shell.ok("study", "plan", "finetuning-curve", "--scale", "small").splitlines()[-1]
     assert "hours on two cores or" in last and last.endswith("GPU hours")

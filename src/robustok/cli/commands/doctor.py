@@ -1,4 +1,4 @@
-"""robustok doctor: show versions, hardware, caches and missing packages."""
+"""robustok doctor: show versions, hardware, caches and missing packages, or check a tokenizer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from robustok.analysis.invariants import check_invariants
 from robustok.cli.options import option
 from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
@@ -15,13 +16,24 @@ from robustok.models.devices import devices
 from robustok.runtime.environment import EXTRAS, versions
 from robustok.runtime.hub import model_cache
 from robustok.runtime.processes import available_cores
+from robustok.tokenizer.vocabulary import Vocabulary
+
+_REASONS = 5  # why texts are refused, the commonest first
 
 
 def doctor(
+    tokenizer: str | None = None,
     hub: bool = option("open the files that the studies read from the model hub", default=False),
     as_json: bool = False,
 ) -> None:
-    """Show versions, hardware, caches and missing packages."""
+    """Show versions, hardware, caches and missing packages, or check a tokenizer.
+
+    With --tokenizer: its kind, whether the fast encoder is used, and whether its ids, draws,
+    probabilities and verdicts are right on a few hundred texts. Exits with 1 where one is wrong.
+    """
+    if tokenizer is not None:
+        _check_tokenizer(tokenizer, as_json)
+        return
     if hub:
         _check_hub(as_json)
         return
@@ -42,6 +54,42 @@ def doctor(
         typer.echo(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
     if not findings["missing"]:
         typer.echo("nothing is missing")
+
+
+def _check_tokenizer(source: str, as_json: bool) -> None:
+    vocab = Vocabulary.load(source)
+    result = check_invariants(source, vocab)
+    added = vocab.data.added
+    if as_json:
+        print_json({
+            "kind": vocab.data.family, "ids": vocab.size, "ordinary": int(vocab.ordinary.sum()),
+            "special": len(vocab.special), "added": len(added), "fingerprint": vocab.fingerprint,
+            "fast_encoder": vocab.gigatoken.reason is None,
+            "fast_encoder_reason": vocab.gigatoken.reason, "texts": result.texts,
+            "refused": dict(result.refused), "invariants": [vars(c) for c in result.checks],
+            "ok": result.hold,
+        })  # fmt: skip
+    else:
+        facts = [
+            ("kind", vocab.data.family),
+            ("ids", f"{vocab.size:,}"),
+            ("ordinary tokens", f"{int(vocab.ordinary.sum()):,}"),
+            ("special tokens", f"{len(vocab.special):,}"),
+            ("added tokens", f"{len(added):,}"),
+            ("fast encoder", vocab.gigatoken.reason or "used"),
+            ("texts", f"{result.texts}, {result.refused.total()} of them refused"),
+        ]
+        facts += [
+            (c.name, f"{c.compared - c.failed:,} of {c.compared:,} right") for c in result.checks
+        ]
+        print_table(["", ""], facts)
+        for reason, count in result.refused.most_common(_REASONS):
+            typer.echo(f"refused, {count} texts: {reason}")
+        for check in result.checks:
+            if check.example:
+                typer.echo(f"wrong, {check.name}: {check.example}")
+    if not result.hold:
+        raise typer.Exit(1)
 
 
 def _check_hub(as_json: bool) -> None:

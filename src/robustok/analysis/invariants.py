@@ -1,0 +1,248 @@
+"""Check a tokenizer: its ids, draws, probabilities and verdicts against its own library.
+
+A few hundred texts: characters of every class and script, and texts made of the tokenizer's tokens.
+What is expected comes from the library that the tokenizer belongs to. A check of examples, not a
+proof: `fuzz/` makes tokenizers and enumerates.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.guard import Guard
+from robustok.lattice import Lattice
+from robustok.samplers import Sampler, sampler
+from robustok.tokenizer.gigatoken_check import KINDS, WRITTEN
+from robustok.tokenizer.sources import open_tokenizer
+from robustok.tokenizer.vocabulary import Vocabulary
+
+SCHEMES = (
+    "canonical", "characters", "uniform", "uniform-k(k=4)", "stochastok(alpha=0.5)",
+    "stochastok-uniform(alpha=0.5)", "grampa", "unigram", "bpe-dropout(p=0.2)",
+    "maxmatch-dropout(p=0.2)",
+)  # fmt: skip
+# Whose definitions give the canonical tokenization a positive probability.
+POSITIVE = ("canonical", "uniform", "grampa", "unigram")
+_LONGEST = 400  # characters of a text
+_SUMMED = 200  # tokenizations of a text whose probabilities are summed
+_SHORT_TEXTS = ("a", "ab", "the", " a", "é", "a b", "  ", "\n", "根", "1", "it's")
+
+
+@dataclass
+class Check:
+    """One invariant: how many comparisons were made, and the first of those that failed."""
+
+    name: str
+    compared: int = 0
+    failed: int = 0
+    example: str = ""
+
+    def expect(self, holds: bool, example: str) -> None:
+        """Count a comparison; ``example`` describes one that fails."""
+        self.compared += 1
+        if not holds:
+            self.failed += 1
+            self.example = self.example or example
+
+
+@dataclass
+class Invariants:
+    """The results of :func:`check_invariants`."""
+
+    texts: int
+    refused: Counter[str] = field(default_factory=Counter)  # texts by the reason of the refusal
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def hold(self) -> bool:
+        """Whether no comparison failed."""
+        return not any(check.failed for check in self.checks)
+
+
+class _Library:
+    """The encoder and decoder of the tokenizer's own library, to which special tokens are text."""
+
+    def __init__(self, source: Any) -> None:
+        tokenizer = open_tokenizer(source).library()
+        self.kind = type(tokenizer).__module__.split(".")[0]
+        if self.kind == "tokenizers":
+            tokenizer = type(tokenizer).from_str(tokenizer.to_str())
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            tokenizer.encode_special_tokens = True
+            if type(tokenizer.model).__name__ == "BPE":
+                tokenizer.model.dropout = None
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int] | None:
+        """The ids of a text, None where the library raises."""
+        try:
+            if self.kind == "tokenizers":
+                return self.tokenizer.encode(text, add_special_tokens=False).ids
+            if self.kind == "tiktoken":
+                return self.tokenizer.encode_ordinary(text)
+            return self.tokenizer.encode(text)
+        except BaseException as e:  # a panic of a Rust library is no Exception
+            if isinstance(e, (KeyboardInterrupt, SystemExit)):
+                raise
+            return None
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str | bytes:
+        """The text of ids, special ones included."""
+        plain = [int(i) for i in ids]
+        if self.kind == "tokenizers":
+            return self.tokenizer.decode(plain, skip_special_tokens=False)
+        if self.kind == "tiktoken":
+            return self.tokenizer.decode_bytes(plain)
+        return self.tokenizer.decode(plain)
+
+
+def check_invariants(source: Any, vocab: Vocabulary | None = None) -> Invariants:
+    """Check what robustok promises of a tokenizer, on texts of its own.
+
+    >>> result = check_invariants("tokenizer.json")
+    >>> result.hold, [check.name for check in result.checks]
+    (True, ['encoding', 'draws', 'probabilities', 'guard'])
+
+    Args:
+        source: what ``Vocabulary.load`` takes, but a ``Vocabulary``.
+        vocab: its vocabulary, where it is loaded.
+
+    Takes seconds. Raises RobustokError for a tokenizer that cannot be loaded.
+    """
+    library = _Library(source)
+    vocab = vocab or Vocabulary.load(source)
+    texts = list(_texts(vocab))
+    result = Invariants(len(texts))
+    encoding, draws, probabilities, guard = result.checks = tuple(
+        Check(name) for name in ("encoding", "draws", "probabilities", "guard")
+    )
+    rows: dict[str, np.ndarray] = {}
+    for text in texts:
+        try:
+            rows[text] = vocab.encode(text)
+        except RobustokError as e:
+            result.refused[str(e)] += 1
+            continue
+        right = library.encode(text)
+        encoding.expect(rows[text].tolist() == right, f"encode({text!r}) is not {right}")
+    _check_batches(vocab, rows, encoding)
+    samplers = [drawn for spec in SCHEMES if (drawn := _sampler(spec, vocab))]
+    for drawn in samplers:
+        _check_draws(vocab, library, drawn, rows, draws)
+        if drawn.exact:
+            _check_probabilities(vocab, drawn, rows, probabilities)
+    _check_guard(vocab, library, rows, guard)
+    return result
+
+
+def _texts(vocab: Vocabulary) -> Iterator[str]:
+    """Texts of every kind of character, and of the tokenizer's own tokens."""
+    yield from _SHORT_TEXTS
+    yield from (text for text in WRITTEN if len(text) <= _LONGEST)
+    chosen = random.Random(0)
+    for size in (2, 3, 5, 9, 17):
+        for _ in range(24):
+            yield "".join(chosen.choices(KINDS, k=size))
+    ids = np.flatnonzero(vocab.ordinary).tolist()
+    for size in (1, 2, 4, 8):
+        for _ in range(16):
+            some = chosen.choices(ids, k=size) if ids else []
+            yield b"".join(vocab.tokens[i] for i in some).decode(errors="ignore")
+    added = [token.content for token in vocab.data.plain_added.values()]
+    for content in chosen.sample(added, min(len(added), 12)):
+        yield from (content, f"a{content}b", f"a {content} b", f"{content}{content} the")
+
+
+def _sampler(spec: str, vocab: Vocabulary) -> Sampler | None:
+    """The sampler of a scheme, None where it does not fit the vocabulary."""
+    try:
+        return sampler(spec, vocab)
+    except RobustokError:
+        return None
+
+
+def _check_batches(vocab: Vocabulary, rows: dict[str, np.ndarray], check: Check) -> None:
+    """``encode_batch`` in both orders, before and after the fast encoder is loaded."""
+    for state in ("before", "after"):
+        if state == "after":
+            vocab.gigatoken.load()
+        for step in (1, -1):
+            texts = [*rows][::step]
+            for text, ids in zip(texts, vocab.encode_batch(texts), strict=True):
+                equal = np.array_equal(ids, rows[text])
+                check.expect(equal, f"encode_batch, {state} the fast encoder: {text!r}")
+
+
+def _check_draws(
+    vocab: Vocabulary, library: _Library, drawn: Sampler, rows: dict[str, np.ndarray], check: Check
+) -> None:
+    """Draws decode to the text of the canonical ids, and are those drawn from the ids."""
+    for text, ids in rows.items():
+        try:
+            draw, other = drawn.sample(text, seed=0), drawn.sample(ids, seed=0)
+        except RobustokError as e:
+            check.expect(False, f"{drawn.spec}, {text!r}: {e}")
+            continue
+        what = f"{drawn.spec}, {text!r}"
+        check.expect(np.array_equal(draw, other), f"{what}: from the text and from its ids")
+        same = vocab.decode_bytes(draw) == vocab.decode_bytes(ids)
+        check.expect(same, f"{what}: {draw.tolist()} has other bytes")
+        same = library.decode(draw) == library.decode(ids)
+        check.expect(same, f"{what}: the library decodes {draw.tolist()} otherwise")
+
+
+def _check_probabilities(
+    vocab: Vocabulary, drawn: Sampler, rows: dict[str, np.ndarray], check: Check
+) -> None:
+    """Log-probabilities of draws are finite, and probabilities sum to 1."""
+    for text, ids in rows.items():
+        what = f"{drawn.spec}, {text!r}"
+        log_prob = _log_prob(drawn, drawn.sample(ids, seed=0))
+        check.expect(-math.inf < log_prob < 1e-9, f"{what}: a draw has log_prob {log_prob}")
+        if drawn.spec.partition("(")[0] in POSITIVE:
+            log_prob = _log_prob(drawn, ids)
+            check.expect(log_prob > -math.inf, f"{what}: the canonical ids have {log_prob}")
+        lattice = Lattice(vocab, ids)
+        if lattice.count() <= _SUMMED:
+            every = list(lattice.enumerate())
+            total = math.fsum(math.exp(_log_prob(drawn, row)) for row in every)
+            check.expect(len(every) == lattice.count(), f"{text!r}: {len(every)} enumerated")
+            check.expect(abs(total - 1) <= 1e-9, f"{what}: probabilities sum to {total}")
+
+
+def _log_prob(drawn: Sampler, ids: np.ndarray) -> float:
+    """The log-probability, NaN where it is refused."""
+    try:
+        return drawn.log_prob(ids)
+    except RobustokError:
+        return math.nan
+
+
+def _check_guard(
+    vocab: Vocabulary, library: _Library, rows: dict[str, np.ndarray], check: Check
+) -> None:
+    """The library's ids are canonical; repaired draws are admitted and decode to the same text."""
+    guard, uniform = Guard(vocab), sampler("uniform", vocab)
+    for text, ids in rows.items():
+        check.expect(guard.check(ids).canonical, f"check({ids.tolist()}) of {text!r}")
+        draw = uniform.sample(ids, seed=1)
+        repaired = guard.repair(draw)
+        what = f"repair({draw.tolist()}) of {text!r}"
+        same = library.decode(repaired) == library.decode(ids)
+        check.expect(same, f"{what}: {repaired.tolist()} decodes otherwise")
+        check.expect(np.array_equal(guard.repair(repaired), repaired), f"{what}: twice")
+        try:
+            admitted = guard.admit(repaired)
+        except RobustokError as e:
+            check.expect(False, f"{what}: not admitted ({e})")
+        else:
+            check.expect(np.array_equal(admitted, repaired), f"{what}: admitted otherwise")

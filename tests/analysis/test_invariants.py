@@ -1,0 +1,73 @@
+"""The check of a tokenizer finds what is wrong, and nothing where all is right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.guard.tokenizers_of import byte_level, metaspace_tokenizer
+from tokenizers import Tokenizer
+
+import robustok as rt
+from robustok.analysis import invariants
+from robustok.analysis.invariants import check_invariants
+
+NAMES = ["encoding", "draws", "probabilities", "guard"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return byte_level(None).data.source
+
+
+@pytest.fixture(autouse=True)
+def few_schemes(monkeypatch) -> None:
+    monkeypatch.setattr(invariants, "SCHEMES", ("uniform", "stochastok(alpha=0.5)"))
+
+
+def test_invariants_hold_for_plain_tokenizers(tokenizer) -> None:
+    for source in (tokenizer, metaspace_tokenizer(prefix=True)):
+        result = check_invariants(source)
+        assert result.hold and not result.refused and result.texts > 200
+        assert [check.name for check in result.checks] == NAMES
+        assert all(check.compared > result.texts for check in result.checks)
+        assert not any(check.failed or check.example for check in result.checks)
+
+
+def test_another_vocabulary_has_other_ids(tokenizer) -> None:
+    spec = json.loads(tokenizer.to_str())
+    spec["model"]["merges"] = spec["model"]["merges"][:-20]
+    other = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    encoding, *others = check_invariants(tokenizer, other).checks
+    assert encoding.failed and "is not [" in encoding.example
+    assert not any(check.failed for check in others)  # right in themselves
+
+
+def test_draws_of_another_text_are_found(tokenizer, monkeypatch) -> None:
+    sample = rt.Uniform.sample
+
+    def wrong(self, text, **settings):
+        drawn = sample(self, text, **settings)
+        return drawn[:-1] if len(drawn) > 5 else drawn
+
+    monkeypatch.setattr(rt.Uniform, "sample", wrong)
+    result = check_invariants(tokenizer)
+    assert not result.hold
+    assert "has other bytes" in result.checks[1].example
+
+
+def test_improbable_draws_are_found(tokenizer, monkeypatch) -> None:
+    monkeypatch.setattr(rt.Uniform, "log_prob", lambda self, ids: -float("inf"))
+    check = check_invariants(tokenizer).checks[2]
+    assert check.failed and "has log_prob -inf" in check.example
+
+
+def test_texts_that_the_vocabulary_lacks_are_counted_by_reason(tokenizer) -> None:
+    spec = json.loads(tokenizer.to_str())
+    model = spec["model"]
+    model["merges"] = []
+    model["vocab"] = {c: i for i, c in enumerate(sorted(set("abcdefghijklmnopqrstuvwxyz")))}
+    spec["added_tokens"] = []
+    result = check_invariants(Tokenizer.from_str(json.dumps(spec)))
+    assert result.hold and sum(result.refused.values()) > 100
+    assert any("no token for" in reason for reason in result.refused)
