@@ -5,7 +5,7 @@
     python .ci/pages.py draw                     # every page; or: draw quick, draw index
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
-each question in every row, so that all intervals and differences can be derived again without the
+each question in every row, and the kind of each question in the first row of a task, so that all intervals and differences can be derived again without the
 run. That of a model card has its `card.jsonl`. `robustok report results/quick` draws the same page.
 """
 
@@ -65,9 +65,25 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
         (folder / "study.json").write_text(study, encoding="utf-8")
     _write(folder / "run.json", record)
-    rows = [json.dumps(row, ensure_ascii=False) for row in (*stay, *new)]
+    rows = [json.dumps(row, ensure_ascii=False) for row in _kinds_once([*stay, *new])]
     (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
+
+
+def _kinds_once(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the kinds of the questions in the first row of each task alone.
+
+    They are the same in every row of a task, and as large as the answers.
+    """
+    first: dict[Any, Row] = {}
+    for row in rows:
+        if "kinds" in row:
+            first.setdefault(row["task"], row)
+    return [
+        row if first.get(row.get("task")) is row
+        else {name: value for name, value in row.items() if name != "kinds"}
+        for row in rows
+    ]  # fmt: skip
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

@@ -310,6 +310,14 @@ def test_ours_stand_beside_the_papers() -> None:
     ]  # fmt: skip
 
 
+def test_a_smaller_model_is_not_subtracted_from_the_papers() -> None:
+    section = paper_section(PAPER, [row("canonical", "canonical", 0.5, scale="cpu")])
+    assert section
+    (table,) = section.tables
+    assert table.lines[0][1] == "50.0 [46.1, 53.9] / 52.0"
+    assert "of a larger model" in table.note
+
+
 def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     tmp_path: Path,
 ) -> None:

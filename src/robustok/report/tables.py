@@ -20,6 +20,7 @@ from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import clustered
 from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
+    DEFAULTS,
     LEAST_SEEDS,
     DataFrame,
     Difference,
@@ -44,6 +45,9 @@ FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _FEW = 4  # models that are compared with each other, too
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
+_NOTE_OF_ANOTHER_MODEL = (
+    "Each cell: our value with its 95% interval / the paper's value, of a larger model."
+)
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 _MODEL_FIELDS = {  # that name a model in a table of the paper, by its measure
     "accuracy": ("pretrain_scheme", "task", "train_scheme"),
@@ -492,15 +496,17 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
     ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
-    marks a missing result.
+    marks a missing result. At another scale than the full one the model is another one, and no
+    difference is shown.
     """
-    tables = [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
+    is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
+    tables = [_table(table, rows, is_full) for table in paper.get("tables", ()) if table["rows"]]
     claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
     where = f"Comparison with the paper: {paper.get('where')}"
     return Section("paper", where, claims, tables) if tables else None
 
 
-def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+def _table(table: Mapping[str, Any], rows: Sequence[Row], is_full: bool) -> Table:
     papers, measure, columns = table["rows"], table["measure"], table["columns"]
     ours, digits = _our_values(rows, table), 3 if measure == "embeddings" else 1
     schemes = {column: _measured_as(column, rows) for column in columns}
@@ -517,11 +523,12 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
         for column, theirs in zip(columns, row["values"], strict=True):
             text, accuracy = ours.get((model, schemes[column]), (missing, None))
             value = "–" if theirs is None else f"{theirs:.{digits}f}"
-            if theirs is not None and accuracy is not None:
+            if theirs is not None and accuracy is not None and is_full:
                 value += f" ({points(accuracy - theirs / 100)})"
             line.append(f"{text} / {value}")
         cells.append(line)
-    note = f"{table.get('note', '')} {_NOTES[measure]}".lstrip()
+    note = _NOTES[measure] if is_full or measure != "accuracy" else _NOTE_OF_ANOTHER_MODEL
+    note = f"{table.get('note', '')} {note}".lstrip()
     if measure == "embeddings":  # a line a layer
         head = ["layer", *(row["train_scheme"] for row in papers)]
         lines = zip(columns, zip(*cells, strict=True), strict=True)
