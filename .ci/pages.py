@@ -5,8 +5,10 @@
     python .ci/pages.py draw                     # every page; or: draw quick, draw index
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
-each question in every row, and the kind of each question in the first row of a task, so that all intervals and differences can be derived again without the
-run. That of a model card has its `card.jsonl`. `robustok report results/quick` draws the same page.
+each question in every row, and the kind of each question in the first row of a task, so that all
+intervals and differences can be derived again without the run. That of a model card has its
+`card.jsonl`. `robustok report results/quick` draws the same page. The page of all claims is made by
+`verdicts.py`, from `results/claims.yaml`.
 """
 
 from __future__ import annotations

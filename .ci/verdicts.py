@@ -25,6 +25,7 @@ import yaml
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import change_text
+from robustok.study import find_study, studies
 
 RESULTS = Path(__file__).parents[1] / "results"
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
@@ -77,6 +78,7 @@ class Claims:
     """The content of claims.yaml."""
 
     page: str  # the text above the tables
+    not_run_text: str
     families_text: str
     models: dict[str, dict[str, str]]
     families: dict[str, dict[str, str]]
@@ -279,8 +281,8 @@ def _field(row: Row, name: str) -> Any:
     return row.get(name)
 
 
-def index(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
-    """The page docs/results/index.md: its text, a table of each topic, and the families."""
+def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESULTS) -> str:
+    """The page docs/results/index.md: its text, a table of each topic, and what was not run."""
     about = {}
     for model in claims.models.values():
         about.setdefault(model["model"], model.get("about"))
@@ -301,12 +303,22 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
         [name, str(used[name]), family["fixed"], family.get("note", "")]
         for name, family in claims.families.items()
     ]
+    parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), _table(_FAMILY_HEAD, families)]
     return "\n\n".join(parts) + "\n"
 
 
 _HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
 _FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
+
+
+def _not_run(results: Path) -> str:
+    """The included studies of the paper of which results/ has no rows at any scale."""
+    run = {
+        json.loads(file.read_text(encoding="utf-8"))["study"] for file in results.glob("*/run.json")
+    }
+    papers = {name: find_study(name).paper for name in studies() if name not in run}
+    return "\n".join(f"- `{name}`: {paper.where}" for name, paper in papers.items() if paper)
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:

@@ -13,7 +13,7 @@ from tests.oracles.scripts import ROOT, script
 from robustok.report import Results
 from robustok.report.sources import read_source
 
-MOST_BYTES = 20_000_000  # of results/
+MOST_BYTES = 12_000_000  # of results/
 
 
 PAGES = script(".ci/pages.py")
