@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from fuzz.made_tokenizers import Made, random_texts, random_tokenizer
-from fuzz.random_tokenizers import Finding, Search, call, violated
+from fuzz.random_tokenizers import Finding, Search, violated
 from fuzz.tokenizer_checks import Refused, Subject, Violation, cuts_of
 from tests.oracles.lattice import tokenizations
 from tests.oracles.vocabulary import ENGLISH
