@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+import fidelity
 import verdicts
 
+from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
 from robustok.report.cards import CARD
 from robustok.report.sources import read_source
@@ -134,10 +136,15 @@ def _commit() -> str:
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose shares of right answers have five digits, which is exact for 0 and 1."""
+    """A row whose shares of right answers have five digits, which is exact for 0 and 1.
+
+    The bounds are those that today's code gives these answers.
+    """
     if "answers" not in row:
         return row
-    return row | {"answers": {key: round(share, 5) for key, share in row["answers"].items()}}
+    answers = {key: round(share, 5) for key, share in row["answers"].items()}
+    _, low, high = clustered(list(answers.values()), row["draws"])
+    return row | {"low": low, "high": high, "answers": answers}
 
 
 def kept() -> list[str]:
@@ -177,7 +184,7 @@ def index() -> str:
     return verdicts.index(claims, verdicts.judge_all(claims))
 
 
-OF_ALL = {"index": index}  # pages that are drawn from all results
+OF_ALL = {"index": index, "fidelity": fidelity.page}  # pages that are drawn from all results
 
 
 def main() -> None:

@@ -210,11 +210,12 @@ def _why_undecided(test: Test, change: Difference, unit: Unit) -> str:
 
 
 def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
-    """That the paper's difference is outside of the interval, from two seeds on."""
+    """That the whole interval is short of the paper's difference, from two seeds on."""
     if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
         return ""
-    inside = change.low <= unit.read(test.paper) <= change.high
-    return "" if inside else "; the paper's difference is excluded"
+    paper = unit.read(test.paper)
+    is_short = change.low > paper if test.hypothesis == "lower" else change.high < paper
+    return "; the paper's difference is excluded" if is_short else ""
 
 
 def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
@@ -289,7 +290,7 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
     text = claims.page.format(
         tests=len(verdicts),
         counts=_counts(verdicts.values()),
-        models=_table(("model", "what it is"), [*about.items()]),
+        models=table(("model", "what it is"), [*about.items()]),
     )
     parts = [text.strip()]
     topics: dict[str, list[Claim]] = {}
@@ -297,14 +298,14 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
         topics.setdefault(claim.topic, []).append(claim)
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
-        parts += [f"## {topic}", _table(_HEAD, lines)]
+        parts += [f"## {topic}", table(_HEAD, lines)]
     used = Counter(test.family for claim in claims.claims for test in claim.tests)
     families = [
         [name, str(used[name]), family["fixed"], family.get("note", "")]
         for name, family in claims.families.items()
     ]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
-    parts += ["## Families", claims.families_text.strip(), _table(_FAMILY_HEAD, families)]
+    parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -383,6 +384,7 @@ def short_spec(spec: str) -> str:
     return f"`{short}`"
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown with columns aligned to the left."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

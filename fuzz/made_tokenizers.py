@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from robustok.tokenizer.data import byte_alphabet
 from tokenizers import AddedToken, Tokenizer
+
+from robustok.tokenizer.data import byte_alphabet
 
 BYTE = byte_alphabet()
 LETTER = {byte: character for character, byte in BYTE.items()}

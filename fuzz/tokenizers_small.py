@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokenizers.pre_tokenizers import ByteLevel
-
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel
 
 LINES = [
     "hello world the quick brown fox jumps over the lazy dog 123 4567 don't",
