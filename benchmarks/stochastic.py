@@ -4,9 +4,10 @@
 
 Three interfaces: `tokenizers` (encode of one text, encode_batch of 64), a transformers tokenizer
 around it, and sentencepiece's own sampling over the same tokens, whose ids are compared with
-`tokenizers` wrapped. One process, one thread. Every text is new to every tokenizer. In each round
-all of them encode the same texts, in turns; a row has the medians over the rounds of ratios of
-processor time. --json also has the median microseconds of a call.
+`tokenizers` wrapped. Ids and masks are read; "+ lists" reads token strings, words and offsets too.
+The fast encoder is loaded, as it is in any training. One process, one thread. Every text is new to
+every tokenizer. In each round all of them encode the same texts, in turns; a row has the medians
+over the rounds of ratios of processor time. --json also has the median microseconds of a call.
 """
 
 from __future__ import annotations
@@ -48,12 +49,28 @@ def encoders(path: Path) -> dict[str, Encode]:
 
     def library(tokenizer: Any) -> Encode:
         def encode(texts: list[str]) -> Any:
-            return tokenizer.encode(texts[0]) if len(texts) == 1 else tokenizer.encode_batch(texts)
+            if len(texts) == 1:
+                encodings = [tokenizer.encode(texts[0])]
+            else:
+                encodings = tokenizer.encode_batch(texts)
+            return [(one.ids, one.attention_mask) for one in encodings]
 
         return encode
 
     def transformer(tokenizer: Any) -> Encode:
         return lambda texts: tokenizer(texts[0] if len(texts) == 1 else texts)
+
+    def wrapped(tokenizer: Any) -> Any:
+        drawing = rt.stochastic(tokenizer, SPEC, seed=0)
+        drawing.draws.vocab.gigatoken.load()
+        return drawing
+
+    def with_lists(tokenizer: Any) -> Encode:
+        def encode(texts: list[str]) -> Any:
+            batch = tokenizer(texts, return_offsets_mapping=True)
+            return batch, [(one.word_ids, one.tokens) for one in batch.encodings]
+
+        return encode
 
     def plain() -> Any:
         return Tokenizer.from_file(str(path))
@@ -63,9 +80,11 @@ def encoders(path: Path) -> dict[str, Encode]:
 
     jobs = {
         "tokenizers": library(plain()),
-        "tokenizers wrapped": library(rt.stochastic(plain(), SPEC, seed=0)),
+        "tokenizers wrapped": library(wrapped(plain())),
         "transformers": transformer(pretrained()),
-        "transformers wrapped": transformer(rt.stochastic(pretrained(), SPEC, seed=0)),
+        "transformers wrapped": transformer(wrapped(pretrained())),
+        "+ lists": with_lists(pretrained()),
+        "+ lists wrapped": with_lists(wrapped(pretrained())),
     }
     sample = sentencepiece_sampler(rt.Vocabulary.load(path))
     if sample is not None:
@@ -120,6 +139,7 @@ def main() -> None:
                 for a, b in (
                     ("tokenizers wrapped", "tokenizers"),
                     ("transformers wrapped", "transformers"),
+                    ("+ lists wrapped", "+ lists"),
                     ("tokenizers wrapped", "sentencepiece"),
                 )
                 if b in jobs

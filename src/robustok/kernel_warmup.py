@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from robustok.guard import Guard
-from robustok.kernels.encodings import rewrite
+from robustok.kernels.alignment import align
 from robustok.kernels.json_ids import find_lists
 from robustok.kernels.store import clear, copy_records, new_store
 from robustok.ragged import Ragged
@@ -115,8 +115,9 @@ def _compile_others(vocab: Vocabulary, rows: Ragged) -> None:
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
     find_lists(b"[[1]]", 4, 4)
-    tables = vocab.token_bytes, vocab.token_offsets, vocab.token_bytes, vocab.token_offsets
-    rewrite(np.frombuffer(b"{}", np.uint8), rows[0], rows[0], *tables, 0)
+    row, offsets = rows[0], np.array([0, len(rows[0])])
+    spans = np.zeros((len(row), 2), np.int64)
+    align(row, offsets, row, offsets, vocab.token_bytes, vocab.token_offsets, spans)
     store = new_store()  # otherwise compiled when a store is full for the first time
     copy_records(store, new_store())
     clear(store)

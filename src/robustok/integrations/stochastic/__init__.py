@@ -52,7 +52,7 @@ def stochastic(
         raise RobustokError("this tokenizer is stochastic already: wrap its wrapped_tokenizer")
     package = type(tokenizer).__module__.split(".")[0]
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        from robustok.integrations.stochastic.fast import stochastic_pretrained
+        from robustok.integrations.stochastic.pretrained import stochastic_pretrained
 
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":

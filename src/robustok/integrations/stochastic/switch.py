@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -164,10 +163,13 @@ class SeededScheme:
         check_seed(seed)
         self.tokenizer, self.scheme, self.seed = tokenizer, scheme, seed
         self.state = state or State()
+        self._sampler: Sampler | None = None
 
-    @cached_property
+    @property
     def sampler(self) -> Sampler:
-        return sampler(self.scheme, Vocabulary.load(self.tokenizer))
+        if self._sampler is None:  # cached_property has a lock in Python 3.11, which forks inherit
+            self._sampler = sampler(self.scheme, Vocabulary.load(self.tokenizer))
+        return self._sampler
 
     @property
     def vocab(self) -> Vocabulary:
@@ -177,7 +179,7 @@ class SeededScheme:
         """Read the vocabulary again at the next draw: the tokenizer has changed."""
         if isinstance(self.scheme, Sampler):
             self.scheme = self.scheme.spec
-        vars(self).pop("sampler", None)
+        self._sampler = None
 
     def draw(
         self, rows: Sequence[np.ndarray], fixed: Sequence[np.ndarray] | None = None, number: int = 0
