@@ -42,7 +42,7 @@ from fuzz.tokenizer_checks import (
 )
 
 TEXTS = 10  # of each tokenizer
-SHRINK_SECONDS = 6.0
+SHRINK_SECONDS = 4.0
 Check = Callable[..., None]
 
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,23 @@ class Refused(Exception):
     """The library or the vocabulary refuses the tokenizer."""
 
 
+class Row(NamedTuple):
+    """The ids of an accepted text; ``plain``: without special tokens."""
+
+    text: str
+    ids: np.ndarray
+    plain: bool
+
+    def named(self, check: str) -> str:
+        """The name of a check, which is another one where special tokens are parsed."""
+        return check if self.plain else f"{check} (special tokens parsed)"
+
+    @property
+    def line(self) -> str:
+        """Python code for the ids."""
+        return f"ids = {self.ids.tolist()}  # of {self.text!r}"
+
+
 class Subject:
     """A made tokenizer: the library's, one to which special tokens are text, and the vocabulary."""
 
@@ -66,7 +83,7 @@ class Subject:
             check_line(e)
             raise Refused(f"at load: {reason(e)}") from e
         self._samplers: dict[str, rt.Sampler | None] = {}
-        self._rows: dict[str, list[tuple[np.ndarray, bool]]] = {}
+        self._rows: dict[str, list[Row]] = {}
 
     def ids(self, text: str, parse: bool) -> list[int] | None:
         """The library's ids, None where it raises; ``parse``: whether it finds special tokens."""
@@ -78,20 +95,17 @@ class Subject:
                 raise
             return None
 
-    def rows(self, text: str) -> list[tuple[np.ndarray, bool]]:
-        """The ids of an accepted text, and those with special tokens where they differ.
-
-        Also whether drawing from the text must give the same.
-        """
+    def rows(self, text: str) -> list[Row]:
+        """The ids of an accepted text, and those with special tokens where they differ."""
         if text not in self._rows:
-            rows: list[tuple[np.ndarray, bool]] = []
+            rows: list[Row] = []
             for parse in (False, True):
                 try:
                     ids = self.vocab.encode(text, parse_special=parse)
                 except rt.RobustokError:
                     continue
-                if not rows or rows[0][0].tolist() != ids.tolist():
-                    rows.append((ids, not parse))
+                if not rows or rows[0].ids.tolist() != ids.tolist():
+                    rows.append(Row(text, ids, not parse))
             self._rows[text] = rows
         return self._rows[text]
 
@@ -232,48 +246,45 @@ def check_batches(s: Subject, texts: list[str], counts: Counter[str]) -> None:
 def check_draws(s: Subject, texts: list[str], spec: str, counts: Counter[str]) -> None:
     """Invariant 2: draws decode to the same text, and are the same from the text and its ids."""
     sampler = s.sampler(spec)
-    rows = [(text, ids, plain) for text in texts for ids, plain in s.rows(text)]
+    rows = [row for text in texts for row in s.rows(text)]
     if sampler is None or not rows:
         return
-    keys = [0] * len(rows)
-    given = rt.Ragged.from_rows([ids for _, ids, _ in rows])
+    given = rt.Ragged.from_rows([row.ids for row in rows])
+    accepted = [row.text for row in rows if row.plain]
     for seed in range(SEEDS):
-        drawn = sampler.sample_batch(given, seed=seed, keys=keys)
-        accepted = [text for text, _, plain in rows if plain]
-        from_texts = iter(sampler.sample_batch(accepted, seed=seed, keys=[0] * len(accepted)))
+        drawn = sampler.sample_batch(given, seed=seed, keys=[0] * len(rows))
+        of_texts = iter(sampler.sample_batch(accepted, seed=seed, keys=[0] * len(accepted)))
         counts["draws compared"] += len(rows)
         call = f"rt.sampler({spec!r}, v).sample(ids, seed={seed})"
-        for (text, ids, plain), row in zip(rows, drawn, strict=True):
-            check_same_text(s, text, ids, row, call, "draw")
-            other = next(from_texts) if plain else row
-            if other.tolist() != row.tolist():
+        for row, ids in zip(rows, drawn, strict=True):
+            check_same_text(s, row, ids, call, "draw")
+            other = next(of_texts) if row.plain else ids
+            if other.tolist() != ids.tolist():
                 raise Violation(
-                    "draw: from the text and from its ids", row.tolist(), other.tolist(),
-                    f"ids = v.encode({text!r})", f"print({call})",
-                    f"print({call.replace('ids', repr(text))})",
+                    "draw: from the text and from its ids", ids.tolist(), other.tolist(),
+                    f"ids = v.encode({row.text!r})", f"print({call})",
+                    f"print({call.replace('ids', repr(row.text))})",
                 )  # fmt: skip
-        if len(rows) == 1 or seed == 0:  # one alone is as it is in a batch
-            text, ids, _ = rows[0]
-            alone = sampler.sample(ids, seed=seed)
-            if alone.tolist() != drawn[0].tolist():
-                line = f"print({call}, rt.sampler({spec!r}, v).sample_batch([ids], seed={seed}))"
-                raise Violation("draw: alone and in a batch", alone.tolist(), drawn[0].tolist(),
-                                f"ids = {ids.tolist()}  # of {text!r}", line)  # fmt: skip
+        alone = sampler.sample(rows[0].ids, seed=seed)
+        if alone.tolist() != drawn[0].tolist():
+            line = f"print({call}, rt.sampler({spec!r}, v).sample_batch([ids], seed={seed}))"
+            kind = rows[0].named("draw: alone and in a batch")
+            raise Violation(kind, alone.tolist(), drawn[0].tolist(), rows[0].line, line)
 
 
-def check_same_text(
-    s: Subject, text: str, ids: np.ndarray, other: np.ndarray, call: str, name: str
-) -> None:
-    """``other``, which ``call`` returned, decodes to what ``ids`` decode to."""
+def check_same_text(s: Subject, row: Row, other: np.ndarray, call: str, name: str) -> None:
+    """``other``, which ``call`` returned, decodes to what the ids of the row decode to."""
+    ids = row.ids
     if ids.tolist() == other.tolist():
         return
-    lines = f"ids = {ids.tolist()}  # of {text!r}", f"other = {call}", "print(other)"
+    lines = row.line, f"other = {call}", "print(other)"
     if s.vocab.decode_bytes(ids) != s.vocab.decode_bytes(other):
         show = "print(v.decode_bytes(ids), v.decode_bytes(other))"
-        raise Violation(f"{name}: other bytes", ids.tolist(), other.tolist(), *lines, show)
+        kind = row.named(f"{name}: other bytes")
+        raise Violation(kind, ids.tolist(), other.tolist(), *lines, show)
     if s.made.fits and s.decode(ids) != s.decode(other):
         show = "print([t.decode([*map(int, i)], skip_special_tokens=False) for i in (ids, other)])"
-        kind = f"{name}: the library decodes another text"
+        kind = row.named(f"{name}: the library decodes another text")
         raise Violation(kind, ids.tolist(), other.tolist(), *lines, show)
 
 
@@ -282,33 +293,35 @@ def check_same_text(
 
 def check_lattice(s: Subject, text: str, counts: Counter[str]) -> None:
     """`count` and `enumerate`, against a search over all tokens where no token is added."""
-    for ids, _ in s.rows(text):
-        lattice = rt.Lattice(s.vocab, ids)
+    for row in s.rows(text):
+        lattice = rt.Lattice(s.vocab, row.ids)
         count = lattice.count()
         counts["lattices counted"] += 1
         if count > MOST:
             continue
         lines = (
-            f"lattice = rt.Lattice(v, {ids.tolist()})  # of {text!r}",
+            f"lattice = rt.Lattice(v, {row.ids.tolist()})  # of {text!r}",
             "print(lattice.count(), [x.tolist() for x in lattice.enumerate()])",
         )
-        rows = list(lattice.enumerate())
-        paths = {tuple(row.tolist()) for row in rows}
-        counts["tokenizations enumerated"] += len(rows)
-        if not count == len(rows) == len(paths):
-            raise Violation("count", len(rows), count, *lines)
-        if tuple(ids.tolist()) not in paths:
-            raise Violation("enumerate: no canonical ids", ids.tolist(), sorted(paths), *lines)
-        for row in rows:
-            check_same_text(s, text, ids, row, f"{row.tolist()}  # enumerated", "enumerate")
+        listed = list(lattice.enumerate())
+        paths = {tuple(ids.tolist()) for ids in listed}
+        counts["tokenizations enumerated"] += len(listed)
+        if not count == len(listed) == len(paths):
+            raise Violation(row.named("count"), len(listed), count, *lines)
+        if tuple(row.ids.tolist()) not in paths:
+            kind = row.named("enumerate: no canonical ids")
+            raise Violation(kind, row.ids.tolist(), sorted(paths), *lines)
+        for ids in listed:
+            check_same_text(s, row, ids, f"{ids.tolist()}  # enumerated", "enumerate")
         known = s.plain_tokens
-        if all(i in known for i in ids.tolist()) and s.special.isdisjoint(s.id_of.values()):
-            whole = b"".join(known[i] for i in ids.tolist())
+        if all(i in known for i in row.ids.tolist()) and s.special.isdisjoint(s.id_of.values()):
+            whole = b"".join(known[i] for i in row.ids.tolist())
             expected = cuts_of(whole, {*known.values()} | _added_to_the_model(s))
             cuts = {tuple(len(s.vocab.tokens[i]) for i in path) for path in paths}
             counts["lattices compared with a search"] += 1
             if expected != cuts:
-                raise Violation("enumerate: not all of a search", expected, cuts, *lines)
+                kind = row.named("enumerate: not all of a search")
+                raise Violation(kind, expected, cuts, *lines)
 
 
 def _added_to_the_model(s: Subject) -> set[bytes]:
@@ -332,29 +345,31 @@ def check_probabilities(s: Subject, text: str, spec: str, counts: Counter[str]) 
     sampler = s.sampler(spec)
     if sampler is None or not sampler.exact:
         return
-    for ids, _ in s.rows(text):
-        lines = f"ids = {ids.tolist()}  # of {text!r}", f"s = rt.sampler({spec!r}, v)"
+    for row in s.rows(text):
+        ids, lines = row.ids, (row.line, f"s = rt.sampler({spec!r}, v)")
         for seed in range(2):
             value = log_prob(sampler, sampler.sample(ids, seed=seed))
             counts["probabilities of draws"] += 1
             if not math.isfinite(value) or value > 1e-9:
                 show = f"d = s.sample(ids, seed={seed})", "print(d, s.log_prob(d))"
-                raise Violation("log_prob of a draw", "finite", value, *lines, *show)
+                kind = row.named("log_prob of a draw")
+                raise Violation(kind, "finite", value, *lines, *show)
         if spec in POSITIVE and not math.isfinite(log_prob(sampler, ids)):
-            show = "print(s.log_prob(ids))"
-            raise Violation("log_prob of the canonical ids", "finite", "-inf", *lines, show)
+            kind = row.named("log_prob of the canonical ids")
+            raise Violation(kind, "finite", "-inf", *lines, "print(s.log_prob(ids))")
         lattice = rt.Lattice(s.vocab, ids)
         if lattice.count() > MOST:
             continue
-        values = [log_prob(sampler, row) for row in lattice.enumerate()]
+        values = [log_prob(sampler, one) for one in lattice.enumerate()]
         total = math.fsum(map(math.exp, values))
         counts["sums of probabilities"] += 1
         if not abs(total - 1) <= 1e-9:
-            rows = "[x.tolist() for x in rt.Lattice(v, ids).enumerate()]"
-            show = f"print([(x, s.log_prob(x)) for x in {rows}])"
-            raise Violation("sum of probabilities", 1, total, *lines, show)
+            listed = "[x.tolist() for x in rt.Lattice(v, ids).enumerate()]"
+            show = f"print([(x, s.log_prob(x)) for x in {listed}])"
+            raise Violation(row.named("sum of probabilities"), 1, total, *lines, show)
         if spec == "uniform" and any(abs(v + math.log(len(values))) > 1e-9 for v in values):
-            raise Violation("log_prob of uniform", -math.log(len(values)), values, *lines)
+            kind = row.named("log_prob of uniform")
+            raise Violation(kind, -math.log(len(values)), values, *lines)
 
 
 def log_prob(sampler: rt.Sampler, ids: np.ndarray) -> float:
@@ -370,36 +385,35 @@ def log_prob(sampler: rt.Sampler, ids: np.ndarray) -> float:
 
 def check_guard(s: Subject, texts: list[str], counts: Counter[str]) -> None:
     """Invariant 4: the library's ids are canonical, and repairing a draw gives canonical ids."""
-    rows = [(text, ids) for text in texts for ids, _ in s.rows(text)]
+    rows = [row for text in texts for row in s.rows(text)]
     if not rows:
         return
-    given = rt.Ragged.from_rows([ids for _, ids in rows])
+    given = rt.Ragged.from_rows([row.ids for row in rows])
     verdicts = [*s.guard.check_batch(given)]
-    verdicts[0] = s.guard.check(given[0].tolist())  # as a list, alone
+    verdicts[0] = s.guard.check(rows[0].ids.tolist())  # as a list, alone
     counts["guard verdicts"] += len(rows)
-    for (text, ids), verdict in zip(rows, verdicts, strict=True):
-        if not verdict.canonical or verdict.repaired.tolist() != ids.tolist():
+    for row, verdict in zip(rows, verdicts, strict=True):
+        repaired = verdict.repaired.tolist()
+        if not verdict.canonical or repaired != row.ids.tolist():
             show = "w = g.check(ids)", "print(w.canonical, w.repaired, list(w.findings))"
-            line = f"ids = {ids.tolist()}  # of {text!r}"
-            repaired = verdict.repaired.tolist()
-            raise Violation("guard: the library's ids", ids.tolist(), repaired, line, GUARD, *show)
+            kind = row.named("guard: the library's ids")
+            raise Violation(kind, row.ids.tolist(), repaired, row.line, GUARD, *show)
     for spec in ("uniform", "characters"):
         sampler = s.sampler(spec)
         assert sampler is not None
         drawn = [*sampler.sample_batch(given, seed=1, keys=[0] * len(given))]
-        repaired = [verdict.repaired for verdict in s.guard.check_batch(drawn)]
-        again = [*s.guard.check_batch(repaired)]
+        all_repaired = [verdict.repaired for verdict in s.guard.check_batch(drawn)]
+        again = [*s.guard.check_batch(all_repaired)]
         counts["repaired draws compared"] += len(rows)
-        for number, (text, ids) in enumerate(rows):
-            row = repaired[number]
-            call = f"rt.Guard(v, allow_special=True).repair({drawn[number].tolist()})"
-            check_same_text(s, text, ids, row, call, "repair")
-            lines = GUARD, f"d = {drawn[number].tolist()}  # drawn from {ids.tolist()} of {text!r}"
-            if not again[number].canonical or again[number].repaired.tolist() != row.tolist():
-                show = "print(g.repair(d), g.repair(g.repair(d)))"
-                other = again[number].repaired.tolist()
-                raise Violation("repair: not canonical", row.tolist(), other, *lines, show)
-        _check_admit(s, drawn[0], repaired[0])
+        for row, draw, ids, verdict in zip(rows, drawn, all_repaired, again, strict=True):
+            call = f"rt.Guard(v, allow_special=True).repair({draw.tolist()})"
+            check_same_text(s, row, ids, call, "repair")
+            other = verdict.repaired.tolist()
+            if not verdict.canonical or other != ids.tolist():
+                show = f"d = {draw.tolist()}", "print(g.repair(d), g.repair(g.repair(d)))"
+                kind = row.named("repair: not canonical")
+                raise Violation(kind, ids.tolist(), other, row.line, GUARD, *show)
+        _check_admit(s, drawn[0], all_repaired[0])
 
 
 def _check_admit(s: Subject, drawn: np.ndarray, repaired: np.ndarray) -> None:
