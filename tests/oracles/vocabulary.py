@@ -34,8 +34,13 @@ class Greedy:
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         return [self.encode_bytes(text.encode()) for text in texts]
 
+    accepts_all = True
+
     def normalize(self, text: str) -> str | None:
         return text
+
+    def is_accepted(self, text: str) -> bool:
+        return True
 
 
 def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:

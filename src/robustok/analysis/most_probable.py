@@ -20,9 +20,9 @@ from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.lattice import Lattice
 from robustok.samplers import MaxMatchDropout, Sampler, Uniform, UniformK
-from robustok.samplers.base import texts_of
+from robustok.samplers.base import runs_of, texts_of
 from robustok.samplers.walk import WalkSampler
-from robustok.tokenizer.vocabulary import Text, runs_of
+from robustok.tokenizer.vocabulary import Text
 
 _MAX_COMPARED = 4096  # tokenizations whose probabilities are computed one by one
 
@@ -95,7 +95,7 @@ def _best_paths(scheme: WalkSampler, ids: np.ndarray, n: int) -> Best:
     vocab = scheme.vocab
     best: list[Step] = [(0.0, -1, None)]
     for run in runs_of(vocab, ids):
-        if vocab.readable[run[0]]:
+        if vocab.ordinary[run[0]]:
             best = _through(scheme, vocab.decode_bytes(run), best, n)
         else:
             for token in run.tolist():

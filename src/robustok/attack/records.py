@@ -329,7 +329,7 @@ def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
         )
     by_bytes = vocab.derived(
         "ids by bytes",
-        lambda: {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special},
+        lambda: {spelled: i for i, spelled in enumerate(vocab.tokens) if vocab.ordinary[i]},
     )
     ids: list[int] = []
     begin = 0

@@ -69,16 +69,18 @@ class SegmentEncoder:
         ``texts[s]``, the ids are those of the nearest text that the tokenizer has, or none where it
         can encode no such text, and ``same_text[s]`` is false.
         """
-        encoded = self._encode_batch(self.without_space(texts))
+        placed = self.vocab.is_placed[segments.ids]
+        encoded = self.encode_batch(self._first_sources(texts, segments, placed))
         if np.array_equal(segments.ids, encoded.values) and np.array_equal(
             segments.begin, encoded.offsets[:-1]
         ):  # nearly all batches: every id is canonical, and none is special
             same = np.ones(len(texts), np.bool_)
         else:
             same = self.same_text(encoded, texts)
-        if same.all():
+        if same.all() and not placed.any():
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
+        self._try_other_sources(rows, segments, placed, same)
         continued = np.zeros(len(texts), np.bool_)
         if self.vocab.adds_space:
             continued = np.isin(before, [i for i in set(before.tolist()) if self._joins(i)])
@@ -87,18 +89,47 @@ class SegmentEncoder:
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
 
-    def _encode_batch(self, texts: list[bytes]) -> Ragged:
-        """The ids of each text; none of a text that the tokenizer cannot encode."""
+    def encode_batch(self, texts: list[bytes]) -> Ragged:
+        """The ids of each text, accepted or not; none of a text that the tokenizer cannot encode."""
         try:
-            return self.vocab.encode_batch(texts)
+            return self.vocab.encode_batch_unchecked(texts)
         except RobustokError:
-            return _rows_of(self.vocab.encode, texts)
+            return _rows_of(self.vocab.encode_unchecked, texts)
 
-    def without_space(self, texts: list[bytes]) -> list[bytes]:
-        """The texts without the first space, which an encoder that adds one puts back."""
-        if not self.vocab.adds_space:
-            return texts
-        return [text[1:] if text[:1] == b" " else text for text in texts]
+    def plain_sources(self, texts: list[bytes]) -> list[bytes]:
+        """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
+        return [self.vocab.data.spelling.plain_source(text) for text in texts]
+
+    def _first_sources(
+        self, texts: list[bytes], segments: Segments, placed: np.ndarray
+    ) -> list[bytes]:
+        sources = self.plain_sources(texts)
+        if placed.any():
+            for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
+                if placed[begin:end].any():
+                    ids = segments.ids[begin:end]
+                    sources[s] = next(self.vocab.sources(ids), texts[s])
+        return sources
+
+    def _try_other_sources(
+        self, rows: list[np.ndarray], segments: Segments, placed: np.ndarray, same: np.ndarray
+    ) -> None:
+        """Replace rows by the canonical ids of other sources, and set ``same``."""
+        words = self.vocab.data.spelling.words
+        for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
+            ids = segments.ids[begin:end]
+            if np.array_equal(rows[s], ids):
+                continue
+            if not same[s] or placed[begin:end].any():
+                canonical = self.vocab.canonical_of(ids)
+                if canonical is not None:
+                    rows[s], same[s] = canonical, True
+            # Special tokens that are words of the model: the ids where they are parsed.
+            if words and not words.isdisjoint(ids.tolist()):
+                for source in self.vocab.sources(ids):
+                    parsed = self.vocab.encode(source, parse_special=True)
+                    if np.array_equal(parsed, ids):
+                        rows[s], same[s] = ids, True
 
     def _decoded(self, rows: Ragged) -> list[bytes]:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
@@ -117,7 +148,7 @@ class SegmentEncoder:
         """
         # Some encoders add a space only where there is none.
         spaced = [i for i in np.flatnonzero(~same).tolist() if texts[i][:1] == b" "]
-        self._replace(rows, same, spaced, texts, self._encode_batch([texts[i] for i in spaced]))
+        self._replace(rows, same, spaced, texts, self.encode_batch([texts[i] for i in spaced]))
         others = np.flatnonzero(~same).tolist()
         starts = ((i, broken_spans(texts[i][1:5])[0]) for i in others if texts[i][:1] == b" ")
         broken = [i for i, spans in starts if 0 in spans]
@@ -144,7 +175,7 @@ class SegmentEncoder:
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            again = dict(zip(left, self._encode_batch(self.without_space(texts)), strict=True))
+            again = dict(zip(left, self.encode_batch(self.plain_sources(texts)), strict=True))
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
             for i in left:
                 rows[i] = again[i]

@@ -112,6 +112,8 @@ class Guard:
         self.max_length = max_length
         if max_length is not None:
             self.max_length = check_integer("max_length", max_length, 1)
+        spelling = vocab.data.spelling
+        self._has_source = bool(spelling.prefix or spelling.suffix or spelling.marked)
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
         vocab.gigatoken.load()  # not in the first request
 
@@ -198,8 +200,9 @@ class Guard:
     def _check_short(self, ids: list[int]) -> Verdict | None:
         """The verdict on 1 to SHORT integers, in Python lists.
 
-        None for a row with special or unknown ids, bytes that are not UTF-8, the text of a special
-        token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges it.
+        None for a row with ids that are not ordinary, bytes that are not UTF-8, the text of a
+        special token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges
+        it. So it does where special tokens are words.
         """
         head, tail = self._frame
         begin, end = self._body(ids) if head or tail else (0, len(ids))
@@ -214,13 +217,15 @@ class Guard:
         special = self._special_pattern
         if special is not None and special.search(spelled):
             return None
-        if self.vocab.adds_space and text[0] == " ":
-            text = text[1:]
+        if self._has_source:
+            text = self.vocab.data.spelling.plain_source(spelled).decode()
         try:
-            repaired = self.vocab.encode(text)
+            repaired = self.vocab.encode_unchecked(text)
         except RobustokError:
             return None
         canonical = repaired.tolist()
+        if canonical != body and self.vocab.data.spelling.words:
+            return None
         if len(body) < len(ids):
             repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
         if canonical == body:
@@ -268,7 +273,7 @@ class Guard:
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The segments, each of which is encoded alone, and the special id before each, or -1."""
-        begin, end = _runs(~self._is_fixed[row_ids.ids], row_ids.offsets)
+        begin, end = _runs(self.vocab.readable[row_ids.ids], row_ids.offsets)
         row_begin = row_ids.offsets[row_ids.row_of(begin)]
         before = np.where(begin > row_begin, row_ids.ids[begin - 1], -1)
         head, _ = self._frame
@@ -277,18 +282,6 @@ class Guard:
                 if row_ids.ids[row_begin[s] : begin[s]].tolist() == head:
                     before[s] = -1
         return Segments(row_ids.ids, begin, end), before
-
-    @cached_property
-    def _is_fixed(self) -> np.ndarray:
-        """Ids that split a row, bool [ids].
-
-        An added token that the tokenizer finds in any text stays inside its segment, for what it
-        matches may depend on its surroundings. Not where each part of a text gets its own space.
-        """
-        fixed = ~self.vocab.readable
-        if not self.vocab.adds_space:
-            fixed[list(self.vocab.data.plain_added)] = False
-        return fixed
 
     def _compare(
         self, segments: Segments, canonical: CanonicalIds, row_offsets: np.ndarray
@@ -340,7 +333,7 @@ class Guard:
             if len(spans[0]):
                 begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *spans)
                 # An added token inside a segment is itself, no spelled one.
-                ordinary = (end > begin + 1) | self.vocab.readable[row_ids.ids[begin]]
+                ordinary = (end > begin + 1) | ~self.vocab.is_placed[row_ids.ids[begin]]
                 yield FindingTable.of(kind, *row_ids.given(begin[ordinary], end[ordinary]))
 
     def _deviations(
@@ -409,7 +402,7 @@ class Guard:
             begin, end = self._body(ids)
             bodies.append(ids[begin:end])
             texts.append(b"".join([self.vocab.tokens[i] for i in bodies[-1]]))
-        again = self.vocab.encode_batch(self._encoder.without_space(texts), parse_special=True)
+        again = self.vocab.encode_batch(self._encoder.plain_sources(texts), parse_special=True)
         for row, ids, other in zip(rows, bodies, again, strict=True):
             back[row] = ids == other.tolist()
         return back

@@ -77,7 +77,9 @@ class Continuation:
         self._pre_tokenizer = vocab.pre_tokenizer
         self._encoder = SegmentEncoder(vocab)
         self._mask_bits = lru_cache(_KEPT)(self._packed_mask)
-        self._candidates = np.flatnonzero(vocab.readable).astype(np.int32)
+        # Ids of plain text: placed ones may follow anything, as special ones.
+        self._is_text = vocab.readable & ~vocab.is_placed
+        self._candidates = np.flatnonzero(self._is_text).astype(np.int32)
 
     def allowed(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """The ids that may follow, bool [vocabulary].
@@ -98,8 +100,8 @@ class Continuation:
             ids: integers, [n]; special ids split them, and each part is judged.
         """
         given = check_ids(ids, self.vocab.size)
-        parts = np.split(given, np.flatnonzero(~self.vocab.readable[given]))
-        return all(self._begins_a_text(part[self.vocab.readable[part]]) for part in parts)
+        parts = np.split(given, np.flatnonzero(~self._is_text[given]))
+        return all(self._begins_a_text(part[self._is_text[part]]) for part in parts)
 
     def _begins_a_text(self, ids: np.ndarray) -> bool:
         head = self.vocab.decode_bytes(ids[:-1])
@@ -118,13 +120,13 @@ class Continuation:
             attempts = self._attempts_with(self._candidates[first & 0xC0 == 0x80], head)
             fits = self._fits(tail, head, attempts)
         else:
-            mask[~self.vocab.readable] = True
+            mask[~self._is_text] = True
             attempts = self._attempts
             if not _is_text(head):
                 attempts = attempts.where(attempts.bare)
             if self._encodes_pre_tokens and _is_text(head):
                 anew = self._encoded_anew(head, attempts.ends)
-                fits = anew & self._fit_alone & np.array_equal(self.vocab.encode(head), tail)
+                fits = anew & self._fit_alone & np.array_equal(self.vocab.encode_unchecked(head), tail)
                 fits[~anew] = self._fits(tail, head, attempts.where(~anew))
             else:
                 fits = self._fits(tail, head, attempts)
@@ -134,12 +136,12 @@ class Continuation:
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
         """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
         texts = [head + end for end in attempts.ends.tolist()]
-        encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
+        encoded = self._encoder.encode_batch(self._encoder.plain_sources(texts))
         fits = _begin_with(encoded, tail, attempts)
         if self.vocab.adds_space:  # some encoders add a space only where there is none
             spaced = ~fits & np.array([text[:2] == b"  " for text in texts], np.bool_)
             whole = [texts[i] for i in np.flatnonzero(spaced).tolist()]
-            encoded = self.vocab.encode_batch(whole)
+            encoded = self._encoder.encode_batch(whole)
             begin = _begin_with(encoded, tail, attempts.where(spaced))
             fits[spaced] = begin & self._encoder.same_text(encoded, whole)
         return fits
@@ -185,7 +187,7 @@ class Continuation:
 
     def _restart(self, ids: np.ndarray) -> int:
         """Position of the first id that the next one may depend on."""
-        special = np.flatnonzero(~self.vocab.readable[ids])
+        special = np.flatnonzero(~self._is_text[ids])
         first = int(special[-1]) + 1 if len(special) else 0
         tail = ids[first:]
         text = self.vocab.decode_bytes(tail)
@@ -254,7 +256,7 @@ class Continuation:
         characters = [chr(c).encode() for low, high in _CHARACTERS for c in range(low, high)]
         cut: dict[tuple[bytes, str], list[bytes]] = {}
         every: dict[bytes, list[bytes]] = {}
-        encoded = self.vocab.encode_batch(characters)
+        encoded = self._encoder.encode_batch(characters)
         for character, ids in zip(characters, encoded, strict=True):
             if not len(ids):  # the normalizer deletes it
                 continue

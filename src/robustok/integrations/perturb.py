@@ -223,7 +223,7 @@ class Perturb:
         ``kept``: bool [ids], those that stay. ``too_long``: bool [rows], those that stay canonical.
         """
         vocab, worker = self.draw.vocab, get_worker_info()
-        free = ~kept & vocab.readable[old.values]
+        free = ~kept & vocab.ordinary[old.values]
         strength = measure(vocab, old, new)
         # Tokens of the old row that the new one does not have: as many as the rows do not share.
         replaced = strength.canonical - strength.tokens + strength.distance

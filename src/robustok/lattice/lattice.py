@@ -44,7 +44,7 @@ class Lattice:
     Args:
         vocab: the vocabulary.
         ids: the reference that distances are measured from, integers [m], usually the canonical
-            ids. Special ids in it stay where they are.
+            ids. Ids that are not ordinary stay where they are.
 
     Positions are bytes. Raises RobustokError for an id outside the vocabulary and for an id without
     bytes.
@@ -54,7 +54,7 @@ class Lattice:
         self.vocab = vocab
         self.reference = check_spelled(vocab, ids)
         self.text = vocab.decode_bytes(self.reference)
-        fixed = ~vocab.readable[self.reference]
+        fixed = ~vocab.ordinary[self.reference]
         spelled = np.frombuffer(bytearray(self.text), np.uint8)
         self._edges = Edges(
             *row_edges(vocab.trie, spelled, vocab.token_offsets, self.reference, fixed)

@@ -1,8 +1,8 @@
 """The base class of all schemes: checks, texts and rows, threads, special tokens, keys of draws.
 
-A scheme draws for one *text*: ordinary tokens without special ones between them. This module checks
-the input, cuts rows into texts at special tokens and kept spans, spreads the texts over threads,
-and puts the rows together again.
+A scheme draws for one *text*: ordinary tokens without others between them. This module checks the
+input, cuts rows into texts at fixed ids (special, placed and kept ones), spreads the texts over
+threads, and puts the rows together again.
 
 A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks for a kernel:
 
@@ -18,7 +18,8 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
 - ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
 - ``_bytes_of(text)`` returns the bytes of a string that need not be encoded: ``_draw`` gets them in
   place of its canonical ids. By default every string is encoded.
-- ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
+- ``_log_prob_text(ids, canonical)`` is the log-probability of the ids of one text, given its
+  canonical ids (set ``exact``); ``_reads_canonical = False`` where it does not need them.
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
 """
@@ -50,7 +51,7 @@ from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_
 from robustok.ragged import Ragged
 from robustok.runtime.processes import available_cores
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
-from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary, runs_of
+from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
 _SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
@@ -82,6 +83,7 @@ class Sampler(Scheme):
     """
 
     _reads_bytes: bool = False
+    _reads_canonical: bool = True
 
     def __init__(self, vocab: Vocabulary, **params: Any) -> None:
         self.vocab = check_vocabulary(vocab)
@@ -162,7 +164,7 @@ class Sampler(Scheme):
     def _values_of(self, text: Any) -> tuple[np.ndarray, int | None]:
         """What ``_draw`` reads of one row, and how many bytes that is.
 
-        The second is None where ids are special, or outside the vocabulary.
+        The second is None where ids are fixed, or outside the vocabulary.
         """
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
@@ -180,7 +182,7 @@ class Sampler(Scheme):
             return values, len(text_bytes)
         offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
         surveyed: Any = kernels.survey(
-            ids, offsets, vocab.readable, vocab.token_offsets, byte_offsets
+            ids, offsets, vocab.ordinary, vocab.token_offsets, byte_offsets
         )
         bad, any_fixed = surveyed
         return ids, None if bad >= 0 or any_fixed else int(byte_offsets[1])
@@ -257,17 +259,34 @@ class Sampler(Scheme):
         Args:
             ids: ids of the vocabulary, integers [n].
 
-        Minus infinity for ids that it never draws. Special ids stay where they are: the ids between
-        them are texts of their own, and their log-probabilities add up. Raises RobustokError for
-        ids outside the vocabulary, for a scheme without an exact probability, and where the
-        tokenizer's normalizer changes the text.
+        Minus infinity for ids that it never draws. Special ids, added tokens and unknown ones stay
+        where they are: the ids between them are drawn on their own, and their log-probabilities
+        add up. Raises RobustokError for ids outside the vocabulary, for a scheme without an exact
+        probability, and where the tokenizer's normalizer changes the text.
         """
-        checked = check_ids(ids, self.vocab.size)
-        texts = texts_of(self.vocab, checked)
-        return float(sum(self._log_prob_text(text) for text in texts or [checked[:0]]))
+        vocab = self.vocab
+        checked = check_ids(ids, vocab.size)
+        texts = texts_of(vocab, checked)
+        fixed = checked[~vocab.ordinary[checked]]
+        # The tokenizer decides where a second id of the same bytes stands.
+        needs = self._reads_canonical or vocab.has_seconds or vocab.is_second[fixed].any()
+        if not needs:
+            return float(sum(self._log_prob_text(text, text) for text in texts))
+        canonical = vocab.canonicalize(checked)
+        own = texts_of(vocab, canonical)
+        if len(texts) != len(own) or fixed.tolist() != canonical[~vocab.ordinary[canonical]].tolist():
+            return -np.inf
+        pairs = list(zip(texts, own, strict=True)) or [(checked[:0], checked[:0])]
+        if any(vocab.decode_bytes(a) != vocab.decode_bytes(b) for a, b in pairs):
+            return -np.inf
+        return float(sum(self._log_prob_text(a, b) for a, b in pairs))
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
-        """The same for the ids of one text; 0 for an empty one."""
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
+        """The same for the ids of one text; 0 for an empty one.
+
+        ``canonical``: the canonical ids of the text, int32 [m]; any where ``_reads_canonical`` is
+        False.
+        """
         exact = ", ".join(name for name, scheme in SCHEMES.items() if scheme.exact)
         raise RobustokError(
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
@@ -495,23 +514,29 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
     return Schedule(str(parsed), vocab)
 
 
+def runs_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
+    """The runs of ordinary ids and of others, in order, int32 each, none empty."""
+    runs = np.split(ids, np.flatnonzero(np.diff(vocab.ordinary[ids])) + 1)
+    return runs if len(ids) else []
+
+
 def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
-    """The texts of a row: the runs of ids between special ones, int32 each, none empty."""
-    return [run for run in runs_of(vocab, ids) if vocab.readable[run[0]]]
+    """The texts of a row: the runs of ids between fixed ones, int32 each, none empty."""
+    return [run for run in runs_of(vocab, ids) if vocab.ordinary[run[0]]]
 
 
 def _draw_rows(
     sampler: Sampler, batch: kernels.Batch, keep: np.ndarray | None, threads: int
 ) -> Ragged:
-    """Draw every row. Special and kept ids stay in place; the ids between two are one text.
+    """Draw every row. Fixed ids stay in place; the ids between two are one text.
 
-    ``batch``: rows of ids that may be special, or outside the vocabulary.
+    ``batch``: rows of ids that may be fixed, or outside the vocabulary.
     """
     vocab = sampler.vocab
     any_fixed, byte_offsets = _survey(vocab, batch.values, batch.offsets, threads)
     if keep is None and not any_fixed:
         return _draw_texts(sampler, batch, byte_offsets, threads)
-    fixed = ~vocab.readable[batch.values]
+    fixed = ~vocab.ordinary[batch.values]
     if keep is not None:
         fixed |= keep
     texts = kernels.split_at_fixed(batch.offsets, fixed)
@@ -530,7 +555,7 @@ def _draw_rows(
 def _survey(
     vocab: Vocabulary, values: np.ndarray, offsets: np.ndarray, threads: int
 ) -> tuple[bool, np.ndarray]:
-    """Whether some id is special, and the bytes before each row; checks all ids.
+    """Whether some id is fixed, and the bytes before each row; checks all ids.
 
     `kernels.survey` in threads: one alone takes a fifth of the time of `stochastok(alpha=0.1)`.
     """
@@ -539,7 +564,7 @@ def _survey(
     def work(first: int, last: int) -> tuple[int, bool]:
         sizes = np.empty(last - first + 1, np.int64)
         surveyed: Any = kernels.survey(
-            values, offsets[first : last + 1], vocab.readable, vocab.token_offsets, sizes
+            values, offsets[first : last + 1], vocab.ordinary, vocab.token_offsets, sizes
         )
         byte_offsets[first + 1 : last + 1] = sizes[1:]
         return surveyed
@@ -627,8 +652,10 @@ def _checked_draw(scheme: Sampler, ids: np.ndarray, drawn: Any) -> np.ndarray:
         rows = check_ids(drawn, vocab.size)
     except RobustokError as e:
         raise RobustokError(f"{scheme.name}: draw returned no ids of the tokenizer: {e}") from e
-    if not vocab.readable[rows].all():
-        raise RobustokError(f"{scheme.name}: draw returned a special token, which no text holds")
+    if not vocab.ordinary[rows].all():
+        raise RobustokError(
+            f"{scheme.name}: draw returned an id that is not ordinary, such as a special token"
+        )
     text, drawn_text = vocab.decode_bytes(ids), vocab.decode_bytes(rows)
     if text != drawn_text:
         raise RobustokError(

@@ -135,7 +135,7 @@ class BpeDropout(Sampler):
 def _added_ids(vocab: Vocabulary) -> np.ndarray:
     added = np.zeros(vocab.size, np.bool_)
     added[[i for i in vocab.data.added if i < vocab.size]] = True
-    return added & vocab.readable
+    return added & vocab.ordinary
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
@@ -179,10 +179,13 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        result_ids = [ids.get(vocab.tokens[a] + vocab.tokens[b], -1) for a, b in pairs.tolist()]
-        result = np.array(result_ids, np.int32)
-        kept = result >= 0  # a merge whose result is no token of V would draw a special token
-        return pairs[kept, 0], pairs[kept, 1], result[kept]
+        tokens = vocab.tokens
+        # A merge whose result is no token of V would draw an id that is not ordinary.
+        known = [(ids.get(tokens[a], -1), ids.get(tokens[b], -1), ids.get(tokens[a] + tokens[b], -1))
+                 for a, b in pairs.tolist()]  # fmt: skip
+        merges = np.array(known, np.int32).reshape(-1, 3)
+        left, right, result = merges[(merges >= 0).all(axis=1)].T.copy()
+        return left, right, result
     start, left, right = pairs_of(vocab.trie, vocab.token_bytes, vocab.token_offsets,
                                   vocab.ordinary)  # fmt: skip
     result = np.repeat(np.arange(vocab.size, dtype=np.int32), np.diff(start))

@@ -29,9 +29,9 @@ class Canonical(Sampler):
     deterministic = True
     nominal_splits = 0.0
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """0 for the canonical tokenization, minus infinity for any other."""
-        return 0.0 if np.array_equal(ids, self.vocab.canonicalize(ids)) else -np.inf
+        return 0.0 if np.array_equal(ids, canonical) else -np.inf
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         at, draws = 0, int(batch.draws)
@@ -96,9 +96,9 @@ class Characters(Sampler):
         ordinary = np.flatnonzero(self.vocab.ordinary).tolist()
         return {self.vocab.tokens[i]: i for i in ordinary}
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """0 for the characters of the text, minus infinity for any other tokenization."""
-        only = self.draw(self.vocab.canonicalize(ids), np.random.default_rng(0))
+        only = self.draw(canonical, np.random.default_rng(0))
         return 0.0 if ids.tolist() == only else -np.inf
 
 

@@ -149,9 +149,8 @@ class StochasTokUniform(StoredSampler):
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab, alpha=alpha, support=support)
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
-        canonical = self.vocab.canonicalize(ids)
         splits = ceil(self.alpha * len(canonical))
         if splits == 0:
             return 0.0 if np.array_equal(canonical, ids) else -inf

@@ -37,14 +37,13 @@ class Uniform(StoredSampler):
     exact = True
     exact_form = {"distance": "uniform-k"}
     _reads_bytes = True
+    _reads_canonical = False
 
     def _bytes_of(self, text: Text) -> bytes | None:
         return self.vocab.text_bytes(text)
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
-        """Minus the logarithm of the number of tokenizations; minus infinity off V."""
-        if not self.vocab.ordinary[ids].all():
-            return -np.inf
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
+        """Minus the logarithm of the number of tokenizations."""
         return -Lattice(self.vocab, ids).log_count()
 
     @cached_property
@@ -112,11 +111,8 @@ class UniformK(StoredSampler):
         """
         return self.k if self.k is not None else ceil((self.alpha or 0.0) * tokens)
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""
-        canonical = self.vocab.canonicalize(ids)
-        if not _is_drawable(self.vocab, canonical, ids):
-            return -np.inf
         lattice = Lattice(self.vocab, canonical)
         k = self.distance_of(len(canonical))
         k = min(k, lattice.farthest)
@@ -136,20 +132,3 @@ class UniformK(StoredSampler):
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
         return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)
-
-
-def _is_drawable(vocab: Vocabulary, canonical: np.ndarray, ids: np.ndarray) -> bool:
-    """Whether each id is in V, or the canonical id of its span.
-
-    Where the canonical id of a span is a byte-fallback twin (same bytes as a token of V), it takes
-    that token's place.
-    """
-    offsets = vocab.token_offsets
-
-    def spans(row: np.ndarray) -> np.ndarray:
-        lengths = offsets[row + 1] - offsets[row]
-        ends = np.cumsum(lengths)
-        return ends * (ends[-1] + 1) + lengths if len(row) else ends
-
-    _, a, b = np.intersect1d(spans(canonical), spans(ids), assume_unique=True, return_indices=True)
-    return bool((canonical[a] == ids[b]).all() and vocab.ordinary[np.delete(ids, b)].all())

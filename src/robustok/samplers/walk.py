@@ -35,12 +35,13 @@ class WalkSampler(StoredSampler):
     """A sampler with a step rule of `kernels.walk`. It reads bytes, not canonical ids."""
 
     _reads_bytes = True
+    _reads_canonical = False
     _no_path = "a text has no tokenization that this scheme allows"
 
     def _step_rule(self) -> StepRule:
         raise NotImplementedError
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """The sum over the steps. Exact."""
         v = self.vocab
         text = np.frombuffer(bytearray(v.decode_bytes(ids)), np.uint8)
@@ -164,10 +165,14 @@ class MaxMatchDropout(WalkSampler):
         """Whether the canonical ids are not needed, which p = 0 draws."""
         return self.p > 0.0
 
-    def _log_prob_text(self, ids: np.ndarray) -> float:
+    @property
+    def _reads_canonical(self) -> bool:  # type: ignore[override]
+        return self.p == 0.0
+
+    def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         if self.p == 0.0:
-            return Canonical(self.vocab)._log_prob_text(ids)
-        return super()._log_prob_text(ids)
+            return Canonical(self.vocab)._log_prob_text(ids, canonical)
+        return super()._log_prob_text(ids, canonical)
 
     def _step_rule(self) -> StepRule:
         return _plain_rule(MAXMATCH, self.p)

@@ -118,7 +118,7 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
     check_template(tokenizer, "choose where='unlabeled'")
-    before, special = _before_contents(tokenizer, vocab), ~vocab.readable
+    before, special = _before_contents(tokenizer, vocab), ~vocab.ordinary
     opening = _openings(before, special).get("user")
     is_closed = opening is not None
     if opening is not None:
@@ -151,7 +151,7 @@ def template_headers(
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    openings = list(_openings(_before_contents(tokenizer, vocab), ~vocab.readable).values())
+    openings = list(_openings(_before_contents(tokenizer, vocab), ~vocab.ordinary).values())
 
     def mask(ids: np.ndarray) -> np.ndarray:
         headers = np.zeros(len(ids), np.bool_)

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence, Set
+import itertools
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
+
+USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
 
 
 class Encoder(Protocol):
-    """Texts in, canonical ids out: no special tokens added, none parsed from the text."""
+    """Texts in, canonical ids out: no special tokens added, none parsed from the text.
+
+    ``accepts_all``: `is_accepted` holds for each text.
+    """
+
+    accepts_all: bool
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]: ...
 
     def normalize(self, text: str) -> str | None:
-        """The text whose UTF-8 the ids decode to, or None where only encoding can tell."""
+        """The text whose UTF-8 the ids decode to, or None where only encoding can tell.
+
+        Where it is known, the ids have no placed ones and are canonical.
+        """
+        ...
+
+    def is_accepted(self, text: str) -> bool:
+        """Whether the ids are known to be canonical, unless they have the unknown token."""
         ...
 
 
@@ -31,7 +49,8 @@ class TokenizerData:
     text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
     that spell one raw byte beside the ordinary vocabulary, ``merges`` the BPE merge list as int32
     pairs of ids, ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
-    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` by id.
+    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` by id,
+    ``spelling`` how the bytes of ids differ from their text.
     """
 
     tokens: list[bytes]
@@ -45,6 +64,7 @@ class TokenizerData:
     revision: str | None = None
     stages: Stages = field(default_factory=Stages)
     added: dict[int, Any] = field(default_factory=dict, repr=False)
+    spelling: Spelling = field(default_factory=Spelling)
 
     @property
     def plain_added(self) -> dict[int, Any]:
@@ -73,6 +93,43 @@ def library_error(meaning: str, error: BaseException) -> RobustokError:
         raise error
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return RobustokError(f"{meaning} ({lines[0][:200]})")
+
+
+def search_of(strings: Collection[str]) -> Callable[[str], object] | None:
+    """A search of a text for any of some strings; None where there is none, or an empty one.
+
+    >>> bool(search_of(["<a>", "<b>"])("x<b>"))
+    True
+
+    One regular expression, with the common beginnings of the strings written once, so that its time
+    does not grow with their number. The result is true where one is in the text.
+    """
+    ordered = sorted({*strings})
+    if not ordered or not ordered[0]:
+        return None
+    expression = _one_of(ordered, 0)
+    if expression is None:
+        return lambda text: any(string in text for string in ordered)
+    return re.compile(expression).search
+
+
+_MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
+
+
+def _one_of(strings: list[str], depth: int) -> str | None:
+    """A regular expression for any of sorted, distinct strings; None where it is too deep."""
+    if len(strings) == 1:
+        return re.escape(strings[0])
+    shared = len(os.path.commonprefix([strings[0], strings[-1]]))
+    rest = [string[shared:] for string in strings]
+    begin = re.escape(strings[0][:shared])
+    if not rest[0]:  # all others begin with this one
+        return begin
+    if depth == _MOST_NESTED:
+        return None
+    groups = itertools.groupby(rest, lambda string: string[0])
+    inner = [_one_of(list(group), depth + 1) for _, group in groups]
+    return None if None in inner else f"{begin}(?:{'|'.join(map(str, inner))})"
 
 
 def byte_alphabet() -> dict[str, int]:

@@ -33,7 +33,7 @@ from tokenizers import Tokenizer, normalizers
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
-from robustok.tokenizer.data import TokenizerData, library_error, library_errors
+from robustok.tokenizer.data import TokenizerData, library_error, library_errors, search_of
 from robustok.tokenizer.gigatoken_check import (
     are_checked,
     check_texts,
@@ -55,7 +55,7 @@ EXCESS = 1.0  # processor seconds above that, on balance, after which gigatoken 
 _MUCH = 2048  # characters of a call whose processor time is always measured
 _LATE = 1e-3  # seconds on the clock after which the next _WINDOW calls are measured, too
 _WINDOW = 64
-ADDED = 512  # tokens, each of which is searched in all others and in texts
+_COMPARED = 1 << 20  # parts of added tokens that are looked up
 _CALL = 64  # characters that take as long as the overhead of a call of ``tokenizers``
 PART = 1 << 16  # characters after which a text is cut where it can be
 LONGEST = 1 << 18  # characters without a simple cut, after which pre-tokens are looked for
@@ -97,8 +97,9 @@ class GigatokenEncoder:
         self._normalizer: Any = None
         if self.reason is None:
             encoder: Any = data.encoder
-            self._simple, self._marks = _added_tokens(data)
+            self._simple, marks = _added_tokens(data)
             self._added = [token["content"] for token in self._simple]
+            self._has_added, self._has_other = search_of(self._added), search_of(marks)
             self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
             self._before = " " * (data.stages.space_rules or ()).count("before")
         _encoders.add(self)
@@ -182,7 +183,7 @@ class GigatokenEncoder:
             return None
         if len(plain) <= PART:
             return self._encode_part(plain)
-        has_added = any(name in plain for name in self._added)
+        has_added = bool(self._has_added and self._has_added(plain))
         if self._byte_level:
             return self._encode_parts(plain, None if has_added else self._cutter)
         if has_added or self._data.encoder.tokenizer.pre_tokenizer is not None:  # type: ignore
@@ -228,7 +229,7 @@ class GigatokenEncoder:
                 text = text.decode("utf8")
             except UnicodeDecodeError:
                 return None
-        if self._marks and self._has_mark(text):
+        if self._has_mark(text):
             return None
         if not self._byte_level:
             return self._before + text if text else text
@@ -238,7 +239,7 @@ class GigatokenEncoder:
             # The library looks for added tokens in the text as it came, or as it became.
             if normalized != text and (
                 self._has_mark(normalized)
-                or any(name in text or name in normalized for name in self._added)
+                or (self._has_added and (self._has_added(text) or self._has_added(normalized)))
             ):
                 return None
             text = normalized
@@ -246,9 +247,11 @@ class GigatokenEncoder:
 
     def _has_mark(self, text: str) -> bool:
         """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
+        if self._has_other is None:
+            return False
         if not self._byte_level:  # the normalizer writes spaces as "▁", also before the text
             text = "▁" + text.replace(" ", "▁")
-        return any(mark in text for mark in self._marks)
+        return bool(self._has_other(text))
 
     # --- long texts ---------------------------------------------------------------------------
 
@@ -427,8 +430,6 @@ def _obstacle(data: TokenizerData) -> str | None:
         return "the vocabulary lacks bytes"
     if encoder.names_bytes:
         return "the model reads names of bytes in the text"
-    if len(data.plain_added) > ADDED:
-        return f"the tokenizer has more than {ADDED} added tokens"
     if not data.family.startswith("byte-level"):
         if not model.byte_fallback:
             return "the model has no byte fallback"
@@ -446,7 +447,8 @@ def _added_tokens(data: TokenizerData) -> tuple[list[dict], list[str]]:
     Special tokens are in neither: they are plain text.
     """
     added, stages = data.plain_added, data.stages
-    contents = [token.content for token in added.values()]
+    contents = {token.content for token in added.values()}
+    inside = _inside_others(contents)
     # Where each part of a text gets its own space, ids depend on the added tokens around.
     writes = "before" in (stages.space_rules or ())
     apart = stages.byte_level or (not writes and stages.pre_tokenizer is None)
@@ -456,13 +458,24 @@ def _added_tokens(data: TokenizerData) -> tuple[list[dict], list[str]]:
     for i, token in added.items():
         content = token.content
         bound = token.lstrip or token.rstrip or token.single_word
-        overlaps = sum(content in other for other in contents) > 1
-        if apart and not (bound or overlaps or {*content} & {" ", "▁"}):
+        if apart and not (bound or content in inside or {*content} & {" ", "▁"}):
             simple.append({"id": i, "content": content, "special": False, "lstrip": False,
                            "rstrip": False, "normalized": False, "single_word": False})  # fmt: skip
         else:
             others.add(content if stages.byte_level else content.replace(" ", "▁"))
     return simple, sorted(others - {""})
+
+
+def _inside_others(contents: set[str]) -> set[str]:
+    """The strings that are part of another one; all where finding them takes too long."""
+    sizes = {len(content) for content in contents}
+    if sum(map(len, contents)) * len(sizes) > _COMPARED:
+        return contents
+    parts = (
+        content[at : at + size] for content in contents for size in sizes if size < len(content)
+        for at in range(len(content) - size + 1)
+    )  # fmt: skip
+    return contents.intersection(parts)
 
 
 def _process_size() -> int | None:

@@ -19,7 +19,8 @@ from importlib import import_module
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import TokenizerData, library_errors
+from robustok.tokenizer.data import USED_BYTES, TokenizerData, library_errors
+from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -66,7 +67,8 @@ class TiktokenEncoder:
     """A tiktoken ``Encoding``; its texts are never changed."""
 
     encoding: Any
-    complete: bool  # every byte has a token
+    complete: bool  # every byte of UTF-8 has a token
+    accepts_all: bool = True
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("tiktoken cannot encode this text"):
@@ -76,6 +78,9 @@ class TiktokenEncoder:
 
     def normalize(self, text: str) -> str | None:
         return text if self.complete else None
+
+    def is_accepted(self, text: str) -> bool:
+        return True
 
 
 def from_tiktoken(encoding: Any) -> TokenizerData:
@@ -88,7 +93,7 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
     for token, i in ranks.items():
         tokens[i] = token
     ordinary = {*ranks.values()} - {*special.values()}
-    complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
+    complete = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
     return TokenizerData(
         tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
         "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
@@ -153,6 +158,8 @@ class SentencePieceEncoder:
     """A SentencePiece model, with the normalizer that it applies to a text."""
 
     processor: Any
+    spelling: Spelling
+    accepts_all: bool = False
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("SentencePiece cannot encode this text"):
@@ -160,6 +167,16 @@ class SentencePieceEncoder:
 
     def normalize(self, text: str) -> str | None:
         return None
+
+    def is_accepted(self, text: str) -> bool:
+        normalized = self._normalized(text)
+        spelled = normalized.replace("▁", " ")
+        source = self.spelling.plain_source(spelled.encode()).decode()
+        return source == text or self._normalized(source) == normalized
+
+    def _normalized(self, text: str) -> str:
+        with library_errors("SentencePiece cannot normalize this text"):
+            return self.processor.normalize(text)
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:
@@ -193,10 +210,25 @@ def _read(processor: Any) -> TokenizerData:
             tokens[i] = spelling.replace("▁", " ").encode()
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
+    proto = processor.serialized_model_proto()
+    spelling = _spelling(proto, processor.unk_id() if len(fallback) < 256 else None)
     return TokenizerData(
-        tokens, array("i", ordinary), frozenset(fallback), SentencePieceEncoder(processor),
-        f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
-        source=processor,
+        tokens, array("i", ordinary), frozenset(fallback),
+        SentencePieceEncoder(processor, spelling), f"sentencepiece {_model_kind(proto)}",
+        scores=scores, source=processor, spelling=spelling,
+    )  # fmt: skip
+
+
+def _spelling(proto: bytes, unknown: int | None) -> Spelling:
+    """What a serialized model writes around a text: fields of its trainer and normalizer."""
+    model = dict(_proto_fields(proto))
+    trainer, normalizer = (dict(_proto_fields(model.get(field, b""))) for field in (2, 3))
+    space = b" " if normalizer.get(3, 1) else b""  # add_dummy_prefix
+    at_end = trainer.get(24, 0)  # treat_whitespace_as_suffix
+    return Spelling(
+        placed=frozenset() if unknown is None else frozenset({unknown}), unknown=unknown,
+        prefix=b"" if at_end else space, suffix=space if at_end else b"", marked=True,
+        falls_back=True,
     )  # fmt: skip
 
 

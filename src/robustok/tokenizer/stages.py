@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ class Normalizer(NamedTuple):
 
     local: bool = False  # a text in parts is treated as in one
     composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
+    canonical: bool = False  # one that makes no ASCII, beside three characters
+    prepends: bool = False  # writes something before a text
+    lowers: bool = False  # writes letters in lower case
     writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
 
 
@@ -35,20 +39,23 @@ class PreCut(NamedTuple):
     isolates: bool = False  # each match of a pattern that covers all text is a pre-token
     pattern: str | None = None  # the regular expression, where it has one
     keeps: bool = False  # whether it neither adds nor removes characters, beside a first space
-    adds_space: bool = False  # before a text
+    adds_space: bool = False  # before a text that begins with none
     mark: str | None = None  # what is written for a space
+    drops: str = ""  # the name of a stage that leaves characters out, as spaces
 
 
 def _normalizer(stage: dict) -> Normalizer:
     kind = stage["type"]
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        return Normalizer(composes=True)
-    if kind == "Prepend" and stage["prepend"] == "▁":
-        return Normalizer(writes_space="before")
+        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"))
+    if kind == "Prepend":
+        return Normalizer(
+            prepends=True, writes_space="before" if stage["prepend"] == "▁" else ""
+        )
     if kind == "Replace":
         spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
         return Normalizer(local=True, writes_space="inside" if spaces else "")
-    return Normalizer(local=kind == "Lowercase")
+    return Normalizer(local=kind == "Lowercase", lowers=kind == "Lowercase")
 
 
 def _pre_cut(stage: dict) -> PreCut:
@@ -67,10 +74,16 @@ def _pre_cut(stage: dict) -> PreCut:
         return PreCut(
             isolates=behavior in (("Isolated", False), ("Removed", True)),
             pattern=stage["pattern"].get("Regex"), keeps=not removes,
+            drops=kind if behavior == ("Removed", False) else "",
         )  # fmt: skip
     if kind == "Metaspace":
-        return PreCut(mark=stage.get("replacement", "▁"))
-    return PreCut(keeps=kind in ("Digits", "Punctuation") and not removes)
+        return PreCut(
+            adds_space=stage.get("prepend_scheme", "always") != "never",
+            mark=stage.get("replacement", "▁"), keeps=True,
+        )  # fmt: skip
+    if kind in ("Digits", "Punctuation") and not removes:
+        return PreCut(keeps=True)
+    return PreCut(drops="" if kind == "UnicodeScripts" else kind)
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,8 @@ class Stages:
     pre_cuts: tuple[PreCut, ...] = ()
     pre_tokenizer: dict | None = None
     decodes_mark: bool = False
+    decodes_bytes: bool = True  # where there is a decoder: it reads names such as <0x0A>
+    first_loses_marks: bool = False  # the decoder leaves out every "▁" of the first token
     possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
 
     @classmethod
@@ -106,7 +121,14 @@ class Stages:
             cuts,
             spec.get("pre_tokenizer"),
             decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
+            decodes_bytes=not decoders or any(s["type"] == "ByteFallback" for s in decoders),
+            first_loses_marks=any(
+                s["type"] == "Metaspace" and s.get("prepend_scheme", "always") != "never"
+                for s in _before_fuse(decoders)
+            ),
         )
+        _check_decoders(decoders)
+        _check_drops(cuts)
         if any(s["type"] == "ByteLevel" for s in normalizers):
             raise RobustokError("a ByteLevel normalizer is not supported")
         if sum(cut.bytes for cut in cuts) > 1:
@@ -141,9 +163,25 @@ class Stages:
         return marked and not self.byte_level
 
     @property
+    def writes_mark(self) -> bool:
+        """Whether the model sees "▁" for every space."""
+        normalized = any(one.writes_space == "inside" for one in self.normalizers)
+        return normalized or any(cut.mark for cut in self.pre_cuts)
+
+    @property
     def adds_space(self) -> bool:
-        """Whether the pre-tokenizer puts a space before a text."""
+        """Whether the pre-tokenizer puts a space before a text that begins with none."""
         return any(cut.adds_space for cut in self.pre_cuts)
+
+    @property
+    def prepends(self) -> bool:
+        """Whether a normalizer writes something before each text."""
+        return any(one.prepends for one in self.normalizers)
+
+    @property
+    def joins_parts(self) -> bool:
+        """Whether the parts of a text around added tokens get no space of their own."""
+        return not (self.prepends or self.adds_space)
 
     @property
     def keeps_text(self) -> bool:
@@ -199,6 +237,35 @@ def tokenizer_json(model: dict, pre_tokenizer: dict | None) -> str:
         "normalizer": None, "pre_tokenizer": pre_tokenizer, "post_processor": None,
         "decoder": None, "model": model,
     })  # fmt: skip
+
+
+def _before_fuse(decoders: list[dict]) -> list[dict]:
+    """The decoders that see tokens one by one, up to the first that joins them to one text."""
+    joining = ("Fuse", "ByteLevel")
+    ends = [i for i, stage in enumerate(decoders) if stage["type"] in joining]
+    return decoders[: ends[0]] if ends else decoders
+
+
+def _check_decoders(decoders: list[dict]) -> None:
+    """Raise RobustokError for a decoder whose text depends on how the text is cut into tokens."""
+    for stage in _before_fuse(decoders):
+        kind, pattern = stage["type"], stage.get("pattern")
+        by_character = kind == "Replace" and len((pattern or {}).get("String", "")) == 1
+        if kind not in ("ByteFallback", "Metaspace") and not by_character:
+            raise RobustokError(
+                f"its {kind} decoder gives another text for each cut into tokens: drawn ids would "
+                "not decode to the text"
+            )
+
+
+def _check_drops(cuts: Sequence[PreCut]) -> None:
+    """Raise RobustokError where characters between pre-tokens are lost."""
+    for number, cut in enumerate(cuts):
+        if cut.drops and not any(later.adds_space for later in cuts[number + 1 :]):
+            raise RobustokError(
+                f"its {cut.drops} pre-tokenizer leaves out characters, such as spaces, that no "
+                "token spells: its ids do not give the text back"
+            )
 
 
 def _flat(stage: dict | None, key: str) -> list[dict]:

@@ -15,8 +15,8 @@ import json
 import re
 import secrets
 from array import array
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,18 @@ from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import (
+    USED_BYTES,
     TokenizerData,
     byte_alphabet,
     library_error,
     library_errors,
+    search_of,
 )
+from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
+_MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
 def from_json(text: str, name: str) -> TokenizerData:
@@ -84,27 +88,25 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     if kind == "BPE" and model.get("dropout"):
         tokenizer.model.dropout = None
     vocab = _vocab_of(model, kind)
-    added = _added_tokens(tokenizer, vocab, stages)
-    tokens, ordinary, fallback = _token_bytes(vocab, added, stages, model)
-    # Whether every byte has a token that the model falls back to, so that any text is encoded.
-    bytes_of = ordinary if stages.byte_level else fallback
-    complete = len({tokens[i] for i in bytes_of if len(tokens[i]) == 1}) == 256
-    if kind == "BPE" and not complete and model.get("unk_token") is None:
+    added = _added_tokens(tokenizer, vocab)
+    ids = _Ids(tokenizer, vocab, model, merges, added, stages)
+    if kind == "BPE" and not ids.complete and model.get("unk_token") is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
         tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
-    encoder = TokenizersEncoder(tokenizer, model, merges, ordinary, stages, complete)
+    encoder = TokenizersEncoder(tokenizer, model, merges, ids, stages)
     pairs = scores = None
     if kind == "BPE":
-        known = np.zeros(len(tokens), np.bool_)
-        known[list(ordinary)] = True
+        known = np.zeros(len(ids.tokens), np.bool_)
+        known[list(ids.ordinary)] = True
         pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
     else:
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
-        tokens, array("i", sorted(ordinary)), fallback, encoder, f"{family} {kind}", pairs,
-        scores, tokenizer, stages=stages, added=added,
+        ids.tokens, array("i", sorted(ids.ordinary)), frozenset(ids.fallback), encoder,
+        f"{family} {kind}", pairs, scores, tokenizer, stages=stages, added=added,
+        spelling=ids.spelling,
     )  # fmt: skip
 
 
@@ -156,76 +158,171 @@ def check_no_holes(vocab: dict[str, int]) -> None:
         )
 
 
-def _added_tokens(tokenizer: Any, vocab: dict[str, int], stages: Stages) -> dict[int, Any]:
+def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
     taken = {i: spelling for spelling, i in vocab.items()}
-    alphabet = byte_alphabet()
     for i, token in added.items():
-        content = token.content
-        if taken.get(i, content) != content:
-            raise RobustokError(f"added token {content!r} gets the id {i} of token {taken[i]!r}")
-        if i in taken and stages.byte_level and all(c in alphabet for c in content):
-            spelled = bytes(alphabet[c] for c in content)
-            if not token.special and spelled != content.encode():
-                raise RobustokError(
-                    f"added token {content!r} (id {i}) is also the bytes {spelled!r}"
-                )
+        if taken.get(i, token.content) != token.content:
+            raise RobustokError(
+                f"added token {token.content!r} gets the id {i} of token {taken[i]!r}"
+            )
     return added
 
 
-def _token_bytes(
-    vocab: dict[str, int], added: dict[int, Any], stages: Stages, model: dict
-) -> tuple[list[bytes], frozenset[int], frozenset[int]]:
-    """The bytes of every id, the ordinary ids, and of these the byte-fallback ones."""
-    size = max([*vocab.values(), *added], default=-1) + 1
-    tokens: list[bytes] = [b""] * size
-    unknown = model.get("unk_token")
-    unknown_id = vocab.get(unknown) if isinstance(unknown, str) else model.get("unk_id")
-    ordinary, fallback = set(), set()
-    alphabet = byte_alphabet()
-    byte_level, metaspace = stages.byte_level, stages.metaspace
-    for spelling, i in vocab.items():
-        if i == unknown_id or (i in added and added[i].special):
-            tokens[i] = spelling.encode()
-            continue
-        is_symbol = i in added  # a user-defined symbol of the model itself: plain text
-        if byte_level and not is_symbol:
-            try:
-                tokens[i] = bytes(map(alphabet.__getitem__, spelling))
-            except KeyError as e:
-                raise RobustokError(
-                    f"token {spelling!r} (id {i}) is not in the byte-level alphabet"
-                ) from e
-        elif not is_symbol and model.get("byte_fallback") and _BYTE_NAME.fullmatch(spelling):
-            tokens[i] = bytes([int(spelling[3:5], 16)])
-            fallback.add(i)
+class _Ids:
+    """What each id of a tokenizer is (see `spelling`).
+
+    ``tokens``: the bytes of every id. ``ordinary``: the ids that a draw may put anywhere, of which
+    ``fallback`` are those of the byte fallback. ``complete``: every text has a token for each
+    character or for each of its bytes, so that there is no unknown token in any text.
+    """
+
+    def __init__(
+        self, tokenizer: Any, vocab: dict[str, int], model: dict, merges: np.ndarray,
+        added: dict[int, Any], stages: Stages,
+    ) -> None:  # fmt: skip
+        self._stages, self._alphabet = stages, byte_alphabet()
+        self._falls_back = bool(model.get("byte_fallback"))
+        self.tokens: list[bytes] = [b""] * (max([*vocab.values(), *added], default=-1) + 1)
+        self.ordinary: set[int] = set()
+        self.fallback: set[int] = set()
+        placed: set[int] = set()
+        words = _words(model, merges, [t for t in added.values() if t.special])
+        name = model.get("unk_token")
+        unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
+        prefix = self._decoded(_written_before(tokenizer, stages))
+        joins = stages.joins_parts
+        for spelling, i in vocab.items():
+            token = added.get(i)
+            if i == unknown or (token is not None and token.special and token.content not in words):
+                self.tokens[i] = spelling.encode()
+                continue
+            is_byte = self._falls_back and _BYTE_NAME.fullmatch(spelling)
+            if stages.byte_level and not all(c in self._alphabet for c in spelling):
+                # No text gives it, unless as an added token.
+                self.tokens[i] = spelling.encode()
+                if token is None or not joins:
+                    placed.add(i)
+                    continue
+            else:
+                self.tokens[i] = bytes([int(spelling[3:5], 16)]) if is_byte else self._decoded(spelling)
+            if token is not None:
+                shown = self._decoded(tokenizer.id_to_token(i) or "")
+                strips = token.lstrip or token.rstrip
+                if shown != self.tokens[i] or not (token.special or (joins and not strips)):
+                    self.tokens[i] = self.tokens[i] if is_byte else shown
+                    placed.add(i)
+                    continue
+            if self.tokens[i]:
+                self.ordinary.add(i)
+                if is_byte:
+                    self.fallback.add(i)
+        for i, token in added.items():
+            if i in self.ordinary or i in placed or self.tokens[i]:
+                continue
+            # Control tokens keep their text, so that decoding shows them.
+            plain = token.special or stages.byte_level
+            shown = token.content if plain else tokenizer.id_to_token(i) or ""
+            self.tokens[i] = shown.encode() if plain else self._decoded(shown)
+            if not token.special:
+                placed.add(i)
+        self.complete = self._is_complete(vocab)
+        if not self.complete and unknown is not None:
+            placed.add(unknown)
+        raw = {i: t for i, t in added.items() if not t.special}
+        taken = placed.intersection(vocab.values())
+        strips = {i: t for i, t in raw.items() if not (t.normalized and stages.metaspace)}
+        self.spelling = Spelling(
+            placed=frozenset(placed), unknown=unknown, prefix=prefix,
+            contents={i: t.content.encode() for i, t in raw.items() if not t.normalized},
+            restarts=frozenset(i for i, t in raw.items() if not t.normalized),
+            takes_left=frozenset(i for i, t in strips.items() if t.lstrip),
+            takes_right=frozenset(i for i, t in strips.items() if t.rstrip),
+            in_model=frozenset(i for i in vocab.values() if i in placed and i in raw),
+            single=frozenset(i for i, t in raw.items() if t.single_word and i in taken),
+            marked=stages.metaspace,
+            words=frozenset(i for i, t in added.items() if t.content in words),
+            lossy=self._lossy(vocab) if stages.first_loses_marks else (), falls_back=True,
+        )  # fmt: skip
+        if self.fallback and not stages.decodes_bytes:
+            raise RobustokError(
+                "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: drawn "
+                "ids would not decode to the text"
+            )
+
+    def _decoded(self, spelling: str) -> bytes:
+        """What the decoder writes for a token."""
+        if self._stages.byte_level:
+            with suppress(KeyError):
+                return bytes(map(self._alphabet.__getitem__, spelling))
+            return spelling.encode()
+        return (spelling.replace("▁", " ") if self._stages.metaspace else spelling).encode()
+
+    def _is_complete(self, vocab: dict[str, int]) -> bool:
+        if self._stages.byte_level:
+            single = {self.tokens[i][0] for i in self.ordinary if len(self.tokens[i]) == 1}
+        elif self._falls_back:
+            single = {self.tokens[i][0] for i in self.fallback}
+            single |= {b for b in range(128) if vocab.get(chr(b)) in self.ordinary}
+            if self._stages.metaspace:  # read as "▁", which is a token or three bytes
+                single.add(ord(" "))
         else:
-            tokens[i] = (spelling.replace("▁", " ") if metaspace else spelling).encode()
-        if tokens[i]:
-            ordinary.add(i)
-    for i, token in added.items():  # control tokens keep their text, so that decoding shows them
-        if i not in ordinary:
-            tokens[i] = token.content.encode()
-    return tokens, frozenset(ordinary), frozenset(fallback)
+            return False
+        return single >= USED_BYTES
+
+    def _lossy(self, vocab: dict[str, int]) -> tuple[bytes, ...]:
+        """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
+        some = (i for spelling, i in vocab.items() if "▁" in spelling[1:])
+        return tuple(self.tokens[i] for i in some if i in self.ordinary)
+
+
+def _words(model: dict, merges: np.ndarray, special: list[Any]) -> frozenset[str]:
+    """The special tokens that the model was trained to read in a text, such as a padding "!".
+
+    Of a Unigram model, those of letters and digits, or of one character, with a score.
+    """
+    contents = {token.content for token in special}
+    if not contents:
+        return frozenset()
+    if model.get("type") == "Unigram":
+        scores = {spelling[0]: spelling[1] for spelling in model["vocab"] if spelling[0] in contents}
+        return frozenset(
+            c for c, score in scores.items() if score < 0.0 and (len(c) == 1 or c.isalnum())
+        )
+    results = set(merges[:, 2].tolist())
+    inside = {content: model["vocab"].get(content) for content in contents}
+    return frozenset(
+        c for c, i in inside.items() if i is not None and (len(c) == 1 or i in results)
+    )
+
+
+def _written_before(tokenizer: Any, stages: Stages) -> str:
+    """What the normalizer writes before each text."""
+    if not stages.prepends:
+        return ""
+    with library_errors("the tokenizers library cannot normalize a text"):
+        return tokenizer.normalizer.normalize_str("a")[:-1]
 
 
 class TokenizersEncoder:
     """A Rust tokenizer for plain text and its twin that parses special tokens.
 
-    ``complete``: every byte has a token. ``reachable``: special tokens that the model itself would
-    read in a text. ``names_bytes``: the model would read "<0x41>" in a text as the byte.
+    ``complete``: every text has a token for each character or byte. ``reachable``: special tokens
+    that the model itself would read in a text. ``names_bytes``: the model would read "<0x41>" in a
+    text as the byte.
 
     ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
     """
 
     def __init__(
-        self, tokenizer: Any, model: dict, merges: np.ndarray, ordinary: Set[int], stages: Stages,
-        complete: bool,
-    ) -> None:  # fmt: skip
+        self, tokenizer: Any, model: dict, merges: np.ndarray, ids: _Ids, stages: Stages
+    ) -> None:
         added = tokenizer.get_added_tokens_decoder()
-        special = [t.content for t in added.values() if t.special and t.content]
-        self.parsing, self.complete = tokenizer, complete
+        words = {added[i].content for i in ids.spelling.words}
+        special = [t.content for t in added.values()
+                   if t.special and t.content and t.content not in words]  # fmt: skip
+        self.parsing, self.complete, self.spelling = tokenizer, ids.complete, ids.spelling
         self.reachable = _reachable(model, merges, special)
         self.names_bytes = bool(model.get("byte_fallback")) and (
             model.get("type") == "Unigram" or bool(model.get("ignore_merges"))
@@ -235,25 +332,55 @@ class TokenizersEncoder:
         # does, and "▁" for every space; else None.
         first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
         self.first_space = first if stages.metaspace else None
+        has_mark = not stages.metaspace or (
+            stages.writes_mark and any(ids.tokens[i] == b" " for i in ids.ordinary - ids.fallback)
+        )
+        keeps = stages.keeps_text and has_mark and not ids.spelling.lossy
         # The ids decode to what `normalize` returns, except where the text contains a mark.
-        self._exact = complete and stages.keeps_text
+        self._exact = ids.complete and stages.keeps_text and has_mark
+        self._composes = stages.composes
+        known = stages.composes or self.first_space is not None
+        self._is_stable = known or all(one.lowers for one in stages.normalizers)
+        plain = {i: token for i, token in added.items() if not token.special}
+        # NFC and NFD make no text of these tokens, and change none.
+        apart = all(one.canonical for one in stages.normalizers) and all(
+            t.content.isascii() and not {*t.content} & {*_MADE_ASCII} for t in plain.values()
+        )
+        doubtful = {
+            token.content for i, token in plain.items()
+            if not stages.joins_parts or token.lstrip or token.rstrip
+            or ids.tokens[i] != token.content.encode()
+            or (not apart and stages.normalizers and token.normalized)
+        }  # fmt: skip
+        # Without doubtful tokens the text of the ids is that of all texts, or of those in ASCII.
+        self._accepts = keeps and (apart or self.first_space is not None)
+        self._accepts_ascii = keeps and stages.composes
+        marks = doubtful | {
+            token.content for i, token in plain.items()
+            if i not in ids.ordinary or token.single_word or not stages.is_local
+        }  # fmt: skip
         unknown = model.get("unk_token")
         if model["vocab"] and isinstance(model.get("unk_id"), int):
             unknown = model["vocab"][model["unk_id"]][0]
-        plain = {i: token for i, token in added.items() if not token.special}
-        marks = {
-            token.content for i, token in plain.items()
-            if i not in ordinary or token.lstrip or token.rstrip or stages.adds_space
-            or not stages.is_local
-        }  # fmt: skip
         marks |= {*self.reachable} | ({unknown} if isinstance(unknown, str) else set())
-        if tokenizer.normalizer is not None:
-            marks |= {tokenizer.normalizer.normalize_str(token.content) for token in plain.values()
-                      if token.normalized and token.content in marks}  # fmt: skip
-        if stages.metaspace:
-            marks |= {mark.replace("▁", " ") for mark in marks}
-        self._marks = sorted(marks - {""})
+        normalized = {t.content for t in plain.values() if t.normalized}
+        self._doubtful = self._search_of(doubtful, normalized)
+        self._marks = self._search_of(marks, normalized)
+        self.accepts_all = self._accepts and self._doubtful is None
         self._make_plain()
+
+    def _search_of(
+        self, contents: set[str], normalized: set[str]
+    ) -> Callable[[str], object] | None:
+        """A search for any of some added tokens, in a text or a normalized one."""
+        if self.parsing.normalizer is not None:
+            with library_errors("the tokenizers library cannot normalize an added token"):
+                contents = contents | {
+                    self.parsing.normalizer.normalize_str(c) for c in contents & normalized
+                }
+        if self._metaspace:
+            contents = contents | {content.replace("▁", " ") for content in contents}
+        return search_of(contents - {""})
 
     def _make_plain(self) -> None:
         self.tokenizer = (
@@ -285,18 +412,39 @@ class TokenizersEncoder:
     def normalize(self, text: str) -> str | None:
         if not self._exact or self._has_mark(text):
             return None
-        if self.first_space is None:
+        spelled = self._spelled(text)
+        if self._has_mark(spelled):
+            return None
+        if self.spelling.lossy and spelled.encode().startswith(self.spelling.lossy):
+            return None
+        if not self._is_stable:
+            source = self.spelling.plain_source(spelled.encode()).decode()
+            if source != text and self._spelled(source) != spelled:
+                return None
+        return spelled
+
+    def _spelled(self, text: str) -> str:
+        """What the ids decode to, where each character that is left has a token."""
+        # Without the library where it can be, which takes 40 ns a byte.
+        if self.first_space is not None:
+            text = self.first_space + text if text else text
+        elif not (self._composes and text.isascii()):
             text = self._normalized(text)
-        elif text:  # without the library, which takes 40 ns a byte
-            text = self.first_space + text
         if self._metaspace:
             text = text.replace("▁", " ")
         if self._adds_space and text and text[0] != " ":
             text = " " + text
-        return None if self._has_mark(text) else text
+        return text
+
+    def is_accepted(self, text: str) -> bool:
+        if self._doubtful is not None and self._doubtful(text):
+            return False
+        if self._accepts or (self._accepts_ascii and text.isascii()):
+            return True
+        return self.normalize(text) is not None
 
     def _has_mark(self, text: str) -> bool:
-        return any(mark in text for mark in self._marks)
+        return self._marks is not None and bool(self._marks(text))
 
     def _normalized(self, text: str) -> str:
         if self.tokenizer.normalizer is None:
@@ -317,7 +465,8 @@ class TokenizersEncoder:
         for character in dict.fromkeys(text):
             try:
                 self.tokenizer.encode(character, add_special_tokens=False)
-            except Exception:
+            except BaseException as error:
+                library_error("", error)  # raises what is no error of the library
                 raise RobustokError(
                     f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
                 ) from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -35,6 +36,11 @@ T = TypeVar("T")
 
 MOST_BYTES = (1 << 16) - 2  # of a token of text: kernels keep one more in 16 bits
 _MANY_IDS = 1024  # from which on a kernel joins the bytes of ids
+# Characters that are likely unknown: unassigned ones, letters, numbers, signs and spaces.
+_RARE = (
+    "\U0010ffff\U0001f9ff\ue000\u0378\U000105f0\U00010330\ua66e\u1c5a\u4e8d\u9fa5\u00e9xyzjq"
+    "\ua620\u1c40\u0e53789\u2e3b\u2042\u203d;%~\u2031\u3000\u2003\u2028\t\u0301\u20dd\u2260\u20b3"
+)
 
 
 class derived_property(Generic[T]):
@@ -67,9 +73,10 @@ class Vocabulary:
         data: the tokenizer as plain data; :meth:`load` reads it.
 
     ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
-    ``size``, also ``len(vocab)``, the number of ids (one more than the largest). Where two ids have
-    the same bytes the ordinary vocabulary holds one of them: the real token before the
-    byte-fallback one.
+    ``readable[i]`` whether it stands in texts, and ``size``, also ``len(vocab)``, is the number of
+    ids (one more than the largest). :mod:`robustok.tokenizer.spelling` defines these kinds of ids.
+    Where two ids have the same bytes the ordinary vocabulary holds one of them: the real token
+    before the byte-fallback one.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -82,9 +89,9 @@ class Vocabulary:
         self.token_bytes = np.frombuffer(bytearray(b"".join(data.tokens)), np.uint8)
         self.ordinary = np.zeros(self.size, np.bool_)
         self.ordinary[list(_one_id_per_token(data))] = True
-        # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
+        # A second id of the same bytes and a placed one are not in V, yet stand in texts.
         self.readable = np.zeros(self.size, np.bool_)
-        self.readable[list(data.ordinary)] = True
+        self.readable[[*data.ordinary, *data.spelling.placed]] = True
         # A draw has at most one token a byte, so a token without bytes must stand in no text.
         self.ordinary &= lengths > 0
         self.readable &= lengths > 0
@@ -120,6 +127,19 @@ class Vocabulary:
     def special(self) -> frozenset[int]:
         """Ids that are no text: special and added control tokens; they stay where they are."""
         return frozenset(np.flatnonzero(~self.readable).tolist())
+
+    @derived_property
+    def is_second(self) -> np.ndarray:
+        """Ids whose bytes are those of another id of V, and which are not placed; bool [ids]."""
+        return self.readable & ~self.ordinary & ~self.is_placed
+
+    @derived_property
+    def has_seconds(self) -> bool:
+        """Whether canonical ids may hold one of :attr:`is_second`."""
+        reached = self.is_second.copy()
+        if self.data.spelling.falls_back:
+            reached[list(self.data.byte_fallback)] = False
+        return bool(reached.any())
 
     @derived_property
     def token_lengths(self) -> np.ndarray:
@@ -175,14 +195,20 @@ class Vocabulary:
             parse_special: whether a special token spelled out in the text becomes its id. By
                 default it is plain text.
 
-        Raises RobustokError for a lone surrogate.
+        Raises RobustokError for a lone surrogate, for a character that the vocabulary cannot spell,
+        and for a text whose ids spell a text of other ids (see `spelling`).
         """
         text = check_text(text)
-        if not parse_special:
-            ids = self.gigatoken.encode_one(text)
-            if ids is not None:
-                return ids
-        return np.array(self._encode_rows([text], parse_special)[0], np.int32)
+        if parse_special:
+            return np.array(self._encode_rows([text], True)[0], np.int32)
+        ids = self.encode_unchecked(text)
+        self._check_accepted(text, ids)
+        return ids
+
+    def encode_unchecked(self, text: Text) -> np.ndarray:
+        """What :meth:`encode` returns, also for a text that it refuses as no text of these ids."""
+        ids = self.gigatoken.encode_one(text)
+        return np.array(self._encode_rows([text], False)[0], np.int32) if ids is None else ids
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
@@ -197,6 +223,12 @@ class Vocabulary:
         texts = check_texts(texts)
         if parse_special:
             return Ragged.from_rows(self._encode_rows(texts, True))
+        rows = self.encode_batch_unchecked(texts)
+        self._check_all_accepted(texts, rows)
+        return rows
+
+    def encode_batch_unchecked(self, texts: list[Text]) -> Ragged:
+        """What :meth:`encode_batch` returns, also for texts that it refuses."""
         fast = self.gigatoken.encode(texts)
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_rows(left, False) if left else [])
@@ -226,9 +258,9 @@ class Vocabulary:
         >>> vocab.decode(vocab.canonicalize(vocab.encode("hello world")))
         'hello world'
 
-        An encoder that adds a space before the text would add a second one; the text is then
-        encoded without its first space. Raises RobustokError for an id outside the vocabulary and
-        where the tokenizer's normalizer changes the text, which no canonical ids spell.
+        They are those of the first source of ``ids`` that spell the same text (see `spelling`).
+        Raises RobustokError for an id outside the vocabulary and where no canonical ids spell the
+        text, as where the tokenizer's normalizer changes it.
         """
         given = check_ids(ids, self.size)
         parts = [
@@ -239,21 +271,116 @@ class Vocabulary:
 
     def _canonical_part(self, ids: np.ndarray) -> np.ndarray:
         """:meth:`canonicalize` for ids without special ones."""
-        text = self.decode_bytes(ids)
-        for candidate in (text, text[1:] if text[:1] == b" " else text):
-            encoded = self.encode(candidate)
-            if self.decode_bytes(encoded) == text:
-                return encoded
+        canonical = self.canonical_of(ids)
+        if canonical is not None:
+            return canonical
+        text, spelling = self.decode_bytes(ids), self.data.spelling
+        placed = self.is_placed[ids]
+        if placed.any():  # a text of its own on each side, as amid ids that no text gives
+            runs = np.split(ids, np.flatnonzero(np.diff(placed)) + 1)
+            parts = [x if x[0] in spelling.placed else self._canonical_part(x) for x in runs]
+            return np.concatenate(parts)
         normalized = self.text_bytes(text)
-        if normalized is not None and normalized not in (text, b" " + text):
+        if normalized is not None and normalized not in (text, spelling.prefix + text, b" " + text):
             raise RobustokError(
                 f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
                 "spell it"
             )
         return np.asarray(self.encode_continuation(text), np.int32)
 
+    def canonical_of(self, ids: np.ndarray) -> np.ndarray | None:
+        """The ids of the first source of ``ids`` that spell their text; None where none does."""
+        text, second = self.decode_bytes(ids), None
+        for source in self.sources(ids):
+            with suppress(RobustokError):
+                encoded = self.encode_unchecked(source)
+                if self.decode_bytes(encoded) == text:
+                    if self._places(encoded) == self._places(ids):
+                        return encoded
+                    second = encoded if second is None else second
+        return second
+
+    def _places(self, ids: np.ndarray) -> list[tuple[int, int]]:
+        """The placed ids, and the byte that each begins at."""
+        where = np.flatnonzero(self.is_placed[ids])
+        if not len(where):
+            return []
+        lengths = self.token_lengths[ids]
+        return list(zip((np.cumsum(lengths) - lengths)[where].tolist(), ids[where].tolist(),
+                        strict=True))  # fmt: skip
+
+    @derived_property
+    def is_placed(self) -> np.ndarray:
+        """Ids that stand in a text where the tokenizer puts them (see `spelling`); bool [ids]."""
+        placed = np.zeros(self.size, np.bool_)
+        placed[list(self.data.spelling.placed)] = True
+        return placed
+
+    def sources(self, ids: np.ndarray) -> Iterator[bytes]:
+        """The texts that should be encoded to ``ids``, which are not special (see `spelling`)."""
+        spelling = self.data.spelling
+        unknown = self._unknown_characters if spelling.unknown in spelling.placed else []
+        return spelling.sources(self.tokens, ids, unknown)
+
+    @derived_property
+    def _unknown_characters(self) -> list[bytes]:
+        """Characters that the tokenizer does not know, one of each category of Unicode at most."""
+        found: dict[str, bytes] = {}
+        for character in _RARE:
+            category = unicodedata.category(character)
+            if category not in found:
+                with suppress(RobustokError):
+                    if self.data.spelling.unknown in self.encode_unchecked(character):
+                        found[category] = character.encode()
+        return [*found.values()]
+
+    def _check_accepted(self, text: Text, ids: np.ndarray) -> None:
+        """Raise RobustokError where the ids of a text are not canonical as `spelling` defines."""
+        spelling, encoder = self.data.spelling, self.data.encoder
+        if spelling.unknown not in spelling.placed or spelling.unknown not in ids:
+            if encoder.accepts_all:
+                return
+            if isinstance(text, bytes):
+                try:
+                    text = text.decode("utf8")
+                except UnicodeDecodeError:
+                    return  # bytes that are no text are tokens one by one
+            if encoder.is_accepted(text):
+                return
+        spelled = self.decode_bytes(ids)
+        fits = self.readable[ids].all() and not spelled.startswith(spelling.lossy or b"\xff")
+        canonical = self.canonical_of(ids) if fits else None
+        if canonical is None or not np.array_equal(canonical, ids):
+            raise RobustokError(self._refusal(text, ids, canonical))
+
+    def _check_all_accepted(self, texts: list[Text], rows: Ragged) -> None:
+        spelling = self.data.spelling
+        if self.data.encoder.accepts_all and spelling.unknown not in spelling.placed:
+            return
+        for text, ids in zip(texts, rows, strict=True):
+            self._check_accepted(text, ids)
+
+    def _refusal(self, text: Text, ids: np.ndarray, canonical: np.ndarray | None) -> str:
+        """Why a text is refused, in one line."""
+        spelled = shown(self.decode_bytes(ids).decode(errors="replace"))
+        begin = f"the text {shown(text)} cannot be tokenized exactly: "
+        without = np.flatnonzero(~self.readable[ids])
+        if len(without):
+            return f"{begin}id {ids[without[0]]} spells nothing"
+        if canonical is None:
+            return f"{begin}its ids spell {spelled}, which the tokenizer changes or reads otherwise"
+        at = int(np.argmin([*(ids[: len(canonical)] == canonical[: len(ids)]), False]))
+        token = shown(self.tokens[ids[min(at, len(ids) - 1)]].decode(errors="replace"))
+        return (
+            f"{begin}its ids spell {spelled}, whose ids are others from position {at} on, at the "
+            f"token {token}"
+        )
+
     def text_bytes(self, text: Text) -> bytes | None:
-        """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding."""
+        """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding.
+
+        Where they are known, all the ids are ordinary ones.
+        """
         text = check_text(text)
         if isinstance(text, bytes):
             try:
@@ -265,12 +392,12 @@ class Vocabulary:
 
     @derived_property
     def plain_tokens(self) -> list[bytes | None]:
-        """The bytes of each id that stands for text, None for all others."""
-        pairs = zip(self.tokens, self.readable.tolist(), strict=True)
-        return [token if readable else None for token, readable in pairs]
+        """The bytes of each ordinary id, None for all others."""
+        pairs = zip(self.tokens, self.ordinary.tolist(), strict=True)
+        return [token if ordinary else None for token, ordinary in pairs]
 
     def plain_bytes(self, ids: list[int]) -> bytes | None:
-        """The bytes of ids, None where one is special or outside the vocabulary, or there is none.
+        """The bytes of ordinary ids, None where one is not, or where there is none.
 
         Args:
             ids: integers; for few of them faster than a call of a kernel.
@@ -435,9 +562,13 @@ def check_vocabulary(vocab: Any) -> Vocabulary:
 
 
 def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
-    """The ids of V: of several with the same bytes the real token, then the lowest id."""
+    """The ids of V: of several with the same bytes the one that the tokenizer takes.
+
+    A token before a byte of the byte fallback, an added token before others, then the lowest id.
+    """
     chosen: dict[bytes, int] = {}
-    for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i)):
+    added = data.plain_added
+    for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i not in added, i)):
         chosen.setdefault(data.tokens[i], i)
     return chosen.values()
 
@@ -488,4 +619,6 @@ def start_token_ids(vocab: Vocabulary, token: str | None) -> list[int]:
 
 
 def _special_by_text(vocab: Vocabulary) -> dict[str, int]:
-    return {vocab.tokens[i].decode(errors="replace"): i for i in sorted(vocab.special)}
+    spelling = vocab.data.spelling
+    named = vocab.special | spelling.placed | spelling.words
+    return {vocab.tokens[i].decode(errors="replace"): i for i in sorted(named)}

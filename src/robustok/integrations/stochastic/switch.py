@@ -190,11 +190,11 @@ class SeededScheme:
         of the draw: the same ids have another draw for each.
         """
         vocab, epoch = self.vocab, self.state.epoch
-        if len(rows) == 1 and fixed is None and vocab.special.isdisjoint(rows[0].tolist()):
+        if len(rows) == 1 and fixed is None and vocab.ordinary[rows[0]].all():
             key = row_key(rows[0], 0, number)  # a fifth of the time of a batch of one row
             return [self.sampler.sample(rows[0], seed=self.seed, key=key, epoch=epoch)]
         batch = Ragged.from_rows(rows)
-        stays = ~vocab.readable[batch.values]
+        stays = ~vocab.ordinary[batch.values]
         if fixed is not None:
             stays |= np.concatenate(fixed)
         runs = kernels.split_at_fixed(batch.offsets, stays)
