@@ -75,9 +75,10 @@ def test_a_replacing_normalizer_does_not_cut_the_text() -> None:
     rows = [*words, *(np.array([*a, space, *b]) for a in words for b in words)]
     verdicts = Guard(vocab).check_batch(rows)
     for row, canonical, repaired in zip(rows, verdicts.canonical, verdicts.repaired, strict=True):
-        again = vocab.encode(vocab.decode(row))
-        assert canonical == np.array_equal(again, row)
-        assert repaired.tolist() == again.tolist()
+        # A space of the decoded text is a "t", or was "▁" before.
+        text = vocab.decode(row).replace(" ", "▁")
+        assert canonical == np.array_equal(vocab.encode(text), row)
+        assert vocab.decode(repaired) == vocab.decode(row)
 
 
 def test_ids_around_an_unknown_one_are_joined(gpt2_like: rt.Vocabulary) -> None:

@@ -126,7 +126,10 @@ def test_a_text_that_the_normalizer_changes_is_refused() -> None:
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore
     vocab = rt.Vocabulary.load(tokenizer)
     assert rt.Canonical(vocab).log_prob(vocab.encode("Hello")) == 0.0
-    ids = vocab.encode("a日本b")  # spaces around each: put around them once more when encoded again
+    # Spaces around each character, and once more around each when the text is encoded again.
+    with pytest.raises(rt.RobustokError, match=r"'a日本b' cannot be tokenized exactly: its ids spell"):
+        vocab.encode("a日本b")
+    ids = np.array(tokenizer.encode("a日本b").ids, np.int32)
     assert vocab.decode(ids) == "a 日  本 b"
     for spec in ("canonical", "uniform-k(k=0)", "stochastok-uniform"):
         with pytest.raises(rt.RobustokError, match="normalizer changes the text"):

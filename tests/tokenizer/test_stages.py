@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
+from robustok.errors import RobustokError
 from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
 
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
@@ -54,15 +55,48 @@ def test_the_pattern_cuts_as_the_library_does(name: str) -> None:
         (pre_tokenizers.ByteLevel(add_prefix_space=False), True),
         (pre_tokenizers.ByteLevel(add_prefix_space=True), True),
         (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]), False),
+        (pre_tokenizers.Metaspace(), True),
         (pre_tokenizers.Digits(individual_digits=True), True),
-        (pre_tokenizers.Punctuation("removed"), False),
         (pre_tokenizers.Punctuation("isolated"), True),
-        (pre_tokenizers.WhitespaceSplit(), False),
-        (split(r"\s+", "removed"), False),
+        (pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+         False),
     ],
-)
+)  # fmt: skip
 def test_stages_that_keep_the_text(stage: object, keeps: bool) -> None:
     assert stages_of(stage).keeps_text is keeps
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pre_tokenizers.Whitespace(), pre_tokenizers.WhitespaceSplit(),
+        pre_tokenizers.BertPreTokenizer(), pre_tokenizers.CharDelimiterSplit("-"),
+        pre_tokenizers.Punctuation("removed"), split(r"\s+", "removed"),
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), BYTES]),
+    ],
+)  # fmt: skip
+def test_stages_that_lose_characters_are_refused(stage: object) -> None:
+    with pytest.raises(RobustokError, match="pre-tokenizer leaves out characters"):
+        stages_of(stage)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "name"),
+    [
+        (decoders.WordPiece(), "WordPiece"), (decoders.BPEDecoder(), "BPEDecoder"),
+        (decoders.CTC(), "CTC"), (decoders.Strip(" ", 1, 0), "Strip"),
+        (decoders.Replace("ab", "c"), "Replace"),
+        (decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)]), None),
+    ],
+)  # fmt: skip
+def test_decoders_whose_text_depends_on_the_cuts_are_refused(decoder: object, name: str) -> None:
+    tokenizer = Tokenizer(BPE())
+    tokenizer.decoder = decoder  # type: ignore[assignment]
+    if name is None:
+        Stages.of_tokenizer(tokenizer)
+        return
+    with pytest.raises(RobustokError, match=f"its {name} decoder"):
+        Stages.of_tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class CanonicalProcessor(LogitsProcessor):
         prompt = row[: self.prompt_length]
         key = prompt.tobytes()
         if key not in self._whole:
-            special = np.flatnonzero(~self.vocab.readable[check_ids(prompt, self.vocab.size)])
+            special = np.flatnonzero(~self.vocab.ordinary[check_ids(prompt, self.vocab.size)])
             tail = prompt[special[-1] + 1 :] if len(special) else prompt
             self._whole[key] = self._continuation.is_start(tail)
         return self._continuation.allowed(row if self._whole[key] else row[self.prompt_length :])
@@ -94,10 +94,10 @@ class HealingProcessor(LogitsProcessor):
     def _mask(self, left: bytes) -> np.ndarray:
         """The ids that begin with ``left`` or that it begins with, bool [vocabulary]."""
         if left not in self._masks:
-            readable = self.vocab.readable.tolist()
+            ordinary = self.vocab.ordinary.tolist()
             self._masks[left] = np.array([
                 not left or (text and (token.startswith(left) or left.startswith(token)))
-                for token, text in zip(self.vocab.tokens, readable, strict=True)
+                for token, text in zip(self.vocab.tokens, ordinary, strict=True)
             ])  # fmt: skip
         return self._masks[left]
 
@@ -137,7 +137,7 @@ def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:
     prefixes = token_prefixes(vocab)
     length, text = len(ids), b""
     for position in reversed(range(1, len(ids))):
-        if not vocab.readable[ids[position]]:
+        if not vocab.ordinary[ids[position]]:
             break
         text = vocab.tokens[ids[position]] + text
         if len(text) > vocab.trie.longest:
