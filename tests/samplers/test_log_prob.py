@@ -127,7 +127,9 @@ def test_a_text_that_the_normalizer_changes_is_refused() -> None:
     vocab = rt.Vocabulary.load(tokenizer)
     assert rt.Canonical(vocab).log_prob(vocab.encode("Hello")) == 0.0
     # Spaces around each character, and once more around each when the text is encoded again.
-    with pytest.raises(rt.RobustokError, match=r"'a日本b' cannot be tokenized exactly: its ids spell"):
+    with pytest.raises(
+        rt.RobustokError, match=r"'a日本b' cannot be tokenized exactly: its ids spell"
+    ):
         vocab.encode("a日本b")
     ids = np.array(tokenizer.encode("a日本b").ids, np.int32)
     assert vocab.decode(ids) == "a 日  本 b"

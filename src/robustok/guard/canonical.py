@@ -90,7 +90,7 @@ class SegmentEncoder:
         return CanonicalIds(encoded.values, encoded.offsets, same)
 
     def encode_batch(self, texts: list[bytes]) -> Ragged:
-        """The ids of each text, accepted or not; none of a text that the tokenizer cannot encode."""
+        """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
         try:
             return self.vocab.encode_batch_unchecked(texts)
         except RobustokError:

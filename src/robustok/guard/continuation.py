@@ -126,7 +126,9 @@ class Continuation:
                 attempts = attempts.where(attempts.bare)
             if self._encodes_pre_tokens and _is_text(head):
                 anew = self._encoded_anew(head, attempts.ends)
-                fits = anew & self._fit_alone & np.array_equal(self.vocab.encode_unchecked(head), tail)
+                fits = (
+                    anew & self._fit_alone & np.array_equal(self.vocab.encode_unchecked(head), tail)
+                )
                 fits[~anew] = self._fits(tail, head, attempts.where(~anew))
             else:
                 fits = self._fits(tail, head, attempts)

@@ -274,7 +274,10 @@ class Sampler(Scheme):
             return float(sum(self._log_prob_text(text, text) for text in texts))
         canonical = vocab.canonicalize(checked)
         own = texts_of(vocab, canonical)
-        if len(texts) != len(own) or fixed.tolist() != canonical[~vocab.ordinary[canonical]].tolist():
+        if (
+            len(texts) != len(own)
+            or fixed.tolist() != canonical[~vocab.ordinary[canonical]].tolist()
+        ):
             return -np.inf
         pairs = list(zip(texts, own, strict=True)) or [(checked[:0], checked[:0])]
         if any(vocab.decode_bytes(a) != vocab.decode_bytes(b) for a, b in pairs):

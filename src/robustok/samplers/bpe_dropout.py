@@ -181,8 +181,8 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
         tokens = vocab.tokens
         # A merge whose result is no token of V would draw an id that is not ordinary.
-        known = [(ids.get(tokens[a], -1), ids.get(tokens[b], -1), ids.get(tokens[a] + tokens[b], -1))
-                 for a, b in pairs.tolist()]  # fmt: skip
+        spelled = ((tokens[a], tokens[b], tokens[a] + tokens[b]) for a, b in pairs.tolist())
+        known = [[ids.get(token, -1) for token in merge] for merge in spelled]
         merges = np.array(known, np.int32).reshape(-1, 3)
         left, right, result = merges[(merges >= 0).all(axis=1)].T.copy()
         return left, right, result

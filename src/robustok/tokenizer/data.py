@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -25,7 +24,8 @@ class Encoder(Protocol):
     ``accepts_all``: `is_accepted` holds for each text.
     """
 
-    accepts_all: bool
+    @property
+    def accepts_all(self) -> bool: ...
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]: ...
 
@@ -120,7 +120,7 @@ def _one_of(strings: list[str], depth: int) -> str | None:
     """A regular expression for any of sorted, distinct strings; None where it is too deep."""
     if len(strings) == 1:
         return re.escape(strings[0])
-    shared = len(os.path.commonprefix([strings[0], strings[-1]]))
+    shared = _shared(strings[0], strings[-1])
     rest = [string[shared:] for string in strings]
     begin = re.escape(strings[0][:shared])
     if not rest[0]:  # all others begin with this one
@@ -130,6 +130,12 @@ def _one_of(strings: list[str], depth: int) -> str | None:
     groups = itertools.groupby(rest, lambda string: string[0])
     inner = [_one_of(list(group), depth + 1) for _, group in groups]
     return None if None in inner else f"{begin}(?:{'|'.join(map(str, inner))})"
+
+
+def _shared(a: str, b: str) -> int:
+    """How many first characters are the same."""
+    size = min(len(a), len(b))
+    return next((i for i in range(size) if a[i] != b[i]), size)
 
 
 def byte_alphabet() -> dict[str, int]:

@@ -85,7 +85,7 @@ class Spelling(NamedTuple):
         ``unknown``: characters that the tokenizer does not know.
         """
         row = ids.tolist()
-        placed = self.placed.intersection(row)
+        placed = self.placed & {*row}
         choices = [placed, placed - self.in_model] if placed & self.in_model else [placed]
         tried: set[bytes] = set()
         for character in unknown if self.unknown in placed else [b""]:

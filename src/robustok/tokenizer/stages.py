@@ -49,9 +49,7 @@ def _normalizer(stage: dict) -> Normalizer:
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
         return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"))
     if kind == "Prepend":
-        return Normalizer(
-            prepends=True, writes_space="before" if stage["prepend"] == "▁" else ""
-        )
+        return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
     if kind == "Replace":
         spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
         return Normalizer(local=True, writes_space="inside" if spaces else "")

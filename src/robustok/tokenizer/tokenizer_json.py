@@ -206,7 +206,9 @@ class _Ids:
                     placed.add(i)
                     continue
             else:
-                self.tokens[i] = bytes([int(spelling[3:5], 16)]) if is_byte else self._decoded(spelling)
+                self.tokens[i] = (
+                    bytes([int(spelling[3:5], 16)]) if is_byte else self._decoded(spelling)
+                )
             if token is not None:
                 shown = self._decoded(tokenizer.id_to_token(i) or "")
                 strips = token.lstrip or token.rstrip
@@ -247,8 +249,8 @@ class _Ids:
         )  # fmt: skip
         if self.fallback and not stages.decodes_bytes:
             raise RobustokError(
-                "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: drawn "
-                "ids would not decode to the text"
+                "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
+                "drawn ids would not decode to the text"
             )
 
     def _decoded(self, spelling: str) -> bytes:
@@ -286,7 +288,9 @@ def _words(model: dict, merges: np.ndarray, special: list[Any]) -> frozenset[str
     if not contents:
         return frozenset()
     if model.get("type") == "Unigram":
-        scores = {spelling[0]: spelling[1] for spelling in model["vocab"] if spelling[0] in contents}
+        scores = {
+            spelling[0]: spelling[1] for spelling in model["vocab"] if spelling[0] in contents
+        }
         return frozenset(
             c for c, score in scores.items() if score < 0.0 and (len(c) == 1 or c.isalnum())
         )

@@ -227,7 +227,7 @@ class Vocabulary:
         self._check_all_accepted(texts, rows)
         return rows
 
-    def encode_batch_unchecked(self, texts: list[Text]) -> Ragged:
+    def encode_batch_unchecked(self, texts: Sequence[Text]) -> Ragged:
         """What :meth:`encode_batch` returns, also for texts that it refuses."""
         fast = self.gigatoken.encode(texts)
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
@@ -280,8 +280,11 @@ class Vocabulary:
             runs = np.split(ids, np.flatnonzero(np.diff(placed)) + 1)
             parts = [x if x[0] in spelling.placed else self._canonical_part(x) for x in runs]
             return np.concatenate(parts)
-        normalized = self.text_bytes(text)
-        if normalized is not None and normalized not in (text, spelling.prefix + text, b" " + text):
+        is_changed = False
+        with suppress(RobustokError):
+            spelled = self.decode_bytes(self.encode_unchecked(spelling.plain_source(text)))
+            is_changed = spelled not in (text, spelling.prefix + text, b" " + text)
+        if is_changed:
             raise RobustokError(
                 f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
                 "spell it"
