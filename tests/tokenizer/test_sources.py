@@ -146,6 +146,61 @@ def test_a_folder_is_read_as_transformers_reads_it(kind, config, tmp_path) -> No
         assert repr(ours.get_added_tokens_decoder()[i]) == repr(token)
 
 
+def random_files(chosen: random.Random, spec: dict[str, Any]) -> dict[str, Any]:
+    """Companions with random tokens; adds one to the tokenizer of ``spec``, too."""
+
+    def flags() -> dict[str, bool]:
+        names = ("lstrip", "rstrip", "single_word", "normalized", "special")
+        return {name: chosen.random() < 0.3 for name in names}
+
+    def token() -> str:
+        return chosen.choice(("<img>", "<|end|>", "a", "ab", "<s>", "<tool>", " x", "<unk>"))
+
+    def role() -> Any:
+        full = flags() | {"content": token(), "__type": "AddedToken"}
+        return chosen.choice((token(), token(), full, None))
+
+    if spec["added_tokens"]:
+        size = max(len(spec["model"]["vocab"]), spec["added_tokens"][-1]["id"] + 1)
+        spec["added_tokens"].append(added_token(size, "<tool>", **flags()))
+    config: dict[str, Any] = {"tokenizer_class": chosen.choice(auto._PLAIN_CLASSES)}
+    if chosen.random() < 0.6:
+        places = chosen.sample((0, 1, 2, 257, 259, 300, 301), chosen.randrange(4))
+        config["added_tokens_decoder"] = {str(i): {"content": token(), **flags()} for i in places}
+    for key in ("bos_token", "eos_token", "pad_token", "unk_token", "image_token"):
+        if chosen.random() < 0.2:
+            config[key] = role()
+    if chosen.random() < 0.3:
+        config["extra_special_tokens"] = chosen.choice(([token(), token()], {"x_token": token()}))
+    files = {"tokenizer_config.json": config}
+    if chosen.random() < 0.2:
+        files["special_tokens_map.json"] = {"eos_token": {"content": token(), **flags()}}
+    if chosen.random() < 0.2:
+        files["added_tokens.json"] = {token(): chosen.choice((0, 259, 300))}
+    return files
+
+
+def test_random_tokens_are_added_as_transformers_adds_them(tmp_path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        sources, "auto_tokenizer", lambda name: asked.append(name) or auto.auto_tokenizer(name)
+    )
+    chosen = random.Random(7)
+    for number in range(80):
+        spec = json.loads(chosen.choice([*KINDS.values()])())
+        files = random_files(chosen, spec)
+        folder = folder_of(tmp_path / str(number), json.dumps(spec), files)
+        library = outcome(lambda folder=folder: AutoTokenizer.from_pretrained(folder))
+        ours = outcome(lambda folder=folder: sources.open_tokenizer(folder).library())
+        assert (library is None) == (ours is None), files
+        if library is not None:
+            right = library.backend_tokenizer.get_added_tokens_decoder()
+            added = ours.get_added_tokens_decoder()
+            assert {i: repr(t) for i, t in added.items()} == {i: repr(t) for i, t in right.items()}
+            assert ours.get_vocab() == library.get_vocab(), files
+    assert 10 < len(asked) < 70  # both ways were tried
+
+
 @pytest.mark.parametrize("config", ["nothing", "a class", "an added token", "two tokens"])
 def test_transformers_is_not_asked_about_tokens_alone(config, tmp_path, monkeypatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -189,6 +244,22 @@ def test_a_folder_with_merges_is_read_by_transformers(tmp_path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
     right = AutoTokenizer.from_pretrained(tmp_path)("ab abc")["input_ids"]
     assert rt.Vocabulary.load(tmp_path).encode("ab abc").tolist() == right
+
+
+def test_a_hub_repository_is_read_with_its_other_files(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: True)
+    commit = "a" * 40
+    root = tmp_path / "models--someone--small"
+    files = CONFIGS["an added token"]
+    folder = folder_of(root / "snapshots" / commit, byte_level(), files)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text(commit)
+    vocab = rt.Vocabulary.load("someone/small")
+    assert vocab.data.revision == commit
+    assert vocab.fingerprint == rt.Vocabulary.load(folder).fingerprint
+    assert b"<img>" in vocab.tokens
 
 
 def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:

@@ -8,9 +8,9 @@ anything else is left to transformers (:func:`auto_tokenizer`), whose import tak
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -31,18 +31,16 @@ _PLAIN_TYPES = (
     "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "olmo2",
     "opt", "phi", "phi3", "qwen3",
 )  # fmt: skip
-_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 LFS_START = b"version https://git-lfs"
 LFS_MESSAGE = (
     "a pointer of Git LFS, not the file itself: run 'git lfs pull', or download the file again"
 )
-_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 
 class Differences(NamedTuple):
     """What the files of a folder say beside its tokenizer.json."""
 
-    tokens: list[dict]  # those that transformers adds, as in a tokenizer.json
+    tokens: list[AddedToken]  # those that transformers adds, in this order
     others: list[str]  # what else may change ids, in words
 
 
@@ -82,37 +80,34 @@ def differences(folder: Path, spec: dict) -> Differences:
     config, model = _read(folder / CONFIG), _read(folder / "config.json")
     others = list(_settings(folder, config, model))
     known = {token["content"]: token for token in spec.get("added_tokens") or ()}
-    listed = config.get("added_tokens_decoder")
-    if listed is None:
-        named = _named(config)
-        for file in _LEGACY:
-            content = _read(folder / file)
-            named |= {*content} if file == "added_tokens.json" else _named(content)
-        tokens = [*known.values()]
+    listed, named, roles = config.get("added_tokens_decoder"), *_named(config)
+    if listed is not None:
+        tokens = [_token(listed[i]) for i in sorted(listed, key=int)]
     else:
-        named = _named(config)
-        tokens = [listed[i] for i in sorted(listed, key=int)]
-    lacking = sorted(named - {*known} - {token["content"] for token in tokens})
+        tokens = [_token(token) for token in known.values()]
+        more, more_roles = _named(_read(folder / "special_tokens_map.json"))
+        named, roles = named | more, roles | more_roles
+        numbers = _read(folder / "added_tokens.json").items()
+        if any(known.get(content, {}).get("id") != i for content, i in numbers):
+            others.append("added_tokens.json")
+    lacking = sorted(named - {*known} - {token.content for token in tokens})
     others += [f"the token {content!r}" for content in lacking]
-    roles = _named(config, lists=False)
-    tokens = [
-        token | {"special": token["special"] or token["content"] in roles} for token in tokens
-    ]
-    changed = any(_flags(token) != _flags(known.get(token["content"])) for token in tokens)
+    before = {content: repr(_token(token)) for content, token in known.items()}
+    for token in tokens:
+        token.special = token.special or token.content in roles
+    changed = any(repr(token) != before.get(token.content) for token in tokens)
     return Differences(tokens if changed else [], others)
 
 
-def with_tokens(text: str, tokens: list[dict]) -> Tokenizer:
+def with_tokens(text: str, tokens: list[AddedToken]) -> Tokenizer:
     """The tokenizer of a tokenizer.json with added tokens, in their order."""
     tokenizer = Tokenizer.from_str(text)
-    tokenizer.add_tokens(
-        [AddedToken(token["content"], **{flag: token[flag] for flag in _FLAGS}) for token in tokens]
-    )
+    tokenizer.add_tokens(tokens)
     return tokenizer
 
 
-def _flags(token: dict | None) -> list[bool] | None:
-    return None if token is None else [bool(token.get(flag)) for flag in _FLAGS]
+def _token(token: dict) -> AddedToken:
+    return AddedToken(**{name: value for name, value in token.items() if name != "id"})
 
 
 def _settings(folder: Path, config: dict, model: dict) -> Iterator[str]:
@@ -132,15 +127,21 @@ def _settings(folder: Path, config: dict, model: dict) -> Iterator[str]:
         yield "tekken.json"
 
 
-def _named(config: dict, *, lists: bool = True) -> set[str]:
-    """The contents of the tokens that a file names by their role, and in ``lists`` of others."""
-    values = []
-    for key, value in config.items():
-        if key.endswith("_token") and (lists or key.removesuffix("_token") in _NAMES):
-            values.append(value)
-        elif lists and key in ("extra_special_tokens", "additional_special_tokens"):
-            values += [*(value.values() if isinstance(value, dict) else value or ())]
-    contents = [value.get("content") if isinstance(value, dict) else value for value in values]
+def _named(config: dict) -> tuple[set[str], set[str]]:
+    """The contents of all tokens that a file names, and of those that have a role."""
+    roles = [value for key, value in config.items() if key.endswith("_token")]
+    extra: list[Any] = []
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        values = config.get(key) or ()
+        if isinstance(values, dict):
+            roles += values.values()
+        else:
+            extra += values
+    return _contents(roles + extra), _contents(roles)
+
+
+def _contents(values: Iterable[Any]) -> set[str]:
+    contents = (value.get("content") if isinstance(value, dict) else value for value in values)
     return {content for content in contents if isinstance(content, str)}
 
 
