@@ -25,6 +25,7 @@ from robustok.models.devices import default_device
 from robustok.models.load import check_model, load_config, loading
 from robustok.ragged import Ragged
 from robustok.runtime.hub import hub_arguments
+from robustok.scoring.engine import not_a_number
 from robustok.scoring.forward import quiet
 
 _MAX_BATCH_TOKENS = 4096
@@ -91,7 +92,10 @@ class ClassifierLogit:
         return np.logaddexp.reduce(others, axis=1) - np.logaddexp.reduce(flagged, axis=1)
 
     def logits(self, rows: Ragged) -> np.ndarray:
-        """The classifier's logits of the candidates ``rows``, float64 [candidates, labels]."""
+        """The classifier's logits of the candidates ``rows``, float64 [candidates, labels].
+
+        Raises RobustokError for one that is not a finite number.
+        """
         before, after = plain_ids(self.prefix), plain_ids(self.suffix)
         whole = [[*before, *row.tolist(), *after] for row in rows]
         lengths = np.array([len(row) for row in whole])
@@ -106,6 +110,9 @@ class ClassifierLogit:
                     ids = torch.tensor([whole[i] for i in chosen], device=self.model.device)
                     output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
                     result[chosen] = output.logits.double().cpu().numpy()
+        wrong = np.flatnonzero(~np.isfinite(result).all(axis=1))
+        if len(wrong):
+            raise not_a_number(f"candidate {wrong[0]}", "logit")
         return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -134,8 +135,11 @@ def _verdict(judge: Judge | None, text: str, answer: str) -> float | None:
         return None
     verdict = judge(text, answer)
     try:
-        return float(verdict)
+        number = float(verdict)
     except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
         raise RobustokError(
             f"the judge gave {verdict!r}, which is no number: return a number or True or False"
-        ) from None
+        )
+    return number

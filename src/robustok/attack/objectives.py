@@ -19,6 +19,7 @@ import numpy as np
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
 from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
+from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -121,8 +122,11 @@ class FunctionObjective:
                 f"objective '{self.name}' gave an array of shape {scores.shape} for {len(rows)} "
                 "candidates: return one number for each"
             )
-        if np.isnan(scores).any():
-            raise RobustokError(f"objective '{self.name}' gave a score that is not a number")
+        if np.isnan(scores).any() or (scores == np.inf).any():
+            raise RobustokError(
+                f"objective '{self.name}' gave a score that is not a finite number: return one, or "
+                "minus infinity to exclude a candidate"
+            )
         return scores
 
 
@@ -230,8 +234,7 @@ class Margin(CausalObjective):
         **frame: Unpack[FrameIds],
     ) -> None:
         options = check_options(options)
-        if not 0 <= label < len(options):
-            raise RobustokError(f"label {label} of {len(options)} options: give the number of one")
+        label = check_integer("label", label, 0, len(options) - 1)
         check_choice("scale", scale, SCALES)
         super().__init__(model, vocab, options, window=window, **frame)
         self.label, self.scale, self.name = label, scale, f"margin({scale})"

@@ -14,8 +14,11 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import share
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.files import json_lines, write_rows
+from robustok.scoring.engine import LOG_ZERO
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
+
+_EXCLUDED = LOG_ZERO  # score in files of what may not be chosen: JSON has no minus infinity
 
 
 class Prompt(NamedTuple):
@@ -176,8 +179,15 @@ class Attack:
         """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
         row = {one.name: getattr(self, one.name) for one in fields(self)}
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
-        steps = [step._asdict() | {"ids": step.ids.tolist()} for step in self.steps]
-        return row | {"steps": [step | {"log_probs": list(step["log_probs"])} for step in steps]}
+        row |= {name: max(row[name], _EXCLUDED) for name in ("score", "canonical_score")}
+        row["steps"] = [
+            step._asdict() | {
+                "ids": step.ids.tolist(), "score": max(step.score, _EXCLUDED),
+                "log_probs": list(step.log_probs),
+            }
+            for step in self.steps
+        ]  # fmt: skip
+        return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Attack:
@@ -188,9 +198,10 @@ class Attack:
         try:
             values = {one.name: row[one.name] for one in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
+            values |= {name: _score(row[name]) for name in ("score", "canonical_score")}
             values["steps"] = tuple(
-                Step(check_ids(step["ids"]), step["score"], step["n_scored"], step["round"],
-                     tuple(step["log_probs"]))
+                Step(check_ids(step["ids"]), _score(step["score"]), step["n_scored"],
+                     step["round"], tuple(step["log_probs"]))
                 for step in row["steps"]
             )  # fmt: skip
             for ids in (values["ids"], row["prefix"], row["suffix"]):
@@ -208,6 +219,11 @@ class Attack:
         gain = f"{self.objective} {self.canonical_score:+.3f} → {self.score:+.3f}"
         outcome = {True: ", broken", False: ", held", None: ""}[self.success]
         return f"{gain}{outcome}, {self.n_scored} tokenizations scored"
+
+
+def _score(value: float) -> float:
+    """A score of a file, as the search gave it."""
+    return -np.inf if value <= _EXCLUDED else value
 
 
 def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
+from robustok.scoring.engine import LOG_ZERO
 from robustok.scoring.forward import PrefixCache
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -131,7 +132,7 @@ class AttackedText:
         """
         objective = self.objective
         assert isinstance(objective, CausalObjective)
-        request = objective.request(rows)
+        request = replace(objective.request(rows), name=f"'{self.prompt.key}'")
         if objective.window is None:
             return request
         (canonical,) = append(Ragged.from_rows([self.canonical]), objective.suffix)
@@ -244,7 +245,7 @@ class Trial:
         if allowed.any():
             scored = yield [rows[i] for i in np.flatnonzero(allowed).tolist()]
             scores[allowed], succeeded[allowed] = scored.scores, scored.succeeded
-            log_probs = np.full((len(rows), scored.log_probs.shape[1]), -np.inf)
+            log_probs = np.full((len(rows), scored.log_probs.shape[1]), LOG_ZERO)
             log_probs[allowed] = scored.log_probs
         return Scored(scores, succeeded, log_probs)
 
@@ -303,7 +304,10 @@ class Scorer:
                 assert request is not None, "dropped texts are left out before the search"
                 by_model.setdefault(id(objective.model), []).append((i, objective, request))
                 continue
-            scores = np.asarray(objective(candidates), np.float64)
+            try:
+                scores = np.asarray(objective(candidates), np.float64)
+            except RobustokError as error:
+                raise RobustokError(f"'{text.prompt.key}': {error}") from error
             threshold = np.inf if objective.threshold is None else objective.threshold
             scored[i] = Scored(scores, scores > threshold, np.zeros((len(rows), 0)))
         for model_id, members in by_model.items():
@@ -318,6 +322,13 @@ class Scorer:
                 log_probs = result.log_probs
                 scored[i] = Scored(objective.read(log_probs), objective.succeeds(log_probs),
                                    log_probs)  # fmt: skip
+        for i, (text, _) in enumerate(pending):
+            scores = scored[i].scores
+            if np.isnan(scores).any() or (scores == np.inf).any():
+                raise RobustokError(
+                    f"'{text.prompt.key}': objective '{text.objective.name}' gave a score that is "
+                    "not a finite number: return one, or minus infinity to exclude a candidate"
+                )
         return [scored[i] for i in range(len(pending))]
 
 

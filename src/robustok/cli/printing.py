@@ -5,7 +5,6 @@ Progress is printed on standard error, so that the output of a command can be pi
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -33,6 +32,7 @@ from rich.text import Text
 
 from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
+from robustok.runtime.files import json_text
 
 EVERY = 30.0  # seconds between lines in a log
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
@@ -58,7 +58,7 @@ def as_str(text: str | bytes) -> str:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(json_text(value))
 
 
 def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:

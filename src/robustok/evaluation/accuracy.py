@@ -84,7 +84,8 @@ def evaluate(
     the greatest z. For ``acc_norm``, it is the option with the greatest log z per character, as in
     lm-eval.
 
-    Raises RobustokError without items or draws, for two items with one key, and by ``overflow``.
+    Raises RobustokError without items or draws, for two items with one key, by ``overflow``, and
+    for an item with a score that is not a number.
     Source: the paper's appendix "Random Tokenisation Robustness" (M = 10, N = 500).
     """
     began = time.perf_counter()
@@ -258,6 +259,7 @@ def _requests(
             questions.between(i * draws, (i + 1) * draws),
             encode_options(vocab, item.choices),
             prefix,
+            f"item '{item.key}'",
         )
         if item.question
         else sentence_request(item, sampler, draws, seed, before_sentences)

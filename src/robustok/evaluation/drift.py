@@ -20,6 +20,7 @@ from robustok.evaluation.questions import Ids, check_generated_length
 from robustok.guard import Guard
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress
+from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -93,16 +94,25 @@ def completion_drift(
 def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: Any) -> list[list[int]]:
     """What the model writes after a prompt, at most so many ids in each row; ``how`` it samples.
 
-    Raises RobustokError where prompt and answer do not fit the model's longest input.
+    Raises RobustokError where prompt and answer do not fit the model's longest input, and where the
+    distribution of the next token is not a number.
     """
     check_generated_length(model, len(ids), max_new_tokens)
+    check_no_overflow(model, f"a prompt of {len(ids)} tokens")
     given = torch.as_tensor(ids, dtype=torch.int64, device=model.device)[None]
     with quiet(model):
         output = model.generate(
             input_ids=given, attention_mask=torch.ones_like(given), max_new_tokens=max_new_tokens,
-            pad_token_id=(end_ids(model) or [0])[0], **how,
+            pad_token_id=(end_ids(model) or [0])[0], logits_processor=[_checked], **how,
         )  # fmt: skip
     return output[:, given.shape[1] :].tolist()
+
+
+def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The logits of the next token as they are: a step of transformers' generation."""
+    if not bool(torch.isfinite(logits.amax(dim=-1)).all()):  # NaN, or no token with a probability
+        raise not_a_number(f"a prompt of {ids.shape[1]} tokens", "next-token distribution")
+    return logits
 
 
 def end_ids(model: Any) -> list[int]:

@@ -14,7 +14,7 @@ from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, item_keys, plain_ids
 from robustok.evaluation.resume import RowFile
-from robustok.evaluation.states import last_states
+from robustok.evaluation.states import check_states, last_states
 from robustok.lattice import Lattice
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
@@ -251,6 +251,8 @@ def _measure(
         for ids in (spelling.ids, *drawn)
     ]
     states = last_states(model, Ragged.from_rows(rows), prefix=prefix).astype(np.float64)
+    for word, own in zip(words, np.split(states, len(words), axis=1), strict=True):
+        check_states(own, f"the word {word!r}")
     norms = np.linalg.norm(states, axis=-1, keepdims=True)
     units = np.divide(states, norms, out=states, where=norms > 0)
     of_words = np.split(units, len(words), axis=1)  # every word has as many draws

@@ -9,6 +9,7 @@ not matter: :func:`certify_smoothed` states which answer it gives, with a bound 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ from robustok.evaluation.questions import (
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.scoring import Request, Scores, score_many
-from robustok.scoring.engine import check_embedded
+from robustok.scoring.engine import check_embedded, check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -186,6 +187,7 @@ def choose_many(
             append(rows.between(at * draws, (at + 1) * draws), suffix),
             encode_options(vocab, check_options(answers)),
             prefix,
+            f"question {at}",
         )
         for at, answers in enumerate(options)
     ]
@@ -235,8 +237,8 @@ def generate(
     Returns the new ids, int32 [m], the end included. All prompts get the same new id in each step,
     with the attention cache of each kept.
 
-    Raises RobustokError without tokens, for ids that the model has no embedding for, and where
-    prompt and new ids do not fit the model's longest input.
+    Raises RobustokError without tokens, for ids that the model has no embedding for, where prompt
+    and new ids do not fit the model's longest input, and where the distribution is not a number.
     """
     import torch
 
@@ -248,6 +250,7 @@ def generate(
     if not prompts.lengths.min():
         raise RobustokError("the prompt has no tokens: give a text or a prefix")
     check_embedded(model, prompts.values)
+    check_no_overflow(model, "the prompt")
     check_generated_length(model, int(prompts.lengths.max()), max_new_tokens)
     ids = prompts.left_padded()
     mask = np.arange(ids.shape[1]) >= ids.shape[1] - prompts.lengths[:, None]
@@ -264,6 +267,8 @@ def generate(
             )  # fmt: skip
             logits = out.logits[:, -1, : vocab.size].double()
             mean = logits.log_softmax(-1).logsumexp(0)
+            if not math.isfinite(float(mean.max())):  # NaN, or no id with a probability
+                raise not_a_number("the prompt", "next-token distribution")
             written.append(int(mean.argmax()))
             if written[-1] == end_id:
                 break
@@ -369,7 +374,7 @@ def certify_smoothed(
     def votes(rows: Ragged, weights: np.ndarray | None = None) -> np.ndarray:
         """How many of the rows have each answer, or their weight."""
         check_candidate_length("a tokenization", int(rows.lengths.max(initial=0)), longest)
-        (scores,) = score_many(model, [Request(append(rows, suffix), answers, prefix)])
+        (scores,) = score_many(model, [Request(append(rows, suffix), answers, prefix, "the text")])
         return vote_counts(scores.log_probs, weights)
 
     def draw(count: int, epoch: int) -> Ragged:

@@ -92,7 +92,8 @@ def perplexity(
             else its ``eos_token_id``).
         progress: called with (drawn sequences done, all of them).
 
-    Raises RobustokError if all texts are empty, and for ids that the model has no embedding for.
+    Raises RobustokError if all texts are empty, for ids that the model has no embedding for, and
+    for a likelihood that is not a number or zero.
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
@@ -105,7 +106,9 @@ def perplexity(
     max_length = max_length_of(model) or _MAX_LENGTH
     first = start_ids(model)[0] if start is None else start
     check_embedded(model, rows.values, np.array([first]))
-    nats = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
+    nats = text_losses(
+        model, rows, max_length=max_length, start=first, draws=draws, progress=progress
+    )
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
     rate, error = ratio_of_sums(bits, np.array(sizes))
@@ -185,7 +188,7 @@ def marginal(
         # Text by text, since the draws of all may be larger than memory.
         rows = uniform.sample_batch([text], seed=seed, draws=draws, keys=np.array([number]))
         others = [row for row in rows if not np.array_equal(row, canonical)]
-        scored = sequence_log_probs(model, [canonical, *others], prefix)
+        scored = sequence_log_probs(model, [canonical, *others], prefix, name=f"text {number}")
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))

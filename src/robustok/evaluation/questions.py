@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,13 +131,15 @@ def sequence_log_probs(
     rows: Iterable[Ids],
     prefix: Ids | None,
     prefix_cache: dict[bytes, Any] | None = None,
+    name: str = "a tokenization",
 ) -> np.ndarray:
     """The log-probability of each whole tokenization, in nats, float64 [rows].
 
-    It is after ``prefix``, or without one after the model's start token.
+    It is after ``prefix``, or without one after the model's start token. Errors about it call it
+    ``name``.
     """
     start = prefix if prefix is not None and len(prefix) else start_ids(model)
-    request = Request([[]], list(rows), start)
+    request = Request([[]], list(rows), start, name)
     return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
 
 
@@ -152,7 +155,7 @@ def sentence_request(
     keys = item_keys(key for _, key in sentence_keys(item))
     rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
     order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
-    return Request([[]], [rows[i] for i in order], prefix)
+    return Request([[]], [rows[i] for i in order], prefix, f"item '{item.key}'")
 
 
 def solved_examples(
@@ -234,11 +237,11 @@ class Window:
             return None
         if self.overflow == "left" and longest > 0:
             whole = [np.concatenate([prefix, row])[-longest:] for row in rows]
-            return Request(Ragged.from_rows(whole), request.options)
+            return replace(request, questions=Ragged.from_rows(whole), prefix=None)
         if self.overflow == "canonical" and len(prefix) + len(canonical) <= longest:
             fitting = [np.asarray(canonical, np.int32) if far else row
                        for row, far in zip(rows, long, strict=True)]  # fmt: skip
-            return Request(Ragged.from_rows(fitting), request.options, request.prefix)
+            return replace(request, questions=Ragged.from_rows(fitting))
         advice = {
             "error": "choose overflow drop, left or canonical",
             "canonical": "its canonical tokens do not fit either; choose overflow drop or left",

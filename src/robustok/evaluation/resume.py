@@ -15,6 +15,7 @@ from robustok.runtime.files import (
     append_whole,
     disk_full_in_one_line,
     json_digest,
+    json_text,
     locked,
     write_whole,
 )
@@ -120,7 +121,7 @@ class RowFile:
 
 
 def _append(path: Path, row: dict[str, Any]) -> None:
-    line = json.dumps(row | {CHECK: json_digest(row)}, ensure_ascii=False) + "\n"
+    line = json_text(row | {CHECK: json_digest(row)}) + "\n"
     with disk_full_in_one_line(path):
         append_whole(path, line.encode())
 

@@ -21,7 +21,7 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.samplers import Sampler
 from robustok.scoring import scoring_mode
-from robustok.scoring.engine import check_sequences
+from robustok.scoring.engine import check_no_overflow, check_sequences, not_a_number
 from robustok.scoring.forward import default_max_batch_tokens, quiet
 from robustok.scoring.modes import read_outputs
 from robustok.scoring.tree import Ints, Sequences
@@ -50,6 +50,7 @@ def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
     ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
     sequences = Sequences(before, matrix, lengths, ends)
     check_sequences(model, sequences)
+    check_no_overflow(model, "row 0")
     states: list[np.ndarray] = []  # one array, once its number of layers is known
 
     def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
@@ -64,6 +65,12 @@ def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
         # The head is not needed, and for a large vocabulary it is most of a small model's work.
         read_outputs(model.base_model, sequences, max_batch_tokens, mode, keep, _states_at, {})
     return states[0]
+
+
+def check_states(states: np.ndarray, name: str) -> None:
+    """Raise RobustokError, with the ``name`` of what was read, for states that are no numbers."""
+    if not np.isfinite(states).all():
+        raise not_a_number(name, "hidden state")
 
 
 def _states_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
@@ -173,7 +180,7 @@ def lipschitz_ratios(
         others = [*drawn.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
         rows = [np.asarray(ids, np.int32) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
-        ratios = _ratios(model, vocab, rows)
+        ratios = _ratios(model, vocab, rows, f"item '{item.key}'")
         sampled_rows += [r for r in ratios[:draws] if r is not None]
         attacked_rows += [r for r in ratios[draws:] if r is not None]
         if progress is not None:
@@ -193,7 +200,9 @@ def lipschitz_ratios(
     )
 
 
-def _ratios(model: Any, vocab: Vocabulary, rows: list[np.ndarray]) -> list[np.ndarray | None]:
+def _ratios(
+    model: Any, vocab: Vocabulary, rows: list[np.ndarray], name: str
+) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
     states = last_states(model, Ragged.from_rows(rows))
@@ -201,6 +210,8 @@ def _ratios(model: Any, vocab: Vocabulary, rows: list[np.ndarray]) -> list[np.nd
     with quiet(model):
         last = torch.as_tensor(states[-1], device=model.device).to(head.weight.dtype)
         logits = head(last).float().cpu().numpy()
+    for values in (states, logits):
+        check_states(values, name)
     moved = [np.linalg.norm(s[1:] - s[:1], axis=-1) for s in [*states, logits]]
     changes = np.stack(moved, axis=1).astype(np.float64)
     return [c / np.sqrt(d) if d else None for c, d in zip(changes, apart, strict=True)]

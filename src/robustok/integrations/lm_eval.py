@@ -9,6 +9,7 @@ continuations of one context.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -30,6 +31,7 @@ from robustok.models.load import base_of_lora, check_model, has_lora, load_confi
 from robustok.ragged import Ragged
 from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
+from robustok.scoring.engine import not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
 
 # Its decorator hides its type from type checkers.
@@ -136,6 +138,15 @@ class RobustokLM(Transformers):
             return super().loglikelihood(requests, disable_tqdm)
         answers = [self._one_draw(requests, number, disable_tqdm) for number in self.numbers]
         return [_averaged(each) for each in zip(*answers, strict=True)]
+
+    def _loglikelihood_tokens(self, requests: Any, *args: Any, **options: Any) -> Any:
+        """As lm-eval's, whose log-likelihoods are refused where they are not numbers."""
+        answers = super()._loglikelihood_tokens(requests, *args, **options)
+        for (_, context, continuation), (log_likelihood, _) in zip(requests, answers, strict=True):
+            if not math.isfinite(log_likelihood) and log_likelihood != -math.inf:
+                text = self.tokenizer.decode([*context, *continuation])
+                raise not_a_number(f"the request {text[-80:]!r}", "log-likelihood")
+        return answers
 
     def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
         # No string to be remembered by: lm-eval would take this draw's answer for all.

@@ -463,7 +463,5 @@ def _token_texts(vocab: Vocabulary, ids: Any) -> list[str]:
 
 
 def _shares(log_probs: np.ndarray) -> list[list[float]]:
-    if np.isnan(log_probs).any():
-        raise RobustokError("the model gives no numbers: its weights may be damaged")
     weights = np.exp(log_probs - log_probs.max(axis=1, keepdims=True))
     return (weights / weights.sum(axis=1, keepdims=True)).round(6).tolist()

@@ -21,7 +21,7 @@ from robustok.report.frame import Row, bounds, percent
 from robustok.report.page import Section, Table, write_page
 from robustok.report.style import colors, grouped, last_parts
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
-from robustok.runtime.files import read_rows, write_whole
+from robustok.runtime.files import json_text, read_rows, write_whole
 
 FORMAT = 1  # of a card's line
 CARD = "card.jsonl"  # in the folder of a run
@@ -142,7 +142,7 @@ def write_cards(cards: Sequence[Card], out: Path) -> Path:
     """
     named = _by_name(cards)
     names, is_one = list(named), len(cards) == 1
-    lines = "".join(json.dumps(card, ensure_ascii=False) + "\n" for card in cards)
+    lines = "".join(json_text(card) + "\n" for card in cards)
     write_whole(out / CARD, lines)
     at_chance = [name for name, card in named.items() if _is_at_chance(card)]
     return write_page(

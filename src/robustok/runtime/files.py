@@ -69,16 +69,32 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON, with its characters as they are.
+
+    >>> json_text({"ü": 0.5})
+    '{"ü": 0.5}'
+
+    Raises RobustokError for a number that JSON has not: NaN or infinity.
+    """
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise RobustokError(
+            f"a result is not a finite number, which JSON has not: {error}"
+        ) from None
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, atomically."""
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, json_text(value, indent=2) + "\n")
 
 
 def write_rows(path: Path, rows: Iterable[Any]) -> None:
     """Write values as JSON Lines, atomically."""
     with part_of(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json_text(row) + "\n")
 
 
 def write_csv(

@@ -1,13 +1,21 @@
 """Log-likelihood of options after many tokenizations under one prefix, and that of long texts.
 
 Long texts are read in chunks of at most max_length tokens.
+
+Every score is checked here, where it is made: what is no number, since the forward pass overflowed
+or the weights are damaged, ends in an error that names the question. A probability of zero is none
+of that. A model gives it where it rules an id out by a logit of minus infinity, and half precision
+where a logit is out of its range, whose probability is zero to rounding. Its logarithm is given as
+``LOG_ZERO``, so that margins and means over it are numbers. Where all options of a question have
+it, there is nothing to choose from, which is an error.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
@@ -16,10 +24,12 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.modes import log_probs, scoring_mode
+from robustok.scoring.modes import attention_overflows, log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
 
 Ids = Sequence[int] | np.ndarray
+
+LOG_ZERO = -1e30  # logarithm of a probability of zero, in nats
 
 _GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
 
@@ -38,11 +48,13 @@ class Request:
         questions: token ids of each question, often many tokenizations of one text.
         options: token ids of each option, none empty.
         prefix: token ids before every question; by default none.
+        name: what errors call it, such as "item 'q1'"; by default the number of a question.
     """
 
     questions: Ragged | Sequence[Ids]
     options: Sequence[Ids]
     prefix: Ids | None = None
+    name: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +66,8 @@ class Scores:
     ((2, 2), 'tree', True)
 
     Args:
-        log_probs: natural logarithms, float64 [questions, options].
+        log_probs: natural logarithms, finite, float64 [questions, options]; ``LOG_ZERO``, -1e30,
+            for a probability of zero.
         tokens_computed: positions that went through the model, padding included.
         tokens_naive: positions of one unpadded sequence for each question and option.
         mode: ``"tree"``, ``"cache"`` or ``"plain"``; see :func:`scoring_mode`.
@@ -91,7 +104,8 @@ def score(
     Equal to scoring one sequence at a time up to rounding, however much of the work is shared.
 
     Raises RobustokError for an empty option, for an empty question without prefix, for an id that
-    the model has no embedding for, and for more tokens than its learned positions.
+    the model has no embedding for, for more tokens than its learned positions, for a score that is
+    not a number, and where all of several options have a probability of zero.
     """
     return score_many(
         model, [Request(questions, options, prefix)], max_batch_tokens=max_batch_tokens
@@ -123,6 +137,8 @@ def score_many(
     The counts of one request are its share of the joint work; only their sums are exact. Raises
     RobustokError as :func:`score` does.
     """
+    if requests:
+        check_no_overflow(model, requests[0].name or "question 0")
     mode = scoring_mode(model)
     max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
     prefix_cache = {} if prefix_cache is None else prefix_cache
@@ -210,7 +226,7 @@ def _score_group(
         rows = slice(begin, begin + shape[0] * shape[1])
         results.append(
             Scores(
-                log_probs=values[rows].reshape(shape),
+                log_probs=_checked(values[rows].reshape(shape), request.name),
                 tokens_computed=int(costs[rows].sum()),
                 tokens_naive=int(tokens_naive[rows].sum()),
                 mode=mode,
@@ -218,6 +234,38 @@ def _score_group(
         )
         begin = rows.stop
     return results
+
+
+def _checked(values: np.ndarray, name: str) -> np.ndarray:
+    """Log-probabilities [questions, options], finite; an error where one is not a number."""
+    # The mask is made only where there is a reason to look: NaN spoils a sum, infinity too.
+    if not math.isfinite(float(values.sum())):
+        wrong = np.flatnonzero((np.isnan(values) | (values == np.inf)).any(axis=1))
+        if len(wrong):
+            raise not_a_number(name or f"question {wrong[0]}")
+    values = np.maximum(values, LOG_ZERO)
+    if values.shape[1] > 1:
+        none = np.flatnonzero(values.max(axis=1) == LOG_ZERO)
+        if len(none):
+            raise RobustokError(
+                f"{name or f'question {none[0]}'}: the model gives all options a probability of "
+                "zero, so there is nothing to choose from: leave it out"
+            )
+    return values
+
+
+def check_no_overflow(model: Any, name: str) -> None:
+    """Raise RobustokError, with the ``name`` of what is read first, where attention overflows."""
+    if attention_overflows(model):
+        raise not_a_number(name)
+
+
+def not_a_number(name: str, what: str = "score") -> RobustokError:
+    """The error for a ``what`` of the question ``name`` that is not a number."""
+    return RobustokError(
+        f"{name}: the model's {what} is not a number (NaN): its forward pass overflows or its "
+        "weights are damaged; load it in another precision, or check them"
+    )
 
 
 def _joined(parts: list[Sequences]) -> Sequences:
@@ -275,6 +323,7 @@ def text_losses(
     *,
     max_length: int,
     start: int,
+    draws: int = 1,
     max_batch_tokens: int = 8192,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
@@ -286,8 +335,11 @@ def text_losses(
 
     Read in chunks of at most ``max_length`` ids. Each id is predicted once: a chunk begins with the
     last id of the one before. A forward pass reads at most ``max_batch_tokens`` ids with their
-    padding (fewer for a large vocabulary), or one chunk.
+    padding (fewer for a large vocabulary), or one chunk. Each text has ``draws`` rows.
+
+    Raises RobustokError, with the number of the text, where its likelihood is not a number or zero.
     """
+    check_no_overflow(model, "text 0")
     chunks: list[tuple[int, np.ndarray]] = []  # each with the number of its row
     for number, row in enumerate(rows):
         ids = np.concatenate([[start], row])
@@ -306,6 +358,13 @@ def text_losses(
             done += len(batch)
             if progress is not None:
                 progress(done, len(chunks))
+    for number in np.flatnonzero(~np.isfinite(nats))[:1].tolist():
+        if np.isnan(nats[number]):
+            raise not_a_number(f"text {number // draws}", "likelihood")
+        raise RobustokError(
+            f"text {number // draws}: the model gives one of its tokens a probability of zero, so "
+            "its perplexity is infinite: leave it out"
+        )
     return nats
 
 

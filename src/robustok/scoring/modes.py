@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from robustok.scoring.forward import PrefixCache, TreePass, attention_windows, halved, quiet
 from robustok.scoring.head import Outputs, log_probs_of, outputs_at
@@ -24,6 +27,7 @@ MODES = ("tree", "cache", "plain")
 _log = logging.getLogger(__name__)
 # (attention implementation, mode) of each model that was tested.
 _known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+_overflowing: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # Called with outputs of one forward pass, and for some of the reads of the sequences the number of
 # the output and that of the read.
 Use = Callable[[Any, Ints, Ints], None]
@@ -272,6 +276,40 @@ def scoring_mode(model: Any) -> str:
         known = (attention, next(m for m in MODES if m == "plain" or _works(model, m, attention)))
         _known[model] = known
     return known[1]
+
+
+class _AttentionWatch(TorchFunctionMode):
+    """Notes whether a product of a query and a key may be beyond the range of float32."""
+
+    overflows = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
+    ) -> Any:
+        given = {} if kwargs is None else kwargs
+        if func is functional.scaled_dot_product_attention:
+            values = {**dict(zip(("query", "key"), args, strict=False)), **given}
+            query, key = (float(values[name].abs().amax()) for name in ("query", "key"))
+            product = query * key * values["query"].shape[-1]
+            self.overflows |= not product <= torch.finfo(torch.float32).max
+        return func(*args, **given)
+
+
+def attention_overflows(model: Any) -> bool:
+    """Whether the attention of a model overflows on a tiny input; kept for the model.
+
+    PyTorch's attention gives zeros for a query whose products with all keys are no numbers, by some
+    of its kernels and lengths. The scores are then numbers too, and say nothing.
+    """
+    known = _overflowing.get(model)
+    if known is None:
+        watch = _AttentionWatch()
+        vocabulary = int(model.config.get_text_config().vocab_size)
+        # Whatever a model raises here, it raises again where it is used.
+        with suppress(Exception), quiet(model), watch:
+            log_probs(model, _probe(vocabulary), 64, "plain", {})
+        known = _overflowing[model] = watch.overflows
+    return known
 
 
 def _works(model: Any, mode: str, attention: str) -> bool:

@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import COMPRESSIONS, json_lines, part_of
 from robustok.runtime.files import write_rows as write_json_lines
@@ -70,7 +72,8 @@ class Item:
         label: index of the right option in ``choices``, from 0.
         kind: the group that results report the item under; empty (default) for none.
 
-    Raises RobustokError for fewer than two choices, an empty one, and a label out of range.
+    Raises RobustokError for fewer than two choices, an empty one, a key, question or choice that is
+    no text, and a label that is no integer or out of range.
     """
 
     key: str
@@ -80,14 +83,18 @@ class Item:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.choices) < 2:
+        if isinstance(self.choices, str) or len(self.choices) < 2:
             raise RobustokError(f"item '{self.key}' has fewer than 2 choices: give at least 2")
-        if not 0 <= self.label < len(self.choices):
+        is_integer = isinstance(self.label, (int, np.integer)) and not isinstance(self.label, bool)
+        if not is_integer or not 0 <= self.label < len(self.choices):
             raise RobustokError(
-                f"item '{self.key}' has label {self.label}: it must number one of its choices"
+                f"item '{self.key}' has label {self.label!r}: it must number one of its choices"
             )
+        object.__setattr__(self, "label", int(self.label))
         if not all(self.choices):
             raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
+        if not all(isinstance(one, str) for one in (self.key, self.question, *self.choices)):
+            raise RobustokError(f"item {self.key!r} has a key, question or choice that is no text")
 
     @property
     def answer(self) -> str:
