@@ -275,6 +275,7 @@ def scoring_mode(model: Any) -> str:
     if known is None or known[0] != attention:
         known = (attention, next(m for m in MODES if m == "plain" or _works(model, m, attention)))
         _known[model] = known
+        attention_overflows(model)  # all tests of a model at once
     return known[1]
 
 

@@ -1,0 +1,229 @@
+"""Scores that are not numbers: everything that they would decide ends in one line with a name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from tests.oracles.models import tiny_model
+
+from robustok import Ragged, RobustokError, Vocabulary
+from robustok.attack import (
+    Attack,
+    ClassifierLogit,
+    Margin,
+    Prompt,
+    as_objective,
+    attack_items,
+    attack_prompt,
+    attack_prompts,
+    certify,
+    generate_answers,
+    read_attacks,
+    write_attacks,
+)
+from robustok.evaluation import (
+    certify_smoothed,
+    choose,
+    embedding_distances,
+    evaluate,
+    generate,
+    lipschitz_ratios,
+    marginal,
+    perplexity,
+    solved_examples,
+)
+from robustok.evaluation.drift import completion_drift
+from robustok.runtime.files import write_json, write_rows
+from robustok.scoring import score
+from robustok.scoring.engine import LOG_ZERO
+from robustok.tasks import Item
+
+OPTIONS = [" up", " baby"]
+
+
+def spoiled(vocab: Vocabulary, value: float, names: tuple[str, ...] = ("norm",)) -> Any:
+    """A model with some weights of one value: NaN, or finite and beyond the range of a product."""
+    model = tiny_model("llama", vocab.size, seed=1)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if any(part in name for part in names):
+                weight.fill_(value)
+    return model
+
+
+@pytest.fixture(scope="module", params=["NaN weights", "NaN in attention", "overflow in attention"])
+def broken(request: Any, vocab: Vocabulary) -> Any:
+    if request.param == "NaN weights":
+        return spoiled(vocab, math.nan)
+    size = 3e38 if request.param == "NaN in attention" else 1e24
+    return spoiled(vocab, size, ("q_proj", "k_proj"))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda m, v, i: score(m, [[5, 6]], [[7], [8]]), "question 0"),
+        (lambda m, v, i: evaluate(m, v, i[:2], "uniform", seed=0), "item '{key}'"),
+        (lambda m, v, i: evaluate(m, v, i[:2], "uniform", seed=0, ensemble="vote"), "item '{key}'"),
+        (
+            lambda m, v, i: evaluate(
+                m, v, i[:2], "canonical", seed=0, prefix=solved_examples(v, i[2:4], seed=0)
+            ),
+            "item '{key}'",
+        ),
+        (lambda m, v, i: attack_items(m, v, i[:2], seed=0), "'{key}'"),
+        (lambda m, v, i: certify(m, v, "happen", OPTIONS, seed=0), "happen"),
+        (lambda m, v, i: choose(m, v, "happen", OPTIONS, draws=2, seed=0), "question 0"),
+        (lambda m, v, i: certify_smoothed(m, v, "happen", OPTIONS, draws=5, seed=0), "the text"),
+        (lambda m, v, i: generate(m, v, "happen", seed=0, max_new_tokens=2), "the prompt"),
+        (lambda m, v, i: perplexity(m, v, ["happen", "glad"], "canonical", seed=0), "text 0"),
+        (lambda m, v, i: marginal(m, v, ["happen"], draws=4, seed=0), "text 0"),
+        (lambda m, v, i: embedding_distances(m, v, ["happen", "glad"], draws=2, seed=0), ""),
+        (lambda m, v, i: lipschitz_ratios(m, v, i[:2], draws=2, seed=0), ""),
+        (lambda m, v, i: completion_drift(m, v, ["happen"], samples=2, tokens=2, seed=0), "prompt"),
+    ],
+)
+def test_nothing_is_decided_by_scores_that_are_no_numbers(
+    broken: Any, vocab: Vocabulary, items: list[Item], call: Callable, name: str
+) -> None:
+    with pytest.raises(RobustokError, match="not a number") as error:
+        call(broken, vocab, items)
+    assert name.format(key=items[0].key) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+class RulesOut(torch.nn.Module):
+    """An output layer that gives some ids a logit of minus infinity."""
+
+    def __init__(self, head: torch.nn.Linear, ids: list[int]) -> None:
+        super().__init__()
+        self.head, self.ids, self.weight = head, ids, head.weight
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        logits = self.head(states)
+        logits[..., self.ids] = -torch.inf
+        return logits
+
+
+def ruling_out(model: Any, ids: list[int]) -> Any:
+    """The model with a probability of zero for some ids."""
+    other = copy.deepcopy(model)
+    other.lm_head = RulesOut(other.lm_head, ids)
+    return other
+
+
+def test_a_probability_of_zero_is_a_score(model: Any, vocab: Vocabulary, tmp_path: Path) -> None:
+    up, baby = (vocab.encode(option) for option in OPTIONS)
+    only = sorted({*up.tolist()} - {*baby.tolist()})
+    masked = ruling_out(model, only)
+    (row,) = score(masked, [vocab.encode("happen")], [up, baby]).log_probs
+    assert row[0] == LOG_ZERO and -100 < row[1] < 0
+    items = [Item(str(label), "happen", tuple(OPTIONS), label) for label in (0, 1)]
+    for ensemble in (None, "mean", "vote"):
+        result = evaluate(masked, vocab, items, "uniform", draws=3, seed=0, ensemble=ensemble)
+        assert [outcome.correct for outcome in result.outcomes] == [0.0, 1.0]
+        write_rows(tmp_path / "items.jsonl", result.table())
+    attacked = attack_items(masked, vocab, items, seed=0, steps=1)
+    assert [attack.success for attack in attacked.attacks] == [True, False]
+    write_attacks(tmp_path / "attacks.jsonl", attacked.attacks)
+    for path in tmp_path.iterdir():
+        for line in path.read_text().splitlines():
+            json.loads(line, parse_constant=pytest.fail)
+
+
+def test_a_question_with_no_probable_option_is_refused(model: Any, vocab: Vocabulary) -> None:
+    ids = sorted({i for option in OPTIONS for i in vocab.encode(option).tolist()})
+    masked = ruling_out(model, ids)
+    item = Item("q7", "happen", tuple(OPTIONS), 0)
+    with pytest.raises(RobustokError, match="item 'q7': .*probability of zero"):
+        evaluate(masked, vocab, [item], "canonical", seed=0)
+    with pytest.raises(RobustokError, match="text 1: .*perplexity is infinite"):
+        perplexity(masked, vocab, ["glad", " baby"], "canonical", seed=0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_objective_gives_finite_scores_or_excludes(vocab: Vocabulary, value: float) -> None:
+    class Own:
+        name, threshold, max_length = "own", None, None
+
+        def __call__(self, rows: Ragged) -> np.ndarray:
+            return np.full(len(rows), value)
+
+    prompts = [Prompt("p1", "happen")]
+    for objective in (Own(), as_objective(lambda rows: [value] * len(rows), name="own")):
+        with pytest.raises(RobustokError, match="'p1': .*'own' gave a score that is not a finite"):
+            attack_prompts(vocab, prompts, lambda _, own=objective: own, seed=0)
+
+
+def test_a_classifier_s_logits_are_checked(vocab: Vocabulary) -> None:
+    config = tf.BertConfig(
+        vocab_size=vocab.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=2,
+    )  # fmt: skip
+    classifier = tf.BertForSequenceClassification(config).eval()
+    with torch.no_grad():
+        classifier.classifier.weight.fill_(math.nan)
+    with pytest.raises(RobustokError, match="'p1': candidate 0: the model's logit is not a number"):
+        attack_prompts(
+            vocab, [Prompt("p1", "happen")], lambda _: ClassifierLogit(classifier, [1]), seed=0
+        )
+
+
+def test_a_judge_gives_finite_numbers(model: Any, vocab: Vocabulary) -> None:
+    length = as_objective(lambda rows: rows.lengths, name="length")
+    attack = attack_prompt(vocab, "happen", length, seed=0)
+    with pytest.raises(RobustokError, match="the judge gave nan"):
+        generate_answers(model, vocab, [attack], judge=lambda *_: math.nan, max_new_tokens=1)
+
+
+def test_excluded_scores_are_finite_in_files_and_come_back(
+    vocab: Vocabulary, tmp_path: Path
+) -> None:
+    nothing = as_objective(lambda rows: [-math.inf] * len(rows), name="nothing")
+    attack = attack_prompt(vocab, "happen", nothing, seed=0)
+    assert attack.score == attack.canonical_score == -math.inf
+    write_attacks(tmp_path / "a.jsonl", [attack])
+    json.loads((tmp_path / "a.jsonl").read_text(), parse_constant=pytest.fail)
+    (read,) = read_attacks(tmp_path / "a.jsonl")
+    assert (read.score, read.canonical_score) == (-math.inf, -math.inf)
+    assert [step.score for step in read.steps] == [step.score for step in attack.steps]
+    assert isinstance(read, Attack)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_json_has_finite_numbers_only(tmp_path: Path, value: float) -> None:
+    for write in (write_json, lambda path, one: write_rows(path, [one])):
+        with pytest.raises(RobustokError, match="no finite number|not a finite number"):
+            write(tmp_path / "a.json", {"accuracy": value})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("label", [True, False, 0.0, 1.0, "0", None, 2, -1])
+def test_a_label_is_the_number_of_a_choice(model: Any, vocab: Vocabulary, label: Any) -> None:
+    with pytest.raises(RobustokError, match="item 'a' has label"):
+        Item("a", "happen", tuple(OPTIONS), label)
+    with pytest.raises(RobustokError, match="label"):
+        Margin(model, vocab, OPTIONS, label)
+
+
+def test_a_label_of_numpy_is_an_integer() -> None:
+    item = Item("a", "q", tuple(OPTIONS), np.int64(1))  # type: ignore[arg-type]
+    assert type(item.label) is int and item.answer == " baby"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(1, "q", (" a", " b")), ("a", None, (" a", " b")), ("a", "q", " ab"), ("a", "q", (1, 2))],
+)
+def test_the_texts_of_an_item_are_texts(fields: Any) -> None:
+    with pytest.raises(RobustokError, match="item"):
+        Item(*fields, 0)
