@@ -81,14 +81,14 @@ def broken(request: Any, vocab: Vocabulary) -> Any:
             "item '{key}'",
         ),
         (lambda m, v, i: attack_items(m, v, i[:2], seed=0), "'{key}'"),
-        (lambda m, v, i: certify(m, v, "happen", OPTIONS, seed=0), "happen"),
+        (lambda m, v, i: certify(m, v, "happen", OPTIONS, distance=2, seed=0), "happen"),
         (lambda m, v, i: choose(m, v, "happen", OPTIONS, draws=2, seed=0), "question 0"),
         (lambda m, v, i: certify_smoothed(m, v, "happen", OPTIONS, draws=5, seed=0), "the text"),
         (lambda m, v, i: generate(m, v, "happen", seed=0, max_new_tokens=2), "the prompt"),
         (lambda m, v, i: perplexity(m, v, ["happen", "glad"], "canonical", seed=0), "text 0"),
         (lambda m, v, i: marginal(m, v, ["happen"], draws=4, seed=0), "text 0"),
-        (lambda m, v, i: embedding_distances(m, v, ["happen", "glad"], draws=2, seed=0), ""),
-        (lambda m, v, i: lipschitz_ratios(m, v, i[:2], draws=2, seed=0), ""),
+        (lambda m, v, i: embedding_distances(m, v, ["happen", "glad"], draws=2, seed=0), "happen"),
+        (lambda m, v, i: lipschitz_ratios(m, v, i[:2], draws=2, seed=0), "item '{key}'"),
         (lambda m, v, i: completion_drift(m, v, ["happen"], samples=2, tokens=2, seed=0), "prompt"),
     ],
 )
@@ -144,9 +144,9 @@ def test_a_question_with_no_probable_option_is_refused(model: Any, vocab: Vocabu
     ids = sorted({i for option in OPTIONS for i in vocab.encode(option).tolist()})
     masked = ruling_out(model, ids)
     item = Item("q7", "happen", tuple(OPTIONS), 0)
-    with pytest.raises(RobustokError, match="item 'q7': .*probability of zero"):
+    with pytest.raises(RobustokError, match=r"item 'q7': .*probability of zero"):
         evaluate(masked, vocab, [item], "canonical", seed=0)
-    with pytest.raises(RobustokError, match="text 1: .*perplexity is infinite"):
+    with pytest.raises(RobustokError, match=r"text 1: .*perplexity is infinite"):
         perplexity(masked, vocab, ["glad", " baby"], "canonical", seed=0)
 
 
@@ -160,7 +160,7 @@ def test_an_objective_gives_finite_scores_or_excludes(vocab: Vocabulary, value: 
 
     prompts = [Prompt("p1", "happen")]
     for objective in (Own(), as_objective(lambda rows: [value] * len(rows), name="own")):
-        with pytest.raises(RobustokError, match="'p1': .*'own' gave a score that is not a finite"):
+        with pytest.raises(RobustokError, match=r"'p1': .*'own' gave a score that is not a finite"):
             attack_prompts(vocab, prompts, lambda _, own=objective: own, seed=0)
 
 
@@ -202,7 +202,7 @@ def test_excluded_scores_are_finite_in_files_and_come_back(
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_json_has_finite_numbers_only(tmp_path: Path, value: float) -> None:
     for write in (write_json, lambda path, one: write_rows(path, [one])):
-        with pytest.raises(RobustokError, match="no finite number|not a finite number"):
+        with pytest.raises(RobustokError, match="a result is"):
             write(tmp_path / "a.json", {"accuracy": value})
     assert not any(tmp_path.iterdir())
 

@@ -20,6 +20,7 @@ from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
 from robustok.samplers import sampler
+from robustok.scoring.engine import check_no_overflow
 from robustok.tokenizer.vocabulary import Vocabulary
 
 PLACE = "{word}"
@@ -245,6 +246,7 @@ def _measure(
     model: Any, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word from its canonical tokenization, read with it."""
+    check_no_overflow(model, f"the word {next(iter(words))!r}")
     rows = [
         np.concatenate([spelling.before, ids, spelling.after])
         for spelling, drawn in words.values()

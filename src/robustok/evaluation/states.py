@@ -50,7 +50,6 @@ def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
     ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
     sequences = Sequences(before, matrix, lengths, ends)
     check_sequences(model, sequences)
-    check_no_overflow(model, "row 0")
     states: list[np.ndarray] = []  # one array, once its number of layers is known
 
     def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
@@ -204,6 +203,7 @@ def _ratios(
     model: Any, vocab: Vocabulary, rows: list[np.ndarray], name: str
 ) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
+    check_no_overflow(model, name)
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
     states = last_states(model, Ragged.from_rows(rows))
     head = model.get_output_embeddings()
