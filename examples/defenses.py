@@ -255,8 +255,8 @@ class Task:
     def read(self, model: Any, rows: Rows) -> tuple[np.ndarray, int]:
         """A :data:`Reader` of the ids as they come."""
         requests = [
-            Request(rt.Ragged.from_rows([row]), options, self.prefix)
-            for row, options in zip(rows, self.options, strict=True)
+            Request(rt.Ragged.from_rows([row]), options, self.prefix, item.key)
+            for row, options, item in zip(rows, self.options, self.items, strict=True)
         ]
         scores = score_many(model, requests)
         answers = np.array([one.log_probs[0].argmax() for one in scores])

@@ -156,7 +156,10 @@ def test_special_tokens_are_those_around_a_text() -> None:
         (lambda m, v: ClassifierLogit(m, ["LABEL_9"]), "unknown label 'LABEL_9'"),
         (lambda m, v: ClassifierLogit(m, [0, 1]), "leave another"),
         (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),
-        (lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])), "not a number"),
+        (
+            lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])),
+            "not a finite number",
+        ),
     ],
 )
 def test_a_wrong_setting_is_one_line(vocab, llama, make, message: str) -> None:

@@ -165,10 +165,8 @@ def test_an_objective_gives_finite_scores_or_excludes(vocab: Vocabulary, value: 
 
 
 def test_a_classifier_s_logits_are_checked(vocab: Vocabulary) -> None:
-    config = tf.BertConfig(
-        vocab_size=vocab.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, num_labels=2,
-    )  # fmt: skip
+    shape: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = tf.BertConfig(vocab_size=vocab.size, intermediate_size=16, num_labels=2, **shape)
     classifier = tf.BertForSequenceClassification(config).eval()
     with torch.no_grad():
         classifier.classifier.weight.fill_(math.nan)
@@ -225,5 +223,6 @@ def test_a_label_of_numpy_is_an_integer() -> None:
     [(1, "q", (" a", " b")), ("a", None, (" a", " b")), ("a", "q", " ab"), ("a", "q", (1, 2))],
 )
 def test_the_texts_of_an_item_are_texts(fields: Any) -> None:
+    key, question, choices = fields
     with pytest.raises(RobustokError, match="item"):
-        Item(*fields, 0)
+        Item(key, question, choices, 0)

@@ -19,7 +19,6 @@ import numpy as np
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
 from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
-from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -234,7 +233,9 @@ class Margin(CausalObjective):
         **frame: Unpack[FrameIds],
     ) -> None:
         options = check_options(options)
-        label = check_integer("label", label, 0, len(options) - 1)
+        is_integer = isinstance(label, (int, np.integer)) and not isinstance(label, bool)
+        if not is_integer or not 0 <= label < len(options):
+            raise RobustokError(f"label {label} of {len(options)} options: give the number of one")
         check_choice("scale", scale, SCALES)
         super().__init__(model, vocab, options, window=window, **frame)
         self.label, self.scale, self.name = label, scale, f"margin({scale})"
