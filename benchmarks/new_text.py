@@ -20,7 +20,6 @@ from common import print_heads, print_row
 SPECS = (
     "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=0.1)",
     "uniform-k(alpha=1)", "uniform-k(alpha=3)", "bpe-dropout(p=0.1)",
-    "exactly(uniform, splits=0.5)",
 )  # fmt: skip
 ENCODERS = ("tokenizers", "Vocabulary.encode_batch")
 LANGUAGES = {"code": "python", "Chinese": "zh", "Hindi": "hi", "Arabic": "ar"}

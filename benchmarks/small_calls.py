@@ -27,7 +27,6 @@ LONG = (SENTENCE * 12)[:1000]
 SPECS = (
     "canonical", "stochastok(alpha=0.1)", "stochastok-uniform(alpha=0.5)", "uniform",
     "uniform-k(alpha=0.5)", "bpe-dropout(p=0.1)", "mix(0.5 canonical, 0.5 uniform)",
-    "exactly(uniform, splits=0.5)",
 )  # fmt: skip
 REFERENCE = "tokenizers.encode"
 CALLS = 10  # of one turn: few enough to fit in a slice of the scheduler

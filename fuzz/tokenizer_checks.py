@@ -24,8 +24,7 @@ SCHEMES = (
     "stochastok-uniform(alpha=1, support=pairwise)", "bpe-dropout(p=0.4)",
     "bpe-dropout(p=0.4, rule=hf)", "bpe-dropout(p=0.4, rule=sentencepiece)", "grampa",
     "grampa(temperature=2, min_length=2)", "unigram(temperature=2)", "maxmatch-dropout(p=0.4)",
-    "mix(0.5 canonical, 0.5 uniform)", "exactly(uniform, splits=0.5)",
-    "exactly(uniform, distance=1)",
+    "mix(0.5 canonical, 0.5 uniform)",
 )  # fmt: skip
 # Whose definitions give every tokenization, or the canonical one, a positive probability.
 POSITIVE = ("canonical", "uniform", "grampa", "unigram(temperature=2)", "maxmatch-dropout(p=0.4)",

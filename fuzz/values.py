@@ -35,8 +35,6 @@ SPECS = (
     "bpe-dropout(p={p}, rule=hf)", "bpe-dropout(p={p}, rule=sentencepiece)",
     "grampa(temperature={x}, min_length={n})", "unigram(temperature={x})",
     "maxmatch-dropout(p={p})", "mix({p} canonical, {p} uniform)", "mix(0.5 canonical, 0.5 {spec})",
-    "exactly(uniform, splits={x})", "exactly({spec}, distance={x})",
-    "exactly(uniform, length_ratio={x})",
 )  # fmt: skip
 
 

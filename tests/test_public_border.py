@@ -38,7 +38,7 @@ GARBAGE = st.one_of(
 )  # fmt: skip
 SCHEMES = [
     "canonical", "uniform", "uniform-k(k=2)", "stochastok(alpha=2)", "grampa(temperature=2)",
-    "stochastok-uniform(alpha=1)", "maxmatch-dropout(p=0.5)", "exactly(uniform, splits=1)",
+    "stochastok-uniform(alpha=1)", "maxmatch-dropout(p=0.5)",
 ]  # fmt: skip
 Call = Callable[[rt.Vocabulary, Any, Any], Any]
 CALLS: dict[str, Call] = {
@@ -61,10 +61,9 @@ CALLS: dict[str, Call] = {
     "MaxMatchDropout": lambda v, x, y: rt.MaxMatchDropout(v, p=x),
     "Mix": lambda v, x, y: rt.Mix(v, parts=x),
     "Mix parts": lambda v, x, y: rt.Mix(v, parts=[(x, "uniform"), (y, "canonical")]),
-    "Exactly": lambda v, x, y: rt.Exactly(v, scheme=x, splits=y),
     "measure": lambda v, x, y: rt.measure(v, x, y),
     "at_strength": lambda v, x, y: rt.at_strength(x, v, y, splits=0.1),
-    "at_strength target": lambda v, x, y: rt.at_strength("uniform", v, x, splits=y, exact=True),
+    "at_strength target": lambda v, x, y: rt.at_strength("stochastok", v, x, splits=y),
     "encode": lambda v, x, y: v.encode(x),
     "encode_batch": lambda v, x, y: v.encode_batch(x),
     "decode_bytes": lambda v, x, y: v.decode_bytes(x),
@@ -111,8 +110,7 @@ def test_rows_of_any_kind_keep_their_text(scheme: str, case: Any, rows: Any, see
 
 SPECS = ("stochastok(alpha=1)", "stochastok(alpha=1, ways=3)", "stochastok-uniform(alpha=1)",
          "uniform", "uniform-k(alpha=1)", "bpe-dropout(p=0.2)", "grampa(temperature=2)",
-         "maxmatch-dropout(p=0.3)", "mix(0.5 canonical, 0.5 uniform)",
-         "exactly(uniform, splits=0.5)")  # fmt: skip
+         "maxmatch-dropout(p=0.3)", "mix(0.5 canonical, 0.5 uniform)")  # fmt: skip
 TEXTS = ["the theater is there <|end|>", "caf\u00e9 \u6771\u4eac 12 345", b"\xff broken \xc3", "",
          "rest " * 40, "aaaaaaaaaaaaaaaaaaaa"]  # fmt: skip
 

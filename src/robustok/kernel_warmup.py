@@ -26,7 +26,6 @@ _COMPLETE = "all"  # file that marks a cache of all kernels
 _OTHERS = "others"  # kernels of the guard, the lattice and measures
 _MOST_PROCESSES = 4  # of half a GB each; the longest scheme alone takes a third of the time
 _COSTS = {"uniform-k": 6, "bpe-dropout": 4, "stochastok-uniform": 3}  # compile time, others 1
-_SAME_KERNELS = {"exactly": "uniform-k"}  # costs more, and its process compiles both
 _WORKER = "import sys; from robustok.kernel_warmup import compile_jobs; compile_jobs(sys.argv[1:])"
 
 
@@ -59,8 +58,7 @@ def _compile_in_processes(jobs: list[str], processes: int) -> None:
     """
     shares: list[list[str]] = [[] for _ in range(processes)]
     for job in sorted(jobs, key=lambda job: -_COSTS.get(job, 1)):
-        same = next((share for share in shares if _SAME_KERNELS.get(job) in share), None)
-        share = same or min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share))
+        share = min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share))
         share.append(job)
     path = os.pathsep.join(p for p in sys.path if p)
     running = [
@@ -82,15 +80,15 @@ def compile_jobs(jobs: list[str]) -> None:
     vocab = Vocabulary(data)
     scored = Vocabulary(replace(data, family="Unigram", scores=dict.fromkeys(range(258), 0.0)))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
-    # `bpe-dropout` merges a long pre-token by another kernel. The other kernel of `uniform-k` is
-    # that of `exactly`.
-    long_row = Ragged.from_rows([[97] * 1024])
+    # `bpe-dropout` merges a long pre-token by another kernel, and `uniform-k` draws texts without
+    # the distance 3 by another one.
+    further = {"bpe-dropout": [97] * 1024, "uniform-k": [256] * 4}
     for scheme in BUILT_IN:
         for spec in (scheme.example, *scheme.variants) if scheme.name in jobs else ():
             drawing = sampler(spec, scored if scheme.needs is SCORES else vocab)
             drawing.sample_batch(rows, seed=0)
-            if scheme.name == "bpe-dropout":
-                drawing.sample_batch(long_row, seed=0)
+            if scheme.name in further:
+                drawing.sample_batch(Ragged.from_rows([further[scheme.name]]), seed=0)
             if scheme.exact:
                 drawing.log_prob([257])
                 drawing.log_prob([97, 98, 99])  # a token in three segments

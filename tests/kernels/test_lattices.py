@@ -22,7 +22,6 @@ from robustok.kernels.conditional import (
     draw_to,
 )
 from robustok.kernels.counting import _by_angles, _by_table, log_coefficient
-from robustok.kernels.feasible import nearest_of_paths
 from robustok.kernels.lattice import at_distance, edge_probabilities, row_edges
 
 VOCAB = toy([b"a", b"b", b"c", b" ", b"ab", b"aa", b"abc", b"bca", b" a"])
@@ -128,9 +127,6 @@ def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
         assert feasible.largest_feasible(edges, k) == reached
     low, high = lattice.extremes(edges)
     assert (low[0], high[0]) == (min(d for d in range(len(exact)) if exact[d]), len(exact) - 1)
-    costs = [d for d, number in enumerate(exact) if number]
-    for k in range(n + 2):
-        assert nearest_of_paths(edges, k) == min(costs, key=lambda d: (abs(d - k), d))
     for d in range(1, len(exact)):
         expected = log(exact[d]) if exact[d] else -np.inf
         assert np.isclose(log_coefficient(edges, d, len(exact) - 1), expected)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.kernels.test_lattices import TEXTS, VOCAB, as_bytes
 from tests.oracles import edges as oracle
-from tests.oracles import lattice as whole
 from tests.oracles import samplers as splits
 from tests.oracles.vocabulary import canonical, toy
 
@@ -21,7 +20,6 @@ from robustok.kernels.stochastok_uniform import Pairwise, is_pairwise, reachable
 
 MODES = {
     "all": stores.ALL, "segments": stores.SEGMENTS, "distance": stores.DISTANCE,
-    "splits": stores.SPLITS,
 }  # fmt: skip
 
 
@@ -30,8 +28,7 @@ def by_degree(mode: str, text: bytes) -> dict[int, list[oracle.Path]]:
     groups: dict[int, list[oracle.Path]] = {}
     reference = tuple(canonical(VOCAB, text))
     for path, cost in oracle.paths(oracle.lattice(VOCAB, text, list(reference))):
-        new = whole.splits(VOCAB, reference, path)
-        degree = {"all": 0, "segments": len(path), "distance": cost, "splits": new}[mode]
+        degree = {"all": 0, "segments": len(path), "distance": cost}[mode]
         groups.setdefault(degree, []).append(path)
     return groups
 
@@ -112,54 +109,6 @@ def types_of(store: stores.Store, texts: list[bytes], times: list[int]) -> dista
     stores.clear(store)
     records = np.array([insert(store, "distance", text) for text in texts])
     return distances.read_types(store, records, np.array(times))
-
-
-def test_distances_begin_at_the_smallest_degree(store: stores.Store) -> None:
-    stores.clear(store)
-    records = np.array([insert(store, "segments", text) for text in TEXTS])
-    types = distances.read_types(store, records, np.ones(len(TEXTS), np.int64))
-    for x, text in enumerate(TEXTS):
-        groups = by_degree("segments", text)
-        assert types.lowest[x] == min(groups)
-        counts = types.counts[types.start[x] : types.start[x + 1]].tolist()
-        degrees = range(min(groups), max(groups) + 1)
-        assert counts == [len(groups.get(degree, [])) for degree in degrees]
-
-
-@njit(cache=False)
-def nearest_with(types, lattice, unbroken, k):
-    """`feasible.nearest_of_blocks` for the words and ``unbroken`` times a lattice."""
-    longs = [lattice for _ in range(unbroken)]
-    return feasible.nearest_of_blocks(types, longs, k)
-
-
-def test_the_nearest_cost_of_words_is_that_of_their_sums(store: stores.Store) -> None:
-    """In a vocabulary with gaps in the costs of a token, and one without."""
-    decided = 0
-    for tokens in ([b"a", b"b", b"c", b"ab"], [b"a", b"b", b"c", b"abc"], [b"abc", b"a", b"bc"],
-                   [b"a", b"b", b"c", b"ab", b"abcab", b"abcabca"]):  # fmt: skip
-        vocab = toy(tokens)
-        for text, unbroken in ((b"abcab", 0), (b"abc", 2), (b"abcabcabc", 1)):
-            stores.clear(store)
-            try:
-                ids = np.array(canonical(vocab, text), np.int32)
-            except AssertionError:  # the vocabulary cannot spell the text
-                continue
-            record = stores.insert(store, vocab.kernel_tokens, stores.SPLITS, ids, as_bytes(text))
-            types = distances.read_types(store, np.array([record]), np.array([2]))
-            lattice = oracle.lattice(vocab, text)
-            costs = {len(path) for path, _ in oracle.paths(lattice)}
-            splits_of = [
-                whole.splits(vocab, tuple(ids.tolist()), path) for path, _ in oracle.paths(lattice)
-            ]
-            sums = {a + b for a in splits_of for b in splits_of}
-            for _ in range(unbroken):
-                sums = {a + b for a in sums for b in costs}
-            for k in range(-1, max(sums) + 3):
-                reached = nearest_with(types, lattice, unbroken, k)
-                assert reached in (-1, min(sums, key=lambda c: (abs(c - k), c)))
-                decided += reached != -1
-    assert decided > 50
 
 
 def distribution(text: bytes, z: float) -> np.ndarray:

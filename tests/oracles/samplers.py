@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import combinations, pairwise
 from math import ceil
 
-from tests.oracles.lattice import Path, distance, ids_by_token, splits, tokenizations
+from tests.oracles.lattice import Path, distance, ids_by_token, tokenizations
 
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -30,15 +30,6 @@ def uniform_k(vocab: Vocabulary, canonical: Path, k: int) -> Distribution:
         if at_distance:
             return _even(at_distance)
         k -= 1
-
-
-def exactly_uniform(vocab: Vocabulary, canonical: Path, measure: str, wanted: int) -> Distribution:
-    """Uniform at so many splits or tokens, or at the nearest number that is feasible."""
-    by_cost: dict[int, list[Path]] = defaultdict(list)
-    for u in tokenizations(vocab, vocab.decode_bytes(canonical)):
-        cost = splits(vocab, canonical, u) if measure == "splits" else len(u)
-        by_cost[cost].append(u)
-    return _even(by_cost[min(by_cost, key=lambda cost: (abs(cost - wanted), cost))])
 
 
 def expansions(vocab: Vocabulary, token: int, ways: int) -> list[Path]:

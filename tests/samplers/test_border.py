@@ -30,8 +30,7 @@ HUGE = ["1e300", "1e18", "1e19", "10001", "inf", "nan", "-1", "1e400"]
 REFUSED = [
     *(f"{scheme}={value})" for value in HUGE for scheme in (
         "stochastok(alpha", "stochastok(ways=3, alpha", "stochastok-uniform(alpha",
-        "stochastok-uniform(support=pairwise, alpha", "uniform-k(alpha", "exactly(uniform, splits",
-        "exactly(uniform, distance", "exactly(stochastok(alpha=1), length_ratio",
+        "stochastok-uniform(support=pairwise, alpha", "uniform-k(alpha",
         "mix(0.5 canonical, 0.5 stochastok(alpha", "maxmatch-dropout(p",
     )),
     *(f"{setting}={value})" for value in ("1e300", "1e-300", "1e7", "5e-324", "0", "nan")
@@ -39,9 +38,8 @@ REFUSED = [
     *(f"{count}={value})" for value in (2**31, 2**63, 10**30, "1e300", -1, 1.5, "inf", "nan", "x")
       for count in ("uniform-k(k", "stochastok(ways", "grampa(min_length")),
     "mix(1e300 canonical, 0.5 uniform)", "mix(nan canonical, 1 uniform)", "mix(a b, c d)", "mix()",
-    "mix(2 canonical, -1 uniform)", "exactly()", "exactly(uniform)", "exactly(splits=1)",
-    "exactly(" * 9 + "uniform" + ", splits=1)" * 9, "(" * 5000, "exactly(" * 2000, "", "a" * 20_000,
-    "exactly(exactly(uniform, splits=1), splits=1)", "grampa(temperature=inf)",
+    "mix(2 canonical, -1 uniform)", "mix(0.5 uniform, 0.5 " * 9 + "uniform" + ")" * 9, "(" * 5000,
+    "mix(" * 2000, "", "a" * 20_000, "grampa(temperature=inf)",
     "grampa(min_length=0)", "maxmatch-dropout(p=1.1)",
 ]  # fmt: skip
 
@@ -63,9 +61,6 @@ LARGEST = [
     "stochastok-uniform(alpha=10000)", "stochastok-uniform(alpha=10000, support=pairwise)",
     "uniform-k(alpha=10000)", "uniform-k(k=2147483647)", "grampa(temperature=1e6)",
     "grampa(temperature=1e-6)", "grampa(min_length=2147483647)", "maxmatch-dropout(p=1)",
-    "exactly(uniform, splits=10000)", "exactly(uniform, length_ratio=10000)",
-    "exactly(uniform, distance=10000)", "exactly(uniform, length_ratio=0)",
-    "exactly(stochastok(alpha=10000), splits=10000)",
     "mix(1e-300 uniform, 1 stochastok(alpha=10000))",
 ]  # fmt: skip
 
@@ -97,7 +92,6 @@ def test_a_sampler_of_another_vocabulary_is_refused() -> None:
     for call in (
         lambda: rt.sampler(scheme, TOY),
         lambda: rt.Mix(TOY, parts=[(0.5, "canonical"), (0.5, scheme)]),
-        lambda: rt.Exactly(TOY, scheme=scheme, splits=1),
         lambda: as_sampler(scheme, TOY),
         lambda: check_vocabulary_of(rt.schedule("stochastok(alpha=0->1)", OTHER), TOY),
     ):
@@ -120,7 +114,6 @@ def test_a_string_or_bytes_is_no_batch() -> None:
     [
         *("canonical", "uniform", "uniform-k(alpha=1)", "stochastok(alpha=1)", "characters"),
         *("maxmatch-dropout(p=0.1)", "mix(0.5 canonical, 0.5 uniform)"),
-        "exactly(uniform, splits=0)",
     ],
 )
 def test_more_draws_than_memory_are_refused(spec: str) -> None:
@@ -204,7 +197,7 @@ def test_draws_read_no_freed_memory() -> None:
         "canonical", "stochastok(alpha=1)", "stochastok(alpha=2, ways=3)", "uniform", "grampa",
         "stochastok-uniform(alpha=1)", "stochastok-uniform(support=pairwise)", "uniform-k(alpha=1)",
         "grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)",
-        "exactly(uniform, splits=1)", "mix(0.5 canonical, 0.5 uniform)",
+        "mix(0.5 canonical, 0.5 uniform)",
     ]  # fmt: skip
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     plain = run(_PERTURBED, *specs, PYTHONPATH=path)

@@ -27,7 +27,8 @@ from robustok.samplers.parameters import Ramp
         ("unigram(temperature=2)", "unigram(temperature=2)"),
         ("bpe-dropout(rule=hf)", 'bpe-dropout(p=0.1, rule="hf")'),
         ("grampa(min_length=1)", "grampa(temperature=1)"),
-        ("exactly(splits=.5, stochastok)", "exactly(stochastok(alpha=0.1), splits=0.5)"),
+        ("mix(.5 stochastok, .5 mix(.5 canonical, .5 uniform))",
+         "mix(0.5 stochastok(alpha=0.1), 0.5 mix(0.5 canonical, 0.5 uniform))"),
         ("mix(.5 canonical,0.5 uniform-k(alpha=1.0))",
          "mix(0.5 canonical, 0.5 uniform-k(alpha=1))"),
         ("stochastok(alpha=0.1 -> 1e0)", "stochastok(alpha=0.1->1)"),
@@ -49,7 +50,8 @@ def test_a_spec_is_a_value() -> None:
         spec.params["alpha"] = 2  # type: ignore[index]
     with pytest.raises(rt.RobustokError, match="give either alpha"):
         rt.Spec("uniform-k", {"alpha": 1, "k": 3})
-    inner = rt.Spec.parse("exactly(mix(0.5 canonical, 0.5 uniform), splits=1)").params["scheme"]
+    outer = rt.Spec.parse("mix(0.5 mix(0.5 canonical, 0.5 uniform), 0.5 uniform)")
+    _, inner = outer.params["parts"][0]
     assert [str(part) for _, part in inner.params["parts"]] == ["canonical", "uniform"]
 
 
@@ -66,8 +68,8 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
     assert [str(spec.at(x)) for x in (0, 0.5, 1)] == [
         "stochastok(alpha=0.1)", "stochastok(alpha=0.55)", "stochastok(alpha=1)",
     ]  # fmt: skip
-    deep = rt.Spec.parse("exactly(mix(1->0 canonical, 0->1 uniform), splits=0.1->0.3)")
-    assert str(deep.at(0.5)) == "exactly(mix(0.5 canonical, 0.5 uniform), splits=0.2)"
+    deep = rt.Spec.parse("mix(0.2->0.4 mix(1->0 canonical, 0->1 uniform), 0.8->0.6 canonical)")
+    assert str(deep.at(0.5)) == "mix(0.3 mix(0.5 canonical, 0.5 uniform), 0.7 canonical)"
     assert not deep.at(0.5).is_schedule
 
 
@@ -78,7 +80,6 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("stochastok(ways=1->3)", "ways must be a whole number from 2"),
         ("stochastok(alpha=a->b)", "alpha must be a number"),
         ("mix(1->0 canonical, 0.5 uniform)", "the weights must add up to 1"),
-        ("exactly(uniform, canonical, splits=1)", "give one scheme"),
         ("mix()", "mix needs parts, as mix(0.5 canonical"),
         ("unigram(temprature=2)", "did you mean 'temperature'"),
         ("bpe-dropout(rule=other)", "rule must be 'provilkov' or 'hf' or 'sentencepiece'"),
@@ -100,8 +101,6 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("mix(half canonical, 0.5 uniform)", "a weight and a scheme"),
         ("mix(0.5 canonical, 0.5 uniforn)", "did you mean 'uniform'"),
         ("mix(0.5 canonical, 0.5 uniform))", "parentheses do not match"),
-        ("exactly(uniform)", "give one of"),
-        ("exactly(uniform, splits=1, distance=1)", "give one of"),
     ],
 )
 def test_what_no_scheme_takes_is_refused_without_a_vocabulary(text: str, message: str) -> None:

@@ -89,19 +89,6 @@ def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]
     assert abs(mean[name] - wanted) < 0.05
 
 
-@pytest.mark.parametrize("scheme", ["stochastok", "maxmatch-dropout", "uniform"])
-def test_exact_strength_is_exact(scheme: str) -> None:
-    tuned = rt.at_strength(scheme, TOY, TEXTS, splits=0.5, exact=True)
-    canonical = TOY.encode_batch(TEXTS)
-    strength = rt.measure(TOY, canonical, tuned.sample_batch(canonical, seed=3))
-    assert np.array_equal(strength.splits, np.ceil(0.5 * canonical.lengths))
-
-
-def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
-    tuned = rt.at_strength("uniform", TOY, TEXTS, distance=0.5, exact=True)
-    assert tuned.spec == "uniform-k(alpha=0.5)"
-
-
 def test_a_strength_out_of_reach_is_an_error() -> None:
     with pytest.raises(rt.RobustokError, match="cannot be reached on these texts; it goes from 0"):
         rt.at_strength("stochastok", TOY, TEXTS, splits=50)

@@ -31,7 +31,7 @@ def test_a_scheme_is_named_by_its_splits_and_keeps_its_other_parameters() -> Non
     name = at_splits("stochastok-uniform(alpha=1, support=pairwise)", 0.5)
     assert name == 'stochastok-uniform(support="pairwise", splits=0.5)'
     assert splits_in(name) == 0.5
-    for spec in ("canonical", "uniform", "uniform-k(k=3)", "exactly(uniform, splits=0.5)"):
+    for spec in ("canonical", "uniform", "uniform-k(k=3)"):
         assert at_splits(spec, 0.5) == spec
         assert splits_in(spec) is None
 

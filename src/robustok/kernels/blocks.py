@@ -4,8 +4,8 @@ Every tokenization passes through such a position, so the lattice of a text is t
 lattices of its blocks. Two neighboring bytes that no token contains side by side show most such
 positions. A longer part without them is searched for the others by the longest token at each byte.
 
-A draw at an exact cost works on types: equal blocks are one type, whose tokenizations by degree are
-a record of the store. Large blocks are lattices of their own.
+A draw at an exact distance works on types: equal blocks are one type, whose tokenizations by
+distance are a record of the store. Large blocks are lattices of their own.
 
 ``blocks``: `TextBlocks`. ``ids``: int32, of which the text is ids[start:end].
 """
@@ -19,6 +19,7 @@ import numpy as np
 from robustok.kernels.batch import spell
 from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.store import (
+    DISTANCE,
     RARE,
     find,
     insert,
@@ -173,13 +174,13 @@ def _cut(tokens, ids, start, end, blocks):
 
 
 @njit()
-def index_blocks(tokens, store, mode, ids, start, end, blocks, longs):
+def index_blocks(tokens, store, ids, start, end, blocks, longs):
     """Cut the text ids[start:end] into blocks and find the type of each.
 
     Returns how many blocks and how many types, or a code of `store` instead of the types. Unbroken
     blocks are appended to ``longs``, a list of `lattice.Edges`; where it is None, the code is RARE.
-    ``mode``: what the degree of all records of the store counts. Writes ``blocks.kind``,
-    ``blocks.record`` and ``blocks.times``.
+    The degree of all records is the distance. Writes ``blocks.kind``, ``blocks.record`` and
+    ``blocks.times``.
     """
     tokens, store, ids, blocks = (
         borrow(tokens), borrow(store), borrow(ids), borrow(blocks)
@@ -194,14 +195,14 @@ def index_blocks(tokens, store, mode, ids, start, end, blocks, longs):
             if longs is None:
                 return count, np.int64(RARE)
             spell(tokens.bytes, tokens.offsets, ids, begin, stop, blocks.text, 0)
-            longs.append(priced_edges(tokens, mode, ids, begin, stop, blocks.text, size))
+            longs.append(priced_edges(tokens, DISTANCE, ids, begin, stop, blocks.text, size))
             blocks.kind[w] = -len(longs)
             begin = stop
             continue
-        record = find(store, mode, ids, begin, stop)
+        record = find(store, DISTANCE, ids, begin, stop)
         if record < 0:
             spell(tokens.bytes, tokens.offsets, ids, begin, stop, blocks.text, 0)
-            record = insert(store, tokens, mode, ids[begin:stop], blocks.text[:size])
+            record = insert(store, tokens, DISTANCE, ids[begin:stop], blocks.text[:size])
             if record < 0:
                 return count, record
         number = number_of(store, record, stamp)

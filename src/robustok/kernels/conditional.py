@@ -453,8 +453,7 @@ def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
         for w in range(len(kind)):
             if kind[w] >= 0:
                 x = kind[w]
-                degree = types.lowest[x] + distance[w]
-                at, state = draw(store, types.record[x], degree, state, out, at)
+                at, state = draw(store, types.record[x], distance[w], state, out, at)
                 continue
             size = len(longs[-kind[w] - 1].first) - 1
             while size > 0:

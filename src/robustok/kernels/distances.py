@@ -1,8 +1,5 @@
 """Distribution of the distance of a text: per type of block, and summed over blocks.
 
-The distance is any cost that is a sum over blocks: the distance from the reference, splits or
-segments. Of a type, it is counted from the smallest one on.
-
 Blocks occur as types with a number of occurrences; blocks too long to table are lattices of their
 own (`longs`, a list of `lattice.Edges`). Every token that is not the reference's has weight z, so
 blocks are independent; Newton's method chooses z such that the expected sum is k.
@@ -44,7 +41,6 @@ class Types(NamedTuple):
 
     record: np.ndarray  # int64 [types]: position of its record in the store
     times: np.ndarray  # int64 [types]: how many blocks of the text have this type
-    lowest: np.ndarray  # int64 [types]: the degree in the record that is distance 0
     start: np.ndarray  # int64 [types + 1]
     counts: np.ndarray  # float64 [start[-1]]: tokenizations at each distance
     probability: np.ndarray  # float64 [start[-1]]: of each distance under z, set by `_weigh`
@@ -61,25 +57,21 @@ def read_types(store, record, times):
     Copied into one array because Newton's method reads them many times, and records are scattered.
     """
     store = borrow(store)
-    lowest = np.zeros(len(record), np.int64)
     start = np.empty(len(record) + 1, np.int64)
     row = np.empty(len(record) + 1, np.int64)
     start[0] = row[0] = 0
     for x in range(len(record)):
-        at = counts_of(store, record[x])
-        while store.floats[at + lowest[x]] == 0.0:  # the largest degree has a tokenization
-            lowest[x] += 1
-        degrees = degrees_of(store, record[x]) - lowest[x]
+        degrees = degrees_of(store, record[x])
         start[x + 1] = start[x] + degrees + 1
         row[x + 1] = row[x] + max(1, (degrees + LANES - 1) // LANES)
     size = start[len(record)]
     counts = np.empty(size)
     for x in range(len(record)):
-        source = counts_of(store, record[x]) + lowest[x] - start[x]
+        source = counts_of(store, record[x]) - start[x]
         for at in range(start[x], start[x + 1]):
             counts[at] = store.floats[source + at]
     return Types(
-        record, times, lowest, start, counts, np.empty(size), row,
+        record, times, start, counts, np.empty(size), row,
         np.empty((row[len(record)], LANES)),
     )  # fmt: skip
 
@@ -186,7 +178,7 @@ def solve(types, longs, k):
                 part += farthest
         if part > 0:
             sample = Types(
-                types.record, types.times[:SAMPLE], types.lowest, types.start, types.counts,
+                types.record, types.times[:SAMPLE], types.start, types.counts,
                 types.probability, types.row, types.threshold,
             )  # fmt: skip
             slope = _newton(sample, None, k * part / whole, 0.0, scratch)
@@ -197,30 +189,27 @@ def solve(types, longs, k):
 def solve_unbroken(types, longs, k):
     """As `solve`, by logit Newton steps, for texts whose distance is mostly that of ``longs``.
 
-    Returns log z, and the variances of the distance of all blocks and of ``longs``.
+    ``k``: at least 1. Returns log z, and the variances of the distance of all blocks and of
+    ``longs``.
     """
     scratch = _scratch_for(types, longs)
-    nearest, farthest = np.int64(0), np.int64(0)
+    farthest = np.int64(0)
     for x in range(len(types.times)):
         farthest += (types.start[x + 1] - types.start[x] - 1) * types.times[x]
     for x in range(len(longs)):
-        low_costs, high_costs = extremes(longs[x])
-        nearest += low_costs[0]
-        farthest += high_costs[0]
+        _, most = extremes(longs[x])
+        farthest += most[0]
     low, high = -STEEPEST, STEEPEST
-    slope = 0.0
-    if k <= nearest or k >= farthest:
-        slope = -STEEPEST if k <= nearest else STEEPEST
+    slope = STEEPEST if k >= farthest else 0.0
     mean, var = _weigh(types, slope, longs, scratch)
     for _ in range(100):
-        at_end = k <= nearest or k >= farthest
-        if at_end or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
+        if k >= farthest or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
             break
         if mean > k:
             high = slope
         else:
             low = slope
-        step = logit_step(slope, mean - nearest, var, k - nearest, farthest - nearest)
+        step = logit_step(slope, mean, var, k, farthest)
         slope = inside(low, high, step)
         mean, var = _weigh(types, slope, longs, scratch)
     _, var_blocks = _weigh(types, slope, None, scratch)

@@ -100,26 +100,6 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 
 
 @njit()
-def mark_boundaries(edges, ids, id_start, id_end, token_offsets):
-    """Set cost 0 for the edges that end where a token of the reference ids[id_start:id_end] ends.
-
-    Edges that are tokens of the reference get their ids. ``edges``: those of the whole text,
-    changed in place. ``ids``: int32. The reference spells the text, so every boundary is a node.
-    """
-    mark_reference(edges, ids, id_start, id_end, token_offsets)
-    n = len(edges.first) - 1
-    boundary = np.zeros(n + 1, np.bool_)
-    node = np.int64(0)
-    for r in range(id_start, id_end):
-        node += token_offsets[ids[r] + 1] - token_offsets[ids[r]]
-        boundary[node] = True
-    for i in range(n):
-        for e in range(edges.first[i], edges.first[i + 1]):
-            span = edges.step[e] >> 1
-            edges.step[e] = span * 2 + (0 if boundary[i + span] else 1)
-
-
-@njit()
 def longest_edge(edges):
     """The most bytes of an edge, at least 1."""
     longest = np.int64(1)

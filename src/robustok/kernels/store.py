@@ -3,7 +3,7 @@
 Whether a block is already in the store changes the time of a draw and never its result.
 
 A record has the tokenizations of one block, grouped by degree: all together, by number of segments,
-by distance from a reference, or by number of splits (boundaries that the reference does not have).
+or by distance from a reference.
 A block with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
 block has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
 through the nodes.
@@ -11,7 +11,7 @@ through the nodes.
 A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
 In 8-byte slots of ``Store.words``, from position r on:
 
-    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE, SPLITS)
+    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE)
     r + 1   header, see `pack_header`
     r + 2   stamp of the text that used the record last (`uniform-k`)
     r + 3   number of the block's type within that text
@@ -26,8 +26,8 @@ In 8-byte slots of ``Store.words``, from position r on:
 
 Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
 
-Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS, DISTANCE or SPLITS, the degree
-that records are grouped by. ``key``: the bytes of the block under ALL (uint8 [bytes]), else its
+Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS or DISTANCE, the degree that
+records are grouped by. ``key``: the bytes of the block under ALL (uint8 [bytes]), else its
 reference ids (int32 [ids]). ``record``: int64, the position of a record in ``Store.words``.
 ``header``: int64, from `pack_header`. ``degrees``: the largest degree that has a tokenization.
 ``degree``: int64 in 0..degrees, both included. Invariant: a position is used only until the store
@@ -43,10 +43,10 @@ import numpy as np
 
 from robustok.kernels.batch import copy_to
 from robustok.kernels.compiler import njit
-from robustok.kernels.lattice import edges_of, mark_boundaries, mark_reference
+from robustok.kernels.lattice import edges_of, mark_reference
 from robustok.kernels.numbers import GOLDEN, uniform
 
-ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3
+ALL, SEGMENTS, DISTANCE = 0, 1, 2
 LISTED = 32  # tokenizations; blocks with more are walked
 COPIED = 8  # ids of a listed tokenization that are copied at once
 HEAD = 4  # slots of a record before its key
@@ -242,8 +242,6 @@ def priced_edges(tokens, mode, ids, start, end, text, size):
     edges = edges_of(tokens.trie, text, 0, size)
     if mode == DISTANCE:
         mark_reference(edges, ids, start, end, tokens.offsets)
-    elif mode == SPLITS:
-        mark_boundaries(edges, ids, start, end, tokens.offsets)
     elif mode == ALL:
         for e in range(len(edges.step)):
             edges.step[e] -= 1

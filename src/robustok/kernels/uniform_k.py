@@ -1,24 +1,24 @@
-"""Uniform draws at an exact cost, such as the distance from the reference (paper: Uni-k).
+"""Uniform draws at an exact distance from the reference (paper: Uni-k).
 
-The paper's table of positions by distances is not built. The cost is a sum over the tokens of a
-draw: the distance, the splits, or the segments (`Goal`).
+The paper's table of positions by distances is not built.
 
 1. The text is cut into blocks of its lattice, between positions that no token spans. Equal blocks
-   are one type, whose counts by cost are in the store; large blocks are `longs`.
-2. Every token of cost 1 has weight z, chosen by Newton's method such that the expected cost is k
-   (`distances`). Blocks are independent under the product of weights.
-3. Each block draws its own cost. A draw whose costs sum to k is uniform over cost k, whatever z is;
-   others are rejected. To reject few, the last blocks are drawn given their sum, from convolutions
-   (`convolve_group`, `build_tree`), or the last part of the unbroken blocks is (`draw_by_tail`).
-4. Each block draws a tokenization of its cost.
+   are one type, whose counts by distance are in the store; large blocks are `longs`.
+2. Every token that is not the reference's has weight z, chosen by Newton's method such that the
+   expected distance is k (`distances`). Blocks are independent under the product of weights.
+3. Each block draws its own distance. A draw whose distances sum to k is uniform over distance k,
+   whatever z is; others are rejected. To reject few, the last blocks are drawn given their sum,
+   from convolutions (`convolve_group`, `build_tree`), or the last part of the unbroken blocks is
+   (`draw_by_tail`).
+4. Each block draws a tokenization of its distance.
 
-Every loop of rejections is bounded. Where one uses up its tries (the cost is feasible but very rare
-for every z), the text is drawn from a table of positions by costs (`draw_by_table`).
+Every loop of rejections is bounded. Where one uses up its tries (the distance is feasible but very
+rare for every z), the text is drawn from a table of positions by distances (`draw_by_table`).
 
 Arguments of one meaning, unless documented otherwise: ``types``: `distances.Types` of the text.
 ``longs``: a list of `lattice.Edges`, one for each unbroken block; None where the kernel is compiled
-without the code for them and for other rare cases. ``kind``: int64 [blocks], the type
-of each block, or -1 - i for the i-th of ``longs``.
+without the code for them and for other rare cases. ``kind``: int64 [blocks], the type of each
+block, or -1 - i for the i-th of ``longs``.
 """
 
 from __future__ import annotations
@@ -43,12 +43,7 @@ from robustok.kernels.conditional import (
     largest,
 )
 from robustok.kernels.distances import accumulate, read_types, solve, solve_unbroken
-from robustok.kernels.feasible import (
-    feasible,
-    largest_feasible,
-    nearest_of_blocks,
-    nearest_of_paths,
-)
+from robustok.kernels.feasible import feasible, largest_feasible
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.store import DISTANCE, DRAWN, NOT_DRAWN, RARE, draw, priced_edges
@@ -59,10 +54,9 @@ TRIES = 4096  # of a draw by group; the longest texts expect some 100
 
 
 class Goal(NamedTuple):
-    """The cost that texts are drawn at."""
+    """The distance that texts are drawn at."""
 
-    mode: np.int64  # what is counted: DISTANCE, SPLITS or SEGMENTS of `record`
-    ratio: np.float64  # at least 0; the cost of a text of m tokens is ceil(ratio * m),
+    ratio: np.float64  # at least 0; the distance of a text of m tokens is ceil(ratio * m),
     fixed: np.int64  # or this one where it is not negative
 
 
@@ -160,8 +154,7 @@ def _append_draw(store, kind, types, distance, paths, state, out, at):
     for w in range(len(kind)):
         x = kind[w]
         if x >= 0:
-            degree = types.lowest[x] + distance[w]
-            at, state = draw(store, types.record[x], degree, state, out, at)
+            at, state = draw(store, types.record[x], distance[w], state, out, at)
         elif paths is not None:
             for p in range(paths.ends[-x - 1], paths.ends[-x]):
                 out[at] = paths.ids[p]
@@ -228,9 +221,8 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
 def _draw_text(tokens, store, kind, types, longs, k, draws, at):
     """Draws of one text at distance ``k``; returns as `_draw_by_group`.
 
-    ``types``: those of the text, whose probabilities are set here. ``k``: a distance that some
-    tokenization has: of ``types`` from the smallest on. ``draws``: `Draws`, appended to
-    ``draws.ids`` from ``at`` on.
+    ``types``: those of the text, whose probabilities are set here. ``k``: a distance of at least 1
+    that some tokenization has. ``draws``: `Draws`, appended to ``draws.ids`` from ``at`` on.
     """
     if longs is not None and _size_of(longs) > STAGED:
         slope, var_blocks, var_longs = solve_unbroken(types, longs, k)
@@ -245,34 +237,19 @@ def _draw_text(tokens, store, kind, types, longs, k, draws, at):
 
 
 @njit()
-def _whole(tokens, mode, ids, start, end, text):
-    """The lattice of the text ids[start:end], where an edge costs what ``mode`` counts.
+def _whole(tokens, ids, start, end, text):
+    """The lattice of the text ids[start:end], where an edge costs its distance.
 
     ``ids``: int32 [ids]. ``text``: uint8 [capacity], scratch with space for its bytes.
     """
     size = spell(tokens.bytes, tokens.offsets, ids, start, end, text, 0)
-    return priced_edges(tokens, mode, ids, start, end, text, size)
+    return priced_edges(tokens, DISTANCE, ids, start, end, text, size)
 
 
 @njit()
-def _wanted_cost(goal, m):
-    """The cost that a text of ``m`` tokens (int64) should have; ``goal``: `Goal`."""
-    if goal.fixed >= 0:
-        return np.int64(goal.fixed)
-    slack = 0.0 if goal.mode == DISTANCE else 1e-9  # the strength of a draw, divided and multiplied
-    return np.int64(np.ceil(goal.ratio * m - slack))
-
-
-@njit()
-def _possible_cost(mode, types, longs, k):
-    """``k`` (int64), or what replaces it where no tokenization has it; -1: the blocks cannot tell.
-
-    A distance is replaced by the next one below, any other cost by the nearest one. ``mode``: what
-    the cost counts.
-    """
-    if longs is not None and mode != DISTANCE:
-        return nearest_of_blocks(types, longs, k)
-    return feasible(types, longs, k)
+def _wanted(goal, m):
+    """The distance that a text of ``m`` tokens (int64) should have; ``goal``: `Goal`."""
+    return np.int64(goal.fixed) if goal.fixed >= 0 else np.int64(np.ceil(goal.ratio * m))
 
 
 @njit()
@@ -290,52 +267,41 @@ def _copy_text(ids, ends, out, at):
 
 @njit()
 def draw_uniform_k(tokens, store, batch, goal, every, first, last, rows):
-    """Draw texts first..last at the cost of ``goal``, or at the nearest one that is possible.
+    """Draw texts first..last at the distance of ``goal``, or at the next one below that exists.
 
-    A distance that no tokenization has is replaced by the next one below. Returns the text reached
-    and a code of `store`: ``last`` and DRAWN, or the first text that was not drawn and why.
-    ``goal``: `Goal`. ``every``: True: draw all texts. None: stop at a text that is not ordinary
-    (code RARE). Its code is left out of this kernel, which takes half the time to compile, and so
-    is that for any cost but the distance. Both kernels draw the same.
+    Returns the text reached and a code of `store`: ``last`` and DRAWN, or the first text that was
+    not drawn and why. ``goal``: `Goal`. ``every``: True: draw all texts. None: stop at a text that
+    is not ordinary (code RARE). Its code is left out of this kernel, which takes half the time to
+    compile. Both kernels draw the same.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
     blocks = new_text_blocks(tokens, batch, first, last)
     states = np.empty(batch.draws, np.uint64)
-    mode = np.int64(goal.mode)
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
-        wanted = _wanted_cost(goal, e - b)
+        k = _wanted(goal, e - b)
         ends = rows.ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
         if every is None:
             longs = None
         else:  # an empty list, whose type follows from the element that it had
             longs = [edges_of(tokens.trie, blocks.text, 0, 0)]
             longs.pop()
-        same = mode == DISTANCE and wanted == 0
-        count, distinct = index_blocks(
-            tokens, store, mode, batch.values, b, b if same else e, blocks, longs
-        )
-        if distinct < 0:
-            return np.int64(t), distinct
-        types = read_types(store, blocks.record[:distinct], blocks.times[:distinct])
-        lowest = (types.lowest * types.times).sum()
-        k = np.int64(0)
-        if not same:
-            k = _possible_cost(mode, types, longs, wanted - lowest)
+        if k > 0:
+            count, distinct = index_blocks(tokens, store, batch.values, b, e, blocks, longs)
+            if distinct < 0:
+                return np.int64(t), distinct
+            types = read_types(store, blocks.record[:distinct], blocks.times[:distinct])
+            wanted, k = k, feasible(types, longs, k)
             if k < 0:
                 if every is None:
                     return np.int64(t), np.int64(RARE)
-                edges = _whole(tokens, mode, batch.values, b, e, blocks.text)
-                if mode == DISTANCE:
-                    k = largest_feasible(edges, wanted)
-                else:
-                    k = nearest_of_paths(edges, wanted)
+                edges = _whole(tokens, batch.values, b, e, blocks.text)
+                k = largest_feasible(edges, wanted)
                 if k < 0:
                     return np.int64(t), np.int64(NOT_DRAWN)
-                k -= lowest
-        if mode == DISTANCE and k == 0:
+        if k == 0:
             at = _copy_text(batch.values[b:e], ends, rows.ids, at)
             continue
         for d in range(batch.draws):
@@ -346,9 +312,9 @@ def draw_uniform_k(tokens, store, batch, goal, every, first, last, rows):
         if done < batch.draws:
             if every is None:
                 return np.int64(t), np.int64(RARE)
-            edges = _whole(tokens, mode, batch.values, b, e, blocks.text)
+            edges = _whole(tokens, batch.values, b, e, blocks.text)
             left = Draws(states[done:], rows.ids, ends[done:])
-            at = draw_by_table(edges, k + lowest, left, at)
+            at = draw_by_table(edges, k, left, at)
             if at < 0:
                 return np.int64(t), np.int64(NOT_DRAWN)
     return np.int64(last), np.int64(DRAWN)

@@ -298,11 +298,6 @@ def check_spec(spec: str | Spec, depth: int = 1) -> None:
                 f"{parsed.name}: {name} is {value:g}, and at most {kind.interactive_max:g} here"
             )
         for inner in schemes_in(value):
-            inner_scheme = scheme_class(inner.name)
-            if scheme.repeats and inner_scheme.inner:
-                raise RobustokError(
-                    f"{parsed.name} takes no {inner.name} here: it would draw too often"
-                )
             check_spec(inner, depth + 1)
 
 

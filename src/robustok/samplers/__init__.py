@@ -3,7 +3,6 @@
 from robustok.samplers.base import Sampler, Schedule, sampler, schedule
 from robustok.samplers.bpe_dropout import BpeDropout
 from robustok.samplers.canonical import Canonical, Characters
-from robustok.samplers.exactly import Exactly
 from robustok.samplers.mix import Mix
 from robustok.samplers.spec import Spec, register, schemes
 from robustok.samplers.stochastok import StochasTok, StochasTokUniform
@@ -13,7 +12,7 @@ from robustok.samplers.walk import Grampa, MaxMatchDropout, Unigram
 
 BUILT_IN: tuple[type[Sampler], ...] = (
     Canonical, Characters, StochasTok, StochasTokUniform, UniformK, Uniform, BpeDropout, Grampa,
-    Unigram, MaxMatchDropout, Mix, Exactly,
+    Unigram, MaxMatchDropout, Mix,
 )  # fmt: skip
 for _scheme in BUILT_IN:
     register(_scheme)
@@ -22,6 +21,6 @@ for _scheme in BUILT_IN:
 __all__ = [  # noqa: RUF022
     "sampler", "Spec", "schemes", "register", "Sampler",
     "Canonical", "Characters", "StochasTok", "StochasTokUniform", "Uniform", "UniformK",
-    "BpeDropout", "Grampa", "Unigram", "MaxMatchDropout", "Mix", "Exactly",
+    "BpeDropout", "Grampa", "Unigram", "MaxMatchDropout", "Mix",
     "schedule", "Schedule", "Strength", "measure", "at_strength",
 ]  # fmt: skip

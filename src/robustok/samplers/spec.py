@@ -44,27 +44,6 @@ _loaded: list[bool] = []  # not empty once the entry points were loaded
 
 
 @dataclass(frozen=True)
-class Inner(Parameter):
-    """Another scheme, written without a name: ``exactly(uniform, splits=1)``."""
-
-    default: Any = field(default=REQUIRED, init=False)
-
-    def check(self, scheme: str, name: str, value: Any) -> Spec | Scheme:
-        """The scheme as a Spec, or the sampler that is given; from a spec string a 1-tuple."""
-        if isinstance(value, (tuple, list)):
-            if len(value) != 1:
-                raise RobustokError(f"{scheme}: give one scheme, as {scheme}(uniform, ...)")
-            value = value[0]
-        return _scheme(value)
-
-    def at(self, value: Any, progress: float) -> Any:
-        return value.at(progress)
-
-    def show(self, name: str, value: Any) -> str:
-        return spec_of(value)
-
-
-@dataclass(frozen=True)
 class Parts(Parameter):
     """Schemes with weights that add up to 1: ``mix(0.5 canonical, 0.5 uniform)``."""
 
@@ -104,13 +83,10 @@ class Scheme:
     variants: ClassVar[tuple[str, ...]] = ()  # specs of further kernels: compiled early, tested
     parameters: ClassVar[Mapping[str, Parameter]] = {}  # in the order of the spec string
     strength: ClassVar[str] = ""  # the parameter that sets how far draws are from canonical
-    exact_form: ClassVar[Mapping[str, str]] = {}  # measure: the scheme that draws at exactly this
-    # value of the measure
     nominal_splits: ClassVar[str | float | None] = None  # per canonical token: a number or the
     # parameter that holds it; the axis of the paper's figures
     exact: ClassVar[bool] = False  # whether log_prob is exact (of a mixture: where its parts are)
     deterministic: ClassVar[bool] = False  # whether the support is one tokenization
-    repeats: ClassVar[bool] = False  # whether a draw may take many draws of an inner scheme
     needs: ClassVar[Need | None] = None  # from the tokenizer
     color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
     inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
@@ -119,7 +95,7 @@ class Scheme:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         kinds = cls.parameters.items()
-        cls.inner = next((n for n, kind in kinds if isinstance(kind, (Inner, Parts))), "")
+        cls.inner = next((n for n, kind in kinds if isinstance(kind, Parts)), "")
         if "name" in vars(cls) and "example" not in vars(cls):
             cls.example = cls.name
 
@@ -271,8 +247,8 @@ class Call(NamedTuple):
 def read_call(text: str) -> Call:
     """The scheme's name and its parameters as written; inner schemes are still strings.
 
-    >>> read_call("exactly(uniform, splits=.50)")
-    Call(name='exactly', params={'scheme': ('uniform',), 'splits': 0.5})
+    >>> read_call("stochastok(alpha=.50)")
+    Call(name='stochastok', params={'alpha': 0.5})
     """
     match = _SPEC.fullmatch(_checked_text(text).strip())
     if not match:

@@ -20,7 +20,6 @@ from robustok.errors import RobustokError
 from robustok.kernels.comparison import compare_rows, first_other_text
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, sampler
-from robustok.samplers.exactly import MEASURES, Exactly
 from robustok.samplers.parameters import Search, show
 from robustok.samplers.spec import (
     SCHEMES,
@@ -33,6 +32,7 @@ from robustok.samplers.spec import (
 )
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
+MEASURES = ("splits", "distance", "length_ratio")
 _STEPS = 40  # halvings at most
 _CLOSE = 1e-3  # of the target
 _TEXTS = 2_000  # drawn to measure a strength by name: the first of them, or fewer repeated
@@ -105,13 +105,12 @@ def at_strength(
     splits: float | None = None,
     distance: float | None = None,
     length_ratio: float | None = None,
-    exact: bool = False,
     seed: int = 0,
 ) -> Sampler:
-    """The scheme with its strength parameter set so that its draws have a given strength.
+    """The scheme with its strength parameter set so that its draws have a given mean strength.
 
-    >>> at_strength("stochastok", vocab, texts, splits=0.5, exact=True).spec
-    'exactly(stochastok(alpha=1), splits=0.5)'
+    >>> at_strength("stochastok", vocab, texts, splits=0.5).spec
+    'stochastok(alpha=0.5)'
 
     Args:
         scheme: spec of the scheme. Its strength parameter is replaced, the others stay:
@@ -123,10 +122,10 @@ def at_strength(
         distance: changed tokens for each canonical token, from 0 to 10,000.
         length_ratio: drawn tokens for each canonical token, from 0 to 10,000: 1.5 is half as many
             again.
-        exact: whether every draw has the strength (⌈target·m⌉ in a text of m tokens), by
-            conditioning the distribution on it. By default the average over ``texts`` has it, by
-            bisection over seeded draws.
         seed: seed of the draws that are measured, any integer.
+
+    The mean over ``texts`` has the strength, by bisection over seeded draws. ``uniform-k`` gives
+    every draw an exact distance.
 
     Raises RobustokError for a scheme without a strength parameter, and for a strength that the
     scheme cannot reach on these texts, with the range that it can.
@@ -140,19 +139,13 @@ def at_strength(
     check_vocabulary(vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
     kind = scheme_class(call.name)
-    if exact and measured in kind.exact_form:
-        direct = scheme_class(kind.exact_form[measured])
-        return direct(vocab, **{direct.strength: float(f"{target:.9g}")})
-    if exact and not kind.strength and not kind.deterministic:
-        return Exactly(vocab, scheme=scheme, **{measured: target})
     if not kind.strength:
         names = ", ".join(name for name, s in SCHEMES.items() if s.strength)
         raise RobustokError(
             f"{call.name} has no strength parameter. Mix it with canonical, as "
             f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
         )
-    solved = _solved(call, vocab, _canonical(vocab, texts), measured, target, seed)
-    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
+    return _solved(call, vocab, _canonical(vocab, texts), measured, target, seed)
 
 
 def _solved(
@@ -253,7 +246,7 @@ def at_splits(spec: str, splits: float) -> str:
 def splits_in(name: str) -> float | None:
     """The measured strength that a scheme is named by; None for an ordinary spec.
 
-    >>> splits_in("stochastok(splits=0.5)"), splits_in("exactly(uniform, splits=0.5)")
+    >>> splits_in("stochastok(splits=0.5)"), splits_in("stochastok(alpha=0.5)")
     (0.5, None)
     """
     scheme = find_scheme(name.partition("(")[0].strip())

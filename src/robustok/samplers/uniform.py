@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.store import DISTANCE
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
@@ -35,7 +34,6 @@ class Uniform(StoredSampler):
     example = "uniform"
     color = "#009e73"
     exact = True
-    exact_form = {"distance": "uniform-k"}
     _reads_bytes = True
     _reads_canonical = False
 
@@ -85,7 +83,6 @@ class UniformK(StoredSampler):
     strength = "alpha"
     color = "#0072b2"
     exact = True
-    exact_form = {"distance": "uniform-k"}
     _too_rare = (
         "this distance is too rare among the tokenizations of the text to be drawn: "
         "take another k or alpha, or shorter texts"
@@ -130,5 +127,5 @@ class UniformK(StoredSampler):
     @cached_property
     def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
-        goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
+        goal = Goal(np.float64(self.alpha or 0.0), fixed)
         return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)
