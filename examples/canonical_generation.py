@@ -1,4 +1,4 @@
-"""Two logits processors for `generate`: canonical output, and a healed end of the prompt.
+"""A logits processor for `generate` that keeps the output canonical.
 
 A tiny model from random weights. Without a hub: python examples/canonical_generation.py
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import robustok as rt
-from robustok.integrations.generation import CanonicalProcessor, heal
+from robustok.integrations.generation import CanonicalProcessor
 from robustok.models import Shape, small_model, train_tokenizer
 
 TEXT = "the theater is there, the rest rests: see http://the.net/the/nest there"
@@ -22,14 +22,11 @@ def main() -> dict[str, bool]:
     no_word += [i for i, t in enumerate(vocab.tokens) if not t.strip()]
     guard = rt.Guard(vocab)
 
-    # The prompt ends within "http://"; its end is taken back, and the completion begins with it.
-    ids, healing = heal(vocab, [vocab.encode("see htt")])
-    given = torch.tensor(ids)
-    canonical = CanonicalProcessor(vocab, prompt_length=given.shape[1])
+    start = torch.tensor([vocab.encode("see the rest").tolist()])
+    canonical = CanonicalProcessor(vocab, prompt_length=start.shape[1])
     results = {}
-    for name, processors in (("plain", []), ("healed and canonical", [healing, canonical])):
+    for name, processors in (("plain", []), ("canonical", [canonical])):
         torch.manual_seed(0)
-        start = torch.tensor([vocab.encode("see htt").tolist()]) if name == "plain" else given
         out = model.generate(  # type: ignore[operator]
             start,
             attention_mask=torch.ones_like(start),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import robustok as rt
-from robustok.integrations.generation import CanonicalProcessor, HealingProcessor, heal
+from robustok.integrations.generation import CanonicalProcessor
 from robustok.models import Shape, small_model, train_tokenizer
 
 TEXT = "the theater is there, the rest rests: http://the.net the nest"
@@ -76,34 +76,3 @@ def test_a_prompt_that_is_not_canonical_binds_the_completion_alone(
     )
     verdict = rt.Guard(vocab, allow_special=True).check(out[0, len(prompt) :])
     assert all(f.end == out.shape[1] - len(prompt) for f in verdict.findings)
-
-
-def test_healed_prompts_go_on_with_what_was_taken(vocab: rt.Vocabulary, model: Any) -> None:
-    prompts = [vocab.encode(text) for text in ("the rest: http", "is ther", "the the, ")]
-    ids, healing = heal(vocab, prompts)
-    joined = [
-        vocab.decode_bytes(row[row > 0]) + taken
-        for row, taken in zip(ids, healing.removed, strict=True)
-    ]
-    assert joined == [vocab.decode_bytes(prompt) for prompt in prompts]
-    assert all(healing.removed[1:])
-    for settings in ({"do_sample": True}, {"num_beams": 2, "do_sample": False}):
-        out = generated(model, ids, [healing], **settings)
-        for row, prompt in zip(out, prompts, strict=True):
-            text = vocab.decode_bytes(row[(row > 0) & (row < vocab.size)])
-            assert text.startswith(vocab.decode_bytes(prompt))
-
-
-def test_healing_allows_the_token_across_the_end(vocab: rt.Vocabulary) -> None:
-    ids, healing = heal(vocab, [vocab.encode("is ther")])
-    scores = torch.zeros(1, vocab.size)
-    allowed = torch.isfinite(healing(torch.as_tensor(ids), scores))[0].numpy()
-    taken = healing.removed[0]
-    naive = [t.startswith(taken) or (bool(t) and taken.startswith(t)) for t in vocab.tokens]
-    naive = [n and bool(r) for n, r in zip(naive, vocab.readable, strict=True)]
-    assert allowed.tolist() == naive
-    assert sum(t.startswith(taken) and len(t) > len(taken) for t in vocab.tokens) > 0
-    with pytest.raises(rt.RobustokError, match="3 rows for 2 healed prompts"):
-        HealingProcessor(vocab, [b"a", b"b"], 1)(torch.zeros(3, 1, dtype=torch.long), scores)
-    with pytest.raises(rt.RobustokError, match="at least one id each"):
-        heal(vocab, [[]])

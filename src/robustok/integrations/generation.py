@@ -1,8 +1,7 @@
-"""Logits processors for transformers' ``generate``: canonical output, and healed prompts."""
+"""A logits processor for transformers' ``generate`` that keeps the output canonical."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,7 @@ import torch
 from transformers import LogitsProcessor
 
 from robustok.checks import check_ids, check_integer
-from robustok.errors import RobustokError
-from robustok.guard.continuation import Continuation, token_prefixes
-from robustok.ragged import Ragged
+from robustok.guard.continuation import Continuation
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 
@@ -57,94 +54,6 @@ class CanonicalProcessor(LogitsProcessor):
             tail = prompt[special[-1] + 1 :] if len(special) else prompt
             self._whole[key] = self._continuation.is_start(tail)
         return self._continuation.allowed(row if self._whole[key] else row[self.prompt_length :])
-
-
-class HealingProcessor(LogitsProcessor):
-    """Makes completions begin with the bytes that :func:`heal` took from the ends of prompts.
-
-    >>> ids, healing = heal(vocab, [vocab.encode("hello w")])
-    >>> healing.removed
-    [b' w']
-
-    Args:
-        vocab: the vocabulary of the model.
-        removed: the bytes for each prompt.
-        prompt_length: length of the prompts as ``generate`` gets them, padding included.
-    """
-
-    def __init__(self, vocab: Vocabulary, removed: Sequence[bytes], prompt_length: int) -> None:
-        self.vocab, self.removed = check_vocabulary(vocab), list(removed)
-        self.prompt_length = check_integer("prompt_length", prompt_length, 0)
-        self._masks: dict[bytes, np.ndarray] = {}
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        rows = input_ids.cpu().numpy()
-        if len(rows) % len(self.removed):
-            raise RobustokError(
-                f"{len(rows)} rows for {len(self.removed)} healed prompts: give generate the ids "
-                "that heal returned"
-            )
-        beams = len(rows) // len(self.removed)
-        masks = []
-        for number, row in enumerate(rows):
-            written = self.vocab.decode_bytes(row[self.prompt_length :])
-            masks.append(self._mask(self.removed[number // beams][len(written) :]))
-        return _masked(scores, np.stack(masks))
-
-    def _mask(self, left: bytes) -> np.ndarray:
-        """The ids that begin with ``left`` or that it begins with, bool [vocabulary]."""
-        if left not in self._masks:
-            ordinary = self.vocab.ordinary.tolist()
-            self._masks[left] = np.array([
-                not left or (text and (token.startswith(left) or left.startswith(token)))
-                for token, text in zip(self.vocab.tokens, ordinary, strict=True)
-            ])  # fmt: skip
-        return self._masks[left]
-
-
-def heal(
-    vocab: Vocabulary, prompts: Sequence[Sequence[int] | np.ndarray], pad_id: int = 0
-) -> tuple[np.ndarray, HealingProcessor]:
-    """Take back the end of prompts that a longer token could begin with.
-
-    A prompt that ends within a word or a run of punctuation forbids the model the token that spans
-    its end (transformers #28346, llama.cpp #4778). The ids returned end before it, and the
-    processor makes the completion begin with the bytes that were taken.
-
-    >>> ids, healing = heal(vocab, [vocab.encode("hello w"), vocab.encode("the world r")])
-    >>> [vocab.decode(row[row > 0]) for row in ids], healing.removed
-    (['hello', 'the world'], [b' w', b' r'])
-
-    Args:
-        vocab: the vocabulary of the model.
-        prompts: ids of each prompt, none empty.
-        pad_id: the id that shorter prompts are padded with on the left; mask it.
-
-    Returns ids, int64 [prompts, longest], and the processor for ``generate``. The first id and
-    special ids are never taken.
-    """
-    rows = [check_ids(prompt, vocab.size) for prompt in prompts]
-    if not rows or not all(map(len, rows)):
-        raise RobustokError("heal needs prompts with at least one id each")
-    kept = [row[: _healed_length(vocab, row)] for row in rows]
-    removed = [vocab.decode_bytes(row[len(start) :]) for row, start in zip(rows, kept, strict=True)]
-    ids = Ragged.from_rows(kept).left_padded(pad_id)
-    return ids, HealingProcessor(vocab, removed, ids.shape[1])
-
-
-def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:
-    """How many ids stay: the text of the others begins a token of the vocabulary."""
-    prefixes = token_prefixes(vocab)
-    length, text = len(ids), b""
-    for position in reversed(range(1, len(ids))):
-        if not vocab.ordinary[ids[position]]:
-            break
-        text = vocab.tokens[ids[position]] + text
-        if len(text) > vocab.trie.longest:
-            break
-        if text in prefixes:
-            length = position
-    return length
 
 
 def _masked(scores: Any, allowed: np.ndarray) -> Any:
