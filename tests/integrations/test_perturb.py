@@ -321,3 +321,25 @@ def test_rows_that_can_only_be_canonical_are_counted(caplog: Any) -> None:
         "; 3 stayed canonical, since they have no tokenization at a distance from 1 to k: "
         "use a larger alpha or k"
     )
+
+
+def test_a_scheme_is_a_spec_with_a_tokenizer_or_a_sampler():
+    vocab = VOCAB
+    rows = [{"input_ids": ids} for ids in IDS[:4]]
+    expected = Perturb(rt.sampler("uniform", vocab), seed=0)(rows)
+    assert Perturb("uniform", seed=0, tokenizer=vocab)(rows) == expected
+    batches = [
+        TorchCollator(scheme, pad_id=0, **options)(rows)["input_ids"].tolist()
+        for scheme, options in (
+            ("uniform", {"seed": 0, "tokenizer": vocab}),
+            (rt.sampler("uniform", vocab), {"seed": 0}),
+            (Perturb("uniform", seed=0, tokenizer=vocab), {}),
+        )
+    ]
+    assert batches[0] == batches[1] == batches[2]
+    with pytest.raises(RobustokError, match="'uniform' needs the tokenizer"):
+        Perturb("uniform", seed=0)
+    with pytest.raises(RobustokError, match="need a seed"):
+        TorchCollator("uniform", pad_id=0, tokenizer=vocab)
+    with pytest.raises(RobustokError, match="has its own seed"):
+        TorchCollator(Perturb("uniform", seed=0, tokenizer=vocab), seed=0, pad_id=0)

@@ -129,13 +129,13 @@ every_field = {
 
 
 def outcome(call: Any) -> Any:
-    """The fields of a call, or the kind and text of its error."""
+    """The fields of a call, or the text of its error, which is a RobustokError here."""
     try:
         result = call()
     except BaseException as error:
         # Rust panics of `tokenizers` are no Exception: "only_first" that leaves less than a stride.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            return type(error).__name__, str(error)
+            return str(error)
         raise
     fields = {name: _plain(value) for name, value in result.items()}
     words = [result.word_ids(i) for i in range(len(result.encodings))]
@@ -317,6 +317,49 @@ def test_copies_and_pickles_keep_draws_epoch_and_mode(tmp_path):
     assert bare.encode(TEXTS[0]).ids == again.encode(TEXTS[0]).ids
 
 
+def test_what_the_class_makes_is_canonical(tmp_path):
+    """As transformers' own tests call it: through the instance, and through its class."""
+    plain = PRETRAINED["byte-level"]
+    drawing = rt.stochastic(plain, "uniform", seed=0)
+    drawing.save_pretrained(tmp_path)
+    backend = plain.backend_tokenizer
+    for new in (
+        drawing.from_pretrained(tmp_path),
+        type(drawing).from_pretrained(tmp_path),
+        drawing.__class__(tokenizer_object=backend, chat_template=CHATML),
+        drawing.train_new_from_iterator(TEXTS, 300),
+    ):
+        assert type(new) is type(plain) and not hasattr(new, "draws")
+        assert new.apply_chat_template(CHAT, tokenize=False) == plain.apply_chat_template(
+            CHAT, tokenize=False
+        )
+    loaded = drawing.from_pretrained(tmp_path)
+    assert loaded(TEXTS)["input_ids"] == plain(TEXTS)["input_ids"]
+    assert loaded.apply_chat_template(CHAT) == plain.apply_chat_template(CHAT)
+    twin = copy.copy(drawing)
+    assert type(twin) is type(drawing) and twin(TEXTS)["input_ids"] == drawing(TEXTS)["input_ids"]
+    assert type(drawing.backend_tokenizer.from_str(backend.to_str())) is Tokenizer
+
+
+def test_a_strength_without_effect_is_said(caplog):
+    ends = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    ends.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    drawing = rt.stochastic(ends, "uniform-k(k=1)", seed=0)
+    text = "ab" * 10  # has no tokenization at distance 1
+    assert drawing.encode(text).ids == [2] * 10
+    assert drawing.encode(text).ids == [2] * 10
+    (record,) = caplog.records
+    assert "uniform-k(k=1) left the first text as it is" in record.getMessage()
+    with pytest.raises(RobustokError, match="changed none of the first 10020 tokens"):
+        drawing.encode_batch([text] * 1000)
+    caplog.clear()
+    for spec in ("canonical", "stochastok(alpha=0)"):  # what was asked for
+        assert len(rt.stochastic(ends, spec, seed=0).encode_batch([text] * 1001)) == 1001
+    drawing = rt.stochastic(ends, "uniform", seed=0)
+    assert drawing.encode(text).ids != [2] * 10
+    assert not caplog.records
+
+
 def test_added_tokens_are_never_cut():
     drawing = rt.stochastic(pretrained(byte_level()), "characters", seed=0)
     drawing.add_special_tokens({"additional_special_tokens": ["<call>"]})
@@ -421,6 +464,8 @@ def test_sentencepiece_processors_draw(processor):
     drawing.eval()
     assert drawing.encode(text) == processor.encode(text)
     assert drawing.encode_as_pieces([text]) == processor.encode_as_pieces([text])
+    theirs = processor.nbest_encode(text, nbest_size=3, out_type=str)
+    assert drawing.nbest_encode(text, nbest_size=3, out_type=str) == theirs
 
 
 def test_samples_are_those_of_the_current_epoch(processor):

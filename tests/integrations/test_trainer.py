@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import os
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +26,7 @@ from tests.integrations.conftest import (
     trl_trainer,
 )
 from tests.integrations.test_perturb import other_tokenizer
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq, TrainerCallback
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -43,6 +47,9 @@ ROWS = [
     for ids, answer in zip(IDS, ANSWERS, strict=True)
 ]
 PADS = DataCollatorForSeq2Seq(TOKENIZER)
+# Tokens of each row when its prompt is drawn to characters, and a limit that half of them exceed.
+DRAWN = [len(VOCAB.decode_bytes(ids)) + len(a) for ids, a in zip(IDS, ANSWERS, strict=True)]
+LIMIT = int(np.median(DRAWN))
 PRINTED = f"{len(TEXTS)} of {len(TEXTS)} rows perturbed in epoch 1"
 
 
@@ -144,6 +151,67 @@ def test_what_an_epoch_did_is_printed_with_the_losses(tmp_path, capsys, bar):
     said = [i for i, line in enumerate(lines) if "rows perturbed in epoch 1 by characters" in line]
     losses = [i for i, line in enumerate(lines) if "'loss'" in line]
     assert len(said) == 1 and losses and losses[0] < said[0]
+
+
+class Reporter(TrainerCallback):
+    """Keeps what W&B or TensorBoard would get."""
+
+    def __init__(self) -> None:
+        self.logs: list[dict[str, float]] = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
+        self.logs.append(dict(logs or {}))
+
+
+def logged(folder: Any, **options: Any) -> list[dict[str, float]]:
+    """What one epoch logs with each loss, of the state and of a reporter."""
+    reporter = Reporter()
+    trainer = make_trainer(
+        folder, ROWS, TOKENIZER, data_collator=PADS, callbacks=[reporter], num_train_epochs=1,
+        logging_steps=1, remove_unused_columns=False, **options,
+    )  # fmt: skip
+    robustify(trainer, "characters", seed=0, max_length=LIMIT)
+    trainer.train()
+    for row in (trainer.state.log_history, reporter.logs):
+        assert all(("loss" in entry) == ("perturb/overflow" in entry) for entry in row)
+    return [entry for entry in reporter.logs if "loss" in entry]
+
+
+def test_the_log_has_what_was_perturbed(tmp_path):
+    entry = logged(tmp_path)[-1]
+    overflow = sum(size > LIMIT for size in DRAWN)
+    assert (entry["perturb/overflow"], entry["perturb/changed_rows"]) == (
+        overflow,
+        len(ROWS) - overflow,
+    )
+    assert 0 < entry["perturb/replaced"] < 1 and entry["perturb/splits_per_token"] > 0
+
+
+def log_as(rank: int, port: int, folder: Any) -> None:
+    torch.set_num_threads(1)  # those of this process are gone
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+    row = logged(folder, use_cpu=True, per_device_train_batch_size=4)[-1]
+    (folder / f"{rank}.json").write_text(json.dumps(row))
+
+
+def test_counts_are_those_of_all_processes(tmp_path):
+    expected = logged(tmp_path, use_cpu=True, per_device_train_batch_size=8)[-1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")  # imports take longer than the training
+    ranks = [context.Process(target=log_as, args=(i, port, tmp_path)) for i in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(300)
+        rank.kill()
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    first, second = (json.loads((tmp_path / f"{i}.json").read_text()) for i in range(2))
+    for name, value in expected.items():
+        if name.startswith("perturb/"):
+            assert first[name] == second[name] == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

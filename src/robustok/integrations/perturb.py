@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from robustok.checks import check_epoch
+from robustok.checks import check_epoch, check_seed, shown
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import TEXT_CHANGES, Guard
 from robustok.integrations.rows import (
@@ -26,8 +26,9 @@ from robustok.integrations.rows import (
 from robustok.integrations.stochastic.switch import row_key
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
-from robustok.samplers import Sampler, UniformK, measure
+from robustok.samplers import Sampler, Spec, UniformK, measure, sampler
 from robustok.samplers.uniform import ONLY_CANONICAL
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +55,25 @@ class EpochCounts(NamedTuple):
     replaced: int
     splits: int
 
+    def metrics(self) -> dict[str, float]:
+        """What a trainer logs.
+
+        >>> EpochCounts(4, 3, 1, 100, 20, 30).metrics()["perturb/splits_per_token"]
+        0.3
+        """
+        tokens = max(self.tokens, 1)
+        return {
+            "perturb/changed_rows": self.changed,
+            "perturb/overflow": self.too_long,
+            "perturb/replaced": self.replaced / tokens,
+            "perturb/splits_per_token": self.splits / tokens,
+        }
+
 
 class Perturb:
     """New tokenizations for rows of canonical ids; whatever is as long as the ids moves along.
 
-    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
+    >>> perturb = Perturb("uniform-k(k=2)", seed=0, tokenizer=tokenizer)
     >>> row = {"input_ids": vocab.encode("hello world").tolist(), "labels": [-100, 275]}
     >>> perturb([row])
     [{'input_ids': [272, 79, 275], 'labels': [-100, -100, 275]}]
@@ -71,8 +86,9 @@ class Perturb:
     Padding at the ends of a row is not drawn; a longer draw takes its place, and
     a shorter one gets more of it.
 
-    The ids of the first rows must be canonical, or RobustokError names the tokenizer that likely
-    encoded them, ``encoded_by``.
+    The scheme is a spec, with the ``tokenizer`` that encoded the rows, or a sampler. The ids of the
+    first rows must be canonical, or RobustokError names the tokenizer that likely encoded them,
+    ``encoded_by``.
 
     ``counts`` is int64 [_PROCESSES, 6]: the fields of :class:`EpochCounts`, by the
     process that collated the rows, 0 for the main one. ``state`` has the epoch of the draws, which
@@ -81,9 +97,10 @@ class Perturb:
 
     def __init__(
         self,
-        draw: Sampler,
+        scheme: str | Spec | Sampler,
         *,
         seed: int,
+        tokenizer: Any = None,
         where: str = "unlabeled",
         turns: Mask | None = None,
         headers: Mask | None = None,
@@ -91,14 +108,14 @@ class Perturb:
         keep_end: bool = False,
         encoded_by: str = "the model's",
     ) -> None:
-        self.draw, self.seed, self.state = draw, seed, State()
+        self.draw, self.seed, self.state = _sampler(scheme, tokenizer), check_seed(seed), State()
         self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
         self.encoded_by = encoded_by
         self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
         # A token without bytes is never drawn; where one is kept it must still take a place.
-        self.lengths = np.maximum(draw.vocab.token_lengths, 1)
+        self.lengths = np.maximum(self.draw.vocab.token_lengths, 1)
 
     def __call__(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> list[Row]:
         """The rows drawn anew; equal rows with different ``numbers`` have different draws."""
@@ -116,16 +133,30 @@ class Perturb:
 
     @property
     def total(self) -> EpochCounts:
-        """The counts of all processes."""
+        """The counts of this process and of its workers."""
         return EpochCounts(*self.counts.sum(dim=0).tolist())
 
-    def log_epoch(self, write: Callable[[str], Any] = _log.info) -> None:
+    def summed(self, device: Any = "cpu") -> EpochCounts:
+        """The counts of all processes of a distributed training, each of which calls this.
+
+        Args:
+            device: of the tensor that they exchange.
+        """
+        counts = self.counts.sum(dim=0).to(device)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        return EpochCounts(*counts.tolist())
+
+    def log_epoch(
+        self, write: Callable[[str], Any] = _log.info, counts: EpochCounts | None = None
+    ) -> None:
         """Write what was perturbed since :attr:`counts` were zero; log a warning if not every row.
 
         Args:
             write: gets the line where every row was perturbed.
+            counts: by default those of this process.
         """
-        counts = self.total
+        counts = counts or self.total
         if not counts.rows:
             return
         share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
@@ -262,13 +293,15 @@ class Perturb:
 class TorchCollator:
     """A ``collate_fn`` for a plain ``DataLoader``: rows drawn anew and padded to tensors.
 
-    >>> collate = TorchCollator(Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0), pad_id=0)
+    >>> collate = TorchCollator("uniform-k(k=2)", seed=0, tokenizer=tokenizer, pad_id=0)
     >>> rows = [{"input_ids": vocab.encode(text), "labels": [-100, 275]} for text in texts[:1]]
     >>> collate(rows)
     {'input_ids': tensor([[272,  79, 275]]), 'labels': tensor([[-100, -100,  275]]), 'attention_mask': tensor([[1, 1, 1]])}
 
     Args:
-        perturb: draws the rows.
+        scheme: a spec, a sampler, or a `Perturb` with settings of its own.
+        seed: any integer; not beside a `Perturb`.
+        tokenizer: the one that encoded the rows, for a spec.
         pad_id: id that fills rows up on the right; masked, and without labels.
 
     Tensors are int64 [rows, length]. Call :meth:`set_epoch` before each epoch; worker processes
@@ -277,8 +310,22 @@ class TorchCollator:
     draws do not fit in ``max_length``.
     """  # noqa: E501
 
-    def __init__(self, perturb: Perturb, *, pad_id: int) -> None:
-        self.perturb, self.pad_id = perturb, pad_id
+    def __init__(
+        self,
+        scheme: str | Spec | Sampler | Perturb,
+        *,
+        pad_id: int,
+        seed: int | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        if isinstance(scheme, Perturb):
+            if seed is not None or tokenizer is not None:
+                raise RobustokError("a Perturb has its own seed and tokenizer: give them to it")
+        elif seed is None:
+            raise RobustokError("draws need a seed: TorchCollator(scheme, seed=0, ...)")
+        else:
+            scheme = Perturb(scheme, seed=seed, tokenizer=tokenizer)
+        self.perturb, self.pad_id = scheme, pad_id
         self._unreported_rows = _REPORTED_ROWS
 
     def set_epoch(self, epoch: int) -> None:
@@ -298,6 +345,18 @@ class TorchCollator:
             if self._unreported_rows <= 0 and self.perturb.total.too_long:
                 self.perturb.log_epoch()
         return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
+
+
+def _sampler(scheme: Any, tokenizer: Any) -> Sampler:
+    """The sampler of a spec for a tokenizer, or the sampler itself."""
+    if tokenizer is not None:
+        return sampler(scheme, Vocabulary.load(tokenizer))
+    if isinstance(scheme, Sampler):
+        return scheme
+    raise RobustokError(
+        f"the scheme {shown(scheme)} needs the tokenizer that encoded the rows: give it as "
+        "tokenizer=..., or give a sampler"
+    )
 
 
 def check_rows(rows: Sequence[Any]) -> None:

@@ -63,8 +63,11 @@ def robustify(
     rollouts the prompts are perturbed. A draw longer than ``max_length`` is cut, as the trainer
     cuts rows; where the cut would take part of the answer from a row that fits, the row stays
     canonical in that epoch. Each sequence of a packed row is a row here, and packed rows grow.
-    After each epoch a line says how much was perturbed: it is printed as the losses are, and logged
-    as a warning where a row was not.
+    The trainer's log has ``perturb/changed_rows``, ``perturb/overflow`` (rows whose draws do not
+    fit), ``perturb/replaced`` (share of the tokens) and ``perturb/splits_per_token`` of the epoch
+    so far, beside each loss. After each epoch a line says how much was perturbed: it is printed as
+    the losses are, and logged as a warning where a row was not. Both count the rows of all
+    processes of a distributed training.
 
     The draw of a row depends only on ``seed``, the epoch and the row's ids (of groups that do not
     share, also on the number in the group): not on workers, batches, processes, or a restart.
@@ -106,7 +109,8 @@ def robustify(
         collator = partial(StochasticCollator, pad_id=pad_id, encode=encode)
         for_training = partial(collator, perturb, block_size=limit if wrapped else None)
         _collate_with(trainer, for_training, partial(collator, None), column)
-    trainer.add_callback(EpochCallback(perturb))
+    # Before the reporters, which log what the callbacks before them have added.
+    trainer.callback_handler.callbacks.insert(1, EpochCallback(perturb))
 
 
 def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
@@ -172,11 +176,16 @@ def _check_trainer(trainer: Any, where: str) -> None:
 
 
 class EpochCallback(TrainerCallback):
-    """Sets the epoch that worker processes share, and prints how much was perturbed in it."""
+    """Sets the epoch that worker processes share, and reports how much was perturbed in it.
+
+    Counts are summed over the processes of a distributed training where all of them take part:
+    after a step that is logged, and after an epoch.
+    """
 
     def __init__(self, perturb: Perturb) -> None:
         self.perturb = perturb
         self.begun: int | None = None  # passes over the data before this one; None: not training
+        self._metrics: dict[str, float] = {}  # of the step that is logged next
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self.begun = None
@@ -187,10 +196,22 @@ class EpochCallback(TrainerCallback):
         self.perturb.state.epoch = self.begun
         self.perturb.counts.zero_()
 
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        if control.should_log:
+            self._metrics = self.perturb.summed(args.device).metrics()
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
+        if logs is not None and "loss" in logs:
+            for target in (logs, *state.log_history[-1:]):
+                target.update(self._metrics)
+
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        counts = self.perturb.summed(args.device)
+        if control.should_log:  # logging_strategy="epoch"
+            self._metrics = counts.metrics()
         if state.is_world_process_zero:
             # To standard output and above the bar, as the losses.
-            self.perturb.log_epoch(tqdm.write)
+            self.perturb.log_epoch(tqdm.write, counts)
 
 
 class StochasticCollator:

@@ -58,7 +58,8 @@ class Training:
     Args:
         output_dir: the output folder.
         steps: number of optimizer steps.
-        losses: (step, mean loss of the steps since the last entry), in nats, every 10 steps.
+        losses: (step, mean loss of the steps since the last entry), in nats, every 10 steps and
+            at the last one.
         tokens: ids trained on. Padding is not counted, but that at the end of packed rows is.
         seconds: wall-clock time of the steps. Time before a restart counts as far as the last
             checkpoint.

@@ -160,6 +160,8 @@ class TrainingWatch(TrainerCallback):
         self._lap()
         if self.progress:
             self.progress(state.global_step, state.max_steps)
+        # A short run, and the last steps of any, have a loss too.
+        control.should_log = control.should_log or state.global_step >= state.max_steps
         # At a logging step only: a checkpoint does not hold a partial sum of losses.
         if state.global_step % args.logging_steps == 0:
             due = [self._mark - self._saved >= SAVE_SECONDS]
@@ -261,7 +263,10 @@ def train(
             )
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
-            trainer.train(resume_from_checkpoint=_resumed_from(trainer, out / CHECKPOINTS))
+            checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
+            if main_process and checkpoint is not None:
+                _log.info("continues after step %s", checkpoint.rpartition("-")[2])
+            trainer.train(resume_from_checkpoint=checkpoint)
             training = _result(trainer, watch, out, precision)
             with write_errors_in_one_line(out):
                 _save(trainer, out, identity, training)

@@ -22,6 +22,10 @@ class StochasticPreTrained(Switch):
 
     __dict__: dict[str, Any]
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What the class makes, in ``from_pretrained`` too, is canonical: of the original class."""
+        return original_class(cls)(*args, **kwargs)
+
     @property
     def draws(self) -> SeededScheme:  # type: ignore[override]
         return self.__dict__["_tokenizer"].draws
@@ -95,7 +99,7 @@ def original_class(cls: type) -> Any:
 
 def _rebuilt(original: type, state: dict[str, Any]) -> Any:
     cls = stochastic_class(original)
-    tokenizer = cls.__new__(cls)
+    tokenizer = object.__new__(cls)
     tokenizer.__dict__.update(state)
     return tokenizer
 

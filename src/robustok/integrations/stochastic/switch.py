@@ -8,6 +8,7 @@ its earlier turns when it grows. The epoch and the mode are in memory that worke
 from __future__ import annotations
 
 import hashlib
+import logging
 import struct
 from collections.abc import Sequence
 from typing import Any, Self
@@ -25,6 +26,8 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 Scheme = str | Spec | Sampler
 _INT32 = np.dtype("<i4")
+_MANY_IDS = 10_000  # of which a scheme that has any effect changes one
+_log = logging.getLogger(__name__)
 
 
 class Switch:
@@ -164,6 +167,7 @@ class SeededScheme:
         self.tokenizer, self.scheme, self.seed = tokenizer, scheme, seed
         self.state = state or State()
         self._sampler: Sampler | None = None
+        self._unchanged = 0  # ids that were drawn before the first change
 
     @property
     def sampler(self) -> Sampler:
@@ -187,8 +191,42 @@ class SeededScheme:
         """New tokenizations of canonical ids, int32 [ids] each.
 
         ``fixed`` marks ids that stay, bool [ids] a row; special ids always do. ``number`` is that
-        of the draw: the same ids have another draw for each.
+        of the draw: the same ids have another draw for each. Raises RobustokError where the scheme
+        has changed none of many ids.
         """
+        drawn = self._draw(rows, fixed, number)
+        if self._unchanged >= 0 and fixed is None:
+            self._check_effect(rows, drawn)
+        return drawn
+
+    def _check_effect(self, rows: Sequence[np.ndarray], drawn: Sequence[np.ndarray]) -> None:
+        """Warn where a scheme leaves a first text as it is, and raise where it leaves all texts.
+
+        Until something changes. A scheme that is canonical by its name or its strength is meant.
+        """
+        now = self.sampler
+        strength = now.params.get(type(now).strength) if type(now).strength else None
+        is_changed = any(not np.array_equal(a, b) for a, b in zip(rows, drawn, strict=True))
+        if is_changed or now.name == "canonical" or strength == 0:
+            self._unchanged = -1
+            return
+        size = sum(map(len, rows))
+        if self._unchanged == 0 and size > 1:
+            _log.warning(
+                "%s left the first text as it is: some schemes do this to short texts and at low "
+                "strengths; a stronger one changes more",
+                now.spec,
+            )
+        self._unchanged += size
+        if self._unchanged >= _MANY_IDS:
+            raise RobustokError(
+                f"{now.spec} changed none of the first {self._unchanged} tokens: use a stronger "
+                "scheme, or eval() for canonical ids"
+            )
+
+    def _draw(
+        self, rows: Sequence[np.ndarray], fixed: Sequence[np.ndarray] | None, number: int
+    ) -> list[np.ndarray]:
         vocab, epoch = self.vocab, self.state.epoch
         if len(rows) == 1 and fixed is None and vocab.ordinary[rows[0]].all():
             key = row_key(rows[0], 0, number)  # a fifth of the time of a batch of one row
