@@ -44,6 +44,11 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
         tune(tmp_path, tiny(seed=1))
 
 
+def test_the_last_step_has_a_loss(tmp_path):
+    assert [step for step, _ in tune(tmp_path / "short", steps=3).losses] == [3]
+    assert [step for step, _ in tune(tmp_path / "longer", steps=12).losses] == [10, 12]
+
+
 def test_prompts_with_answers_are_the_same_training(tmp_path, straight):
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": i.question, "answer": i.answer} for i in ITEMS]

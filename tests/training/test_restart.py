@@ -131,6 +131,15 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_run_that_continues_says_from_which_step(tmp_path, half, caplog):
+    out = tmp_path / "out"
+    shutil.copytree(half, out)
+    caplog.set_level("INFO", logger="robustok")
+    stopped(out, 26)
+    lines = [r.getMessage() for r in caplog.records if "continues" in r.getMessage()]
+    assert lines == ["continues after step 20"]
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
