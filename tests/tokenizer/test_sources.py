@@ -408,6 +408,31 @@ def test_a_damaged_companion_is_one_line(tmp_path) -> None:
         rt.Vocabulary.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"config.json": {"model_type": "llama"}}, "no tokenizer.json and no tokenizer.model, and"),
+        ({"tokenizer_config.json": {"tokenizer_class": "ByT5Tokenizer"}}, "as a ByT5Tokenizer"),
+        (
+            {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["x.X", None]}},
+             "tokenizer.json": json.loads(byte_level())},
+            "to read tokenizer.json alone, pass its path",
+        ),
+        (
+            {"tokenizer_config.json": PLAIN | {"added_tokens_decoder": {"x": 3}},
+             "tokenizer.json": json.loads(byte_level())},
+            "the files beside tokenizer.json are malformed",
+        ),
+    ],
+)  # fmt: skip
+def test_a_folder_that_transformers_cannot_read_is_one_line(files, message, tmp_path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(rt.RobustokError) as error:
+        rt.Vocabulary.load(tmp_path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
 def test_a_unigram_file_need_not_say_its_type(tmp_path) -> None:
     spec = json.loads(unigram())
     del spec["model"]["type"]

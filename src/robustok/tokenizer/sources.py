@@ -185,9 +185,17 @@ def _open_folder(folder: Path, name: str) -> Opened:
     others: list[str] = []
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
+        if not companions(folder):
+            return opened
         with errors_name(opened.name):
-            found = differences(folder, _parsed(opened.content)) if companions(folder) else None
-        if found is None or not (found.others or found.tokens):
+            spec = _parsed(opened.content)
+        try:
+            found = differences(folder, spec)
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
+            raise RobustokError(
+                f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
+            ) from e
+        if not (found.others or found.tokens):
             return opened
         if not found.others:
             with library_errors(f"{opened.name}: the tokenizers library refuses it"):
@@ -216,9 +224,15 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
     except RobustokError:
         raise
     except Exception as e:  # of many kinds
-        alone = f"; to read {whole.name} alone, pass its path" if whole else ""
+        reason = hub_failure(e)[:200].rstrip(":. ")
+        if whole is None:
+            raise RobustokError(
+                f"{name}: the folder has no tokenizer.json and no tokenizer.model, and transformers"
+                f" finds no tokenizer in it ({reason})"
+            ) from e
         raise RobustokError(
-            f"{name}: transformers cannot read its tokenizer ({hub_failure(e)[:200]}){alone}"
+            f"{name}: transformers cannot read its tokenizer ({reason}); to read {whole.name} "
+            "alone, pass its path"
         ) from e
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
