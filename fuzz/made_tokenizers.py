@@ -177,6 +177,8 @@ def random_tokenizer(rng: random.Random) -> Made:
     else:
         pre, normalizer, decoder = _space_stages(rng, normalizer)
         letters = [c.replace(" ", "▁") for c in characters]
+        if rng.random() < 0.98:
+            letters.append("▁")
         if rng.random() < 0.05:
             letters.append(" ")
         make = _unigram if style == "unigram" else _bpe
@@ -385,7 +387,7 @@ def _spaces(prefix: bool) -> list[dict]:
 
 def _added(rng: random.Random, made: Made) -> list[dict]:
     added: list[dict] = []
-    contents: list[str] = []
+    contents = [made.unknown] if made.unknown else []
     readable = [readable_token(made, t) for t in made.tokens()]
     if "<unk>" in made.tokens() and rng.random() < 0.5:
         added.append({"content": "<unk>", "normalized": False, "special": True})
