@@ -166,7 +166,7 @@ def test_an_objective_gives_finite_scores_or_excludes(vocab: Vocabulary, value: 
 
 def test_a_classifier_s_logits_are_checked(vocab: Vocabulary) -> None:
     shape: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = tf.BertConfig(vocab_size=vocab.size, intermediate_size=16, num_labels=2, **shape)
+    config = tf.BertConfig(vocab_size=vocab.size, intermediate_size=16, **shape)
     classifier = tf.BertForSequenceClassification(config).eval()
     with torch.no_grad():
         classifier.classifier.weight.fill_(math.nan)
