@@ -4,9 +4,9 @@
 
 Each call sends one request. A body that reaches the application is read as servers do: by Python's
 ``json`` (the last or the first of two equal keys), by pydantic's parser, decompressed where a
-header says so, whatever its content type; each field that may hold ids is validated by pydantic in
-lax mode, at any depth. Every id sequence read that way must be canonical: anything else is a
-finding.
+header says so, whatever its content type; each field with ids of a known API is validated by
+pydantic in lax mode, under `strict` each other field, too. Every id sequence read that way must be
+canonical: anything else is a finding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import pydantic_core
 from pydantic import TypeAdapter
 
 import robustok as rt
-from robustok.integrations.asgi import IN_THREAD, GuardMiddleware
-from robustok.integrations.serving import FIELDS, IDS, OTHER, TEXT, PromptGuard
+from robustok.integrations.asgi import GuardMiddleware
+from robustok.integrations.bodies import IDS, NOWHERE, OTHER, ROWS, TEXT, Fields, Row
+from robustok.integrations.serving import PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
 OWN = "own_field"  # named by the setting
@@ -35,7 +36,8 @@ IDS_ONLY: TypeAdapter[Any] = TypeAdapter(list[int] | list[list[int]] | list[int 
 IDS_OR_TEXT: TypeAdapter[Any] = TypeAdapter(
     list[int] | list[list[int]] | str | list[str] | list[list[int] | str] | list[list[str]]
 )
-NAMES = [name for name, kind in FIELDS.items() if kind != OTHER] + [OWN]
+FIELDS = Fields.of([*ROWS, Row("own", OWN, IDS)])
+PATHS = [field for row in ROWS if row.kind in (IDS, TEXT) for field in row.fields.split()] + [OWN]
 UNKNOWN = ("x", "metadata", "ids", "Prompt", "prompt ", "promptTokenIds", "k" * 300)
 TYPES = (
     b"application/json", b"text/plain", b"multipart/form-data; boundary=x", b"Application/JSON",
@@ -101,14 +103,13 @@ def through(
         pass
 
     scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
-    if len(body) >= IN_THREAD:
-        asyncio.run(app(scope, receive, send))
-        return server.received
-    try:
-        app(scope, receive, send).send(None)  # nothing waits, and a loop costs more than the rest
-    except StopIteration:
-        return server.received
-    raise AssertionError("the middleware waits for something")
+    _loop().run_until_complete(app(scope, receive, send))
+    return server.received
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()  # one for all calls: a loop costs more than the rest
 
 
 # --- what a server reads ----------------------------------------------------------------------
@@ -119,23 +120,22 @@ def read_ids(
 ) -> Iterator[list[int]]:
     """Every sequence of ids that some reader finds in a body.
 
-    ``everywhere``: in each field, not only in those that are known to hold ids.
+    ``everywhere``: in each field that is not known to hold none, not only in those with ids.
     """
+    unknown = IDS if everywhere else OTHER
     for value in _parsed(body, headers):
-        open_values = [value]
-        if isinstance(value, list):
-            yield from _validated(IDS_ONLY, value)
+        open_values: list[tuple[Any, Fields, str]] = [(value, FIELDS, unknown)]
         while open_values:
-            current = open_values.pop()
+            current, fields, kind = open_values.pop()
+            if kind != OTHER and isinstance(current, (list, str)):
+                yield from _validated(IDS_OR_TEXT if kind == TEXT else IDS_ONLY, current)
             if isinstance(current, list):
-                open_values += current
-            if not isinstance(current, dict):
-                continue
-            for name, inner in current.items():
-                kind = IDS if name == OWN else FIELDS.get(name, IDS if everywhere else OTHER)
-                if kind != OTHER:
-                    yield from _validated(IDS_OR_TEXT if kind == TEXT else IDS_ONLY, inner)
-                open_values.append(inner)
+                open_values += [(v, fields, kind) for v in current if isinstance(v, (list, dict))]
+            if isinstance(current, dict):
+                for name, inner in current.items():
+                    below = fields.below.get(name, NOWHERE)
+                    inherited = OTHER if fields.kind == OTHER else unknown
+                    open_values.append((inner, below, below.kind or inherited))
 
 
 def _parsed(body: bytes, headers: list[tuple[bytes, bytes]]) -> Iterator[Any]:
@@ -195,7 +195,13 @@ def request(rng: random.Random) -> tuple[bytes, list[tuple[bytes, bytes]]]:
 def _body(rng: random.Random) -> Any:
     body: dict[str, Any] = {}
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        body[_name(rng)] = _value(rng, 0)
+        at, path = body, _path(rng)
+        for name in path[:-1]:
+            inner = at.setdefault(name, {})
+            at = inner if isinstance(inner, dict) else at
+        at[path[-1]] = _value(rng, 0)
+        if len(path) > 1 and rng.random() < 0.5:
+            body[path[0]] = [body[path[0]]]
     place = rng.random()
     if place < 0.1:
         return {"messages": [{"role": "user", **body}], "model": "m"}
@@ -206,8 +212,14 @@ def _body(rng: random.Random) -> Any:
     return {"model": "m", **body} if place < 0.6 else body
 
 
+def _path(rng: random.Random) -> list[str]:
+    if rng.random() < 0.85:
+        return rng.choice(PATHS).split(".")
+    return [rng.choice(UNKNOWN)]
+
+
 def _name(rng: random.Random) -> str:
-    return rng.choice(NAMES if rng.random() < 0.85 else UNKNOWN)
+    return _path(rng)[-1]
 
 
 def _value(rng: random.Random, depth: int) -> Any:
@@ -231,11 +243,13 @@ def _value(rng: random.Random, depth: int) -> Any:
 def _texts() -> list[list[int]]:
     vocab = _checker().vocab
     texts = ("the rest", "hello world 12", "a", "  x\n", "the theater is there")
-    return [vocab.encode(text).tolist() for text in texts]
+    characters = rt.sampler("characters", vocab)
+    rows = [[vocab.encode(text), characters.sample(text, seed=0)] for text in texts]
+    return [ids.tolist() for row in rows for ids in row]
 
 
 def _ids(rng: random.Random) -> list[Any]:
-    if rng.random() < 0.4:
+    if rng.random() < 0.6:
         return list(rng.choice(_texts()))
     size = _checker().vocab.size
     return [rng.randrange(-1, size + 2) for _ in range(rng.randrange(6))]
@@ -281,7 +295,7 @@ def _written(rng: random.Random, value: Any) -> bytes:
             return text(value)
         if isinstance(value, dict):
             pairs = [(text(k), write(v)) for k, v in value.items()]
-            if pairs and rng.random() < 0.05:
+            if pairs and rng.random() < 0.15:
                 pairs.append((text(next(iter(value))), write(_value(rng, 2))))
             return "{" + f",{space}".join(f"{k}{space}:{space}{v}" for k, v in pairs) + "}"
         if isinstance(value, list):

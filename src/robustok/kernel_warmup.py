@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from robustok.guard import Guard
 from robustok.kernels.alignment import align
-from robustok.kernels.json_ids import find_lists
 from robustok.kernels.store import clear, copy_records, new_store
 from robustok.ragged import Ragged
 from robustok.runtime.processes import available_cores
@@ -112,7 +111,6 @@ def _compile_others(vocab: Vocabulary, rows: Ragged) -> None:
     lattice.count()
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
-    find_lists(b"[[1]]", 4, 4)
     row, offsets = rows[0], np.array([0, len(rows[0])])
     spans = np.zeros((len(row), 2), np.int64)
     align(row, offsets, row, offsets, vocab.token_bytes, vocab.token_offsets, spans)

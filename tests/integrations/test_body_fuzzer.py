@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fuzz import bodies as fuzz
 
-from robustok.integrations import asgi, serving
+from robustok.integrations import asgi, bodies
 
 
 def finds(number: int) -> bool:
@@ -25,28 +25,32 @@ def test_nothing_reaches_the_application_unjudged() -> None:
 
 
 @pytest.mark.parametrize(
-    "hole", ["digits", "numbers", "doubled keys", "label", "top", "compressed"]
+    "hole", ["digits", "numbers", "doubled keys", "label", "depth", "compressed"]
 )
 def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if hole == "digits":
-        monkeypatch.setattr(serving, "_can_be_integers", lambda values: False)
+        monkeypatch.setattr(bodies, "_can_be_integers", lambda values: False)
     elif hole == "numbers":
-        monkeypatch.setattr(serving, "_NUMBERS", set())
+        monkeypatch.setattr(bodies, "_NUMBERS", set())
     elif hole == "doubled keys":
-        monkeypatch.setattr(serving, "_unique", dict)
+        monkeypatch.setattr(bodies, "_Unique", lambda: dict)
     elif hole == "label":
         monkeypatch.setattr(fuzz, "TYPES", (b"multipart/form-data",))
         monkeypatch.setattr(asgi.GuardMiddleware, "_read", _by_label)
-    elif hole == "top":
-        prompts = serving._prompts
-        monkeypatch.setattr(
-            serving, "_prompts",
-            lambda body, *rest: prompts(body if isinstance(body, dict) else 0, *rest),
-        )  # fmt: skip
+    elif hole == "depth":
+        monkeypatch.setattr(bodies._Search, "_list", _flat)
     else:
         monkeypatch.setattr(asgi, "_header", lambda scope, name: [b"multipart/form-data"]
                             if name == b"content-type" else [])  # fmt: skip
     assert any(finds(number) for number in range(3_000))
+
+
+_list = bodies._Search._list
+
+
+def _flat(self: Any, value: Any, at: Any) -> bool:
+    """Reads no list inside a list."""
+    return False if at.nested else _list(self, value, at)
 
 
 def _by_label(self: Any, scope: Any, raw: bytes) -> Any:

@@ -1,11 +1,8 @@
-"""ASGI middleware that guards the token ids of prompts, and plug-ins that put it into servers.
+"""ASGI middleware that guards the token ids of prompts.
 
-The middleware is for OpenAI-compatible servers and needs no web framework. Requests whose prompts
-are text pass unchanged, byte for byte, and so do all responses.
-
-The plug-ins are written against the documented interfaces of the entry-point groups
-``vllm.endpoint_plugins`` and ``sglang.srt.plugins``. Their policy is the one that the environment
-describes (:meth:`PromptGuard.from_environment`), so that a wrong one stops the server at its start.
+It is for servers with JSON bodies and needs no web framework. Requests whose prompts are text pass
+unchanged, byte for byte, and so do all responses. Bodies are parsed and judged in threads, never on
+the event loop.
 """
 
 from __future__ import annotations
@@ -13,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from robustok.checks import check_integer
-from robustok.integrations.serving import PromptGuard, Refused, RequestBody
+from robustok.integrations.bodies import Refused, RequestBody
+from robustok.integrations.serving import PromptGuard
 from robustok.runtime.environment import give_back_memory
 
 Message = MutableMapping[str, Any]
@@ -29,16 +26,12 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
-MAX_BODY = 1 << 24  # bytes of a request
+MAX_BODY = 2_000_000  # bytes of a request
 METRICS_PATH = "/robustok/metrics"
 # Bodies that are no JSON and may pass: audio for a transcription, whose prompt is a text.
 OTHER_TYPES = ("multipart/form-data",)
-# Routes that show ids as text and run no model.
-_UNGUARDED = ("/detokenize", "/v1/detokenize")
-IN_THREAD = 1 << 14  # bytes from which on a body is judged in a thread
+IN_THREAD = 1 << 14  # bytes from which on a body has a thread of its own: short ones wait for none
 _MUCH = 1 << 20  # bytes of a body from which on libc is asked to return memory
-_THREADS = 2  # that judge bodies: each holds up to five times the bytes of its body
-SGLANG_TARGET = "sglang.srt.managers.tokenizer_manager.TokenizerManager.generate_request"
 
 
 class GuardMiddleware:
@@ -52,9 +45,7 @@ class GuardMiddleware:
 
     Args:
         app: the ASGI application of the server.
-        prompts: the policy; by default the one that the environment describes
-            (:meth:`PromptGuard.from_environment`), for servers that load middleware by name, such
-            as ``vllm serve --middleware robustok.integrations.asgi.GuardMiddleware``.
+        prompts: the policy.
         max_body: greatest number of bytes of a request; a longer one is answered 413 as soon as
             that many bytes came in.
         metrics_path: path of the counters in Prometheus' text format; None for none.
@@ -68,19 +59,20 @@ class GuardMiddleware:
     def __init__(
         self,
         app: Application,
-        prompts: PromptGuard | None = None,
+        prompts: PromptGuard,
         *,
         max_body: int = MAX_BODY,
         metrics_path: str | None = METRICS_PATH,
         other_types: Sequence[str] = OTHER_TYPES,
     ) -> None:
         self.app = app
-        self.prompts = prompts or PromptGuard.from_environment()
+        self.prompts = prompts
         self.counters = self.prompts.counters
         self.max_body = check_integer("max_body", max_body, 1)
         self.metrics_path = metrics_path
         self.other_types = {name.lower().encode() for name in other_types}
-        self._threads = ThreadPoolExecutor(_THREADS, "robustok-guard")
+        self._short = ThreadPoolExecutor(1, "robustok-guard-short")
+        self._long = ThreadPoolExecutor(1, "robustok-guard-long")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" and self.prompts.policy == "strict":
@@ -90,8 +82,6 @@ class GuardMiddleware:
         elif self.metrics_path is not None and scope["path"] == self.metrics_path:
             text = self.counters.text().encode()
             await _answer(send, 200, text, b"text/plain; version=0.0.4; charset=utf-8")
-        elif scope["path"] in _UNGUARDED:
-            await self.app(scope, receive, send)
         else:
             await self._guarded(scope, receive, send)
 
@@ -100,14 +90,16 @@ class GuardMiddleware:
             raw = await self._whole_body(scope, receive)
             if raw is None:
                 return  # the client went away
-            if len(raw) < IN_THREAD:
-                changed = self._judged(scope, raw)
-            else:
+            changed = None
+            if raw:
+                threads = self._short if len(raw) < IN_THREAD else self._long
                 loop = asyncio.get_running_loop()
-                changed = await loop.run_in_executor(self._threads, self._judged, scope, raw)
+                changed = await loop.run_in_executor(threads, self._judged, scope, raw)
+            else:
+                self.counters.add("requests", "other")
         except Refused as refused:
             self.counters.add("refused", refused.reason)
-            await _answer(send, refused.status, _error(str(refused), refused.reason))
+            await _answer(send, refused.status, _error(refused))
             return
         if changed is not None:
             scope = {**scope, "headers": _with_length(scope["headers"], len(changed))}
@@ -135,9 +127,9 @@ class GuardMiddleware:
         """The body with other ids, None where it stays; raises Refused."""
         try:
             body = self._read(scope, raw)
-            held = "other" if body is None else "ids" if len(body.rows) else "text"
+            held = "other" if body is None else "ids" if body.prompts else "text"
             self.counters.add("requests", held)
-            repaired = self.prompts.repairs(body.rows) if body is not None else {}
+            repaired = self.prompts.repairs(body.rows, body.name) if body is not None else {}
             return body.replaced(repaired) if body is not None and repaired else None
         except Refused as refused:
             if refused.is_limit or self.prompts.policy != "log":
@@ -151,8 +143,6 @@ class GuardMiddleware:
 
     def _read(self, scope: Scope, raw: bytearray) -> RequestBody | None:
         """The prompts of a body, None for a body that cannot hold ids."""
-        if not raw:
-            return None
         # SGLang decompresses what its own header names.
         encodings = [*_header(scope, b"content-encoding"), *_header(scope, b"x-body-compressed")]
         if any(name.strip().lower() != b"identity" for name in encodings):
@@ -166,7 +156,7 @@ class GuardMiddleware:
         except Refused as refused:
             if refused.reason == "not-json" and types and not any(b"json" in t for t in types):
                 line = f"{refused}; other types of content are not allowed"
-                raise Refused("not-json", line, status=415) from None
+                raise Refused(refused.reason, line, status=415) from None
             raise
 
 
@@ -199,9 +189,10 @@ def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"content-length", str(length).encode())]
 
 
-def _error(message: str, code: str) -> bytes:
+def _error(refused: Refused) -> bytes:
     """An error in OpenAI's form."""
-    error = {"message": message, "type": "invalid_request_error", "param": "prompt", "code": code}
+    error = {"message": str(refused), "type": "invalid_request_error", "param": refused.field,
+             "code": refused.reason}  # fmt: skip
     return json.dumps({"error": error}).encode()
 
 
@@ -209,65 +200,3 @@ async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"applicat
     headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-class VllmPlugin:
-    """Adds :class:`GuardMiddleware` to the application of vLLM's OpenAI-compatible server.
-
-    vLLM loads it where ``VLLM_PLUGINS`` names ``robustok``, and makes it without arguments.
-    Releases without that group take ``--middleware robustok.integrations.asgi.GuardMiddleware``.
-    """
-
-    name = "robustok"
-    required_tasks = None  # any server that takes prompts
-
-    def attach_router(self, app: Any) -> None:
-        """Add the middleware to the FastAPI application, before it starts."""
-        app.add_middleware(GuardMiddleware, prompts=PromptGuard.from_environment())
-
-    async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Nothing: the guard needs no engine."""
-
-
-def register_sglang() -> None:
-    """Hook the one method that all routes of SGLang and its offline engine call.
-
-    So it also covers prompts that do not come over HTTP. Does nothing where
-    ``ROBUSTOK_GUARD_TOKENIZER`` is not set, since SGLang loads every installed plug-in unless
-    ``SGLANG_PLUGINS`` names others.
-    """
-    if not os.environ.get("ROBUSTOK_GUARD_TOKENIZER"):
-        return
-    from sglang.srt.plugins.hook_registry import (  # type: ignore[import-not-found]
-        HookRegistry,
-        HookType,
-    )
-
-    HookRegistry.register(
-        SGLANG_TARGET, input_hook(PromptGuard.from_environment()), HookType.BEFORE
-    )
-
-
-def input_hook(prompts: PromptGuard) -> Any:
-    """A hook of type BEFORE for ``TokenizerManager.generate_request(self, obj, request)``.
-
-    Args:
-        prompts: the policy. Its refusals are ValueErrors, which SGLang answers with 400.
-
-    ``obj.input_ids`` is one sequence or a list of them; None where the request has text.
-    """
-
-    def before(manager: Any, obj: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        ids = getattr(obj, "input_ids", None)
-        if ids is not None and len(ids):
-            single = not hasattr(ids[0], "__len__")
-            prompts.counters.add("requests", "ids")
-            try:
-                judged = prompts.judge([ids] if single else ids)
-            except Refused as refused:
-                prompts.counters.add("refused", refused.reason)
-                raise
-            obj.input_ids = judged[0] if single else judged
-        return (manager, obj, *args), kwargs
-
-    return before

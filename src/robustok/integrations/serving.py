@@ -1,74 +1,49 @@
-"""The policy for prompts of ids, which refuses, repairs or logs; its counters; request bodies.
+"""The policy for prompts of ids, which refuses, repairs or logs; and its counters.
 
-`PromptGuard.read` finds which lists of integers of a JSON body are prompts. The integers never
-become Python objects: `kernels.json_ids` finds the lists of integers and shortens strings, and
-``json`` reads the rest, whose size is limited. Fields are looked up by name at any depth, so that
-the routes of vLLM, SGLang and other servers are covered without a list of routes. A body is refused
-where another reader could see other ids in it: doubled keys, and what pydantic's lax mode turns
-into integers (``"83"``, ``83.0``, ``true``).
+`integrations.bodies` finds the prompts of a request; `PromptGuard` judges them in chunks, with a
+pause between two of them, so that an event loop in the same process is not kept waiting.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
-from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard, Verdict, describe
-from robustok.guard.check import blocks_of, flatten
-from robustok.kernels.json_ids import LARGEST, LONG_KEY, SCANNED, TOO_DEEP, find_lists
-from robustok.ragged import Ragged
+from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard, Verdicts, describe
+from robustok.guard.findings import KINDS, SAME
+from robustok.integrations.bodies import (
+    IDS,
+    ROWS,
+    Fields,
+    Limits,
+    Refused,
+    RequestBody,
+    Row,
+    pause,
+    read_body,
+)
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
 POLICIES = ("reject", "repair", "log", "strict")
 MAX_LENGTH = 1 << 17  # ids of a prompt
 MAX_PROMPTS = 1024  # of a request
-MAX_VALUES = 1 << 15  # of a body, beside integers in lists
-MAX_NAME = LONG_KEY // 6 - 2  # characters of a field's name, each of which may be an escape of six
-_MAX_DEPTH = 100  # open brackets; a parser of Python's gives up at about 1,000
-
-# Fields that hold a prompt. `TEXT`: vLLM's and SGLang's request models take texts as well, so a
-# list of digit strings is a list of texts. `IDS`: another server may take integers only.
-IDS, TEXT, OTHER = "ids", "text", "other"
-FIELDS: dict[str, str] = {
-    **dict.fromkeys((
-        "prompt", "input", "text", "texts", "content", "query", "queries", "document",
-        "documents", "items", "text_1", "text_2", "data_1", "data_2",
-    ), TEXT),
-    **dict.fromkeys((
-        "prompt_token_ids", "prompt_ids", "prompt_tokens", "prompts", "input_ids", "input_tokens",
-        "inputs", "token_ids", "tokens", "suffix", "suffix_ids", "suffix_token_ids", "prefix",
-        "prefix_ids", "prefix_token_ids", "context", "context_ids", "context_token_ids",
-        "encoder_prompt", "encoder_prompt_token_ids", "decoder_prompt", "decoder_prompt_token_ids",
-        "decoder_input_ids", "instruction", "instruct",
-    ), IDS),
-    # Integers of these are no prompt; they matter only where unknown lists are refused.
-    **dict.fromkeys((
-        "stop_token_ids", "allowed_token_ids", "bad_words_ids", "logprob_token_ids",
-        "token_ids_logprob", "label_token_ids", "logprob_start_len", "top_logprobs_num",
-        "return_logprob", "return_sampling_mask", "return_hidden_states", "bootstrap_port",
-        "bootstrap_room", "decode_tp_size", "multi_item_delimiter_indices", "bytes", "enum",
-    ), OTHER),
-}  # fmt: skip
-# All that `int` or pydantic's lax mode reads as an integer, which pydantic does even of "000-1".
-_DIGITS = re.compile(r"[\s+\-_.]*\d[\s\d+\-_.]*")
-_NUMBERS = {int, float, bool}
-_PREFIX = "ROBUSTOK_GUARD_"
+MAX_VALUES = 1 << 15  # lists, objects and keys of a body
+MAX_ITEMS = (1 << 17) + (1 << 15)  # of all lists and objects of a body, ids included
+_CHUNK_IDS, _CHUNK_ROWS = 1 << 14, 128  # that are judged between two pauses, one prompt at least
 HELP = {
     "requests": "Requests by what they held: ids, text, or other.",
     "refused": "Requests answered with an error, by reason.",
+    "unknown_fields": "Lists with integers in fields that are not known, which pass unjudged.",
     "sequences": "Sequences of ids by verdict: canonical, repaired, refused, or logged.",
     "findings": "Sequences of ids with a finding, by its kind.",
     "ids": "Ids that were checked.",
@@ -139,13 +114,15 @@ class PromptGuard:
             gives the canonical ids of the same text; ``log`` changes and refuses nothing, and logs
             kinds and positions of findings, never ids or text. Unknown and special ids are refused
             unless the policy is ``log``. ``strict`` is ``reject`` that also refuses integers, and
-            strings of digits, in lists of any field that it does not know.
+            strings of digits, in lists of fields that are not known.
         allow_special: whether special ids may occur anywhere, as in prompts that a client rendered
             by a chat template.
-        fields: names of further fields of a request's body that hold ids.
+        fields: further fields of a body that hold ids, by the names from its top joined by dots.
         max_length: greatest number of ids of a prompt, for each policy.
         max_prompts: greatest number of prompts of a request, for each policy.
-        max_values: greatest number of values in a body beside ids, for each policy.
+        max_values: greatest number of lists, objects and keys of a body, for each policy.
+        max_items: greatest number of values that all lists and objects of a body hold together, ids
+            included, for each policy.
     """
 
     def __init__(
@@ -158,86 +135,33 @@ class PromptGuard:
         max_length: int = MAX_LENGTH,
         max_prompts: int = MAX_PROMPTS,
         max_values: int = MAX_VALUES,
+        max_items: int = MAX_ITEMS,
     ) -> None:
         self.policy = check_choice("policy", policy, POLICIES)
         if isinstance(fields, str) or not all(isinstance(name, str) and name for name in fields):
             raise RobustokError(f"fields are a list of names, not {fields!r}")
-        for name in fields:
-            if len(name.encode("utf-16-le", "surrogatepass")) > 2 * MAX_NAME:
-                raise RobustokError(
-                    f"the name of a field has at most {MAX_NAME} characters: {name}"
-                )
         self.max_length = check_integer("max_length", max_length, 1)
         self.max_prompts = check_integer("max_prompts", max_prompts, 1)
-        self.max_values = check_integer("max_values", max_values, 1)
-        self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
-        self.fields = tuple(fields)
-        self.counters = Counters()
-        self.read(b"[]")  # compiles kernels before the first request
-        self.guard.check_batch([[0]])
-
-    @classmethod
-    def from_environment(cls) -> PromptGuard:
-        """The guard that variables of the environment describe.
-
-        ``ROBUSTOK_GUARD_TOKENIZER`` is required; ``_POLICY``, ``_ALLOW_SPECIAL`` (0 or 1),
-        ``_FIELDS`` (names with commas between them), ``_MAX_LENGTH``, ``_MAX_PROMPTS`` and
-        ``_MAX_VALUES`` are the arguments of the same name. Raises RobustokError for a missing or
-        wrong value.
-        """
-        tokenizer = os.environ.get(f"{_PREFIX}TOKENIZER")
-        if not tokenizer:
-            raise RobustokError(
-                f"set {_PREFIX}TOKENIZER to the tokenizer of the served model: a tokenizer.json, a "
-                "folder with one, or a hub name"
-            )
-        names = os.environ.get(f"{_PREFIX}FIELDS", "").split(",")
-        return cls(
-            Vocabulary.load(tokenizer),
-            policy=os.environ.get(f"{_PREFIX}POLICY", "reject"),
-            allow_special=bool(_number("ALLOW_SPECIAL", 0)),
-            fields=[name.strip() for name in names if name.strip()],
-            max_length=_number("MAX_LENGTH", MAX_LENGTH),
-            max_prompts=_number("MAX_PROMPTS", MAX_PROMPTS),
-            max_values=_number("MAX_VALUES", MAX_VALUES),
+        self.limits = Limits(
+            check_integer("max_values", max_values, 1), check_integer("max_items", max_items, 1)
         )
+        self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
+        self.fields = Fields.of([*ROWS, *(Row("own", name, IDS) for name in fields)])
+        self.counters = Counters()
+        self.guard.check_batch([[0]])  # compiles kernels before the first request
 
     def read(self, raw: bytes | bytearray) -> RequestBody:
         """The prompts of ids in a JSON body.
 
-        >>> PromptGuard(vocab).read(b'{"prompt": [[83, 258], "the"], "seed": 0}').rows[0]
-        array([ 83, 258], dtype=int32)
+        >>> PromptGuard(vocab).read(b'{"prompt": [[83, 258], "the"], "seed": 0}').rows
+        [[83, 258]]
 
-        Takes time linear in the length of the body and releases the interpreter lock while it reads
-        ids. Raises Refused for a body that is not JSON in UTF-8, is too large or too deep, has a
-        key twice, or has a prompt that is neither text nor integers.
+        Raises Refused as :func:`read_body` does.
         """
-        if not json.detect_encoding(raw).startswith("utf-8"):
-            raise Refused("not-json", "the body is not JSON in UTF-8")
-        lists = find_lists(raw, self.max_values, _MAX_DEPTH)
-        if lists.state == TOO_DEEP:
-            raise Refused(
-                "too-deep", f"the body has more than {_MAX_DEPTH} open brackets", is_limit=True
-            )
-        if lists.state != SCANNED:
-            raise Refused(
-                "too-many-values",
-                f"the body has more than {self.max_values} values beside ids; send fewer of them "
-                "at a time",
-                status=413, is_limit=True,
-            )  # fmt: skip
-        try:
-            value = json.loads(lists.skeleton, object_pairs_hook=_unique)
-        except Refused:
-            raise
-        except (ValueError, RecursionError):
-            raise Refused("not-json", "the body is not JSON") from None
-        known = {**FIELDS, **dict.fromkeys(self.fields, IDS)}
-        numbers = sorted(_prompts(value, known, self.policy == "strict", lists.offsets))
-        rows = Ragged(lists.values, lists.offsets)
-        if len(numbers) < len(rows):
-            rows = Ragged.from_rows([rows[i] for i in numbers])
-        return RequestBody(raw, rows, lists.spans[numbers].reshape(-1, 2))
+        body = read_body(raw, self.fields, self.limits, strict=self.policy == "strict")
+        if body.unknown:
+            self.counters.add("unknown_fields", amount=body.unknown)
+        return body
 
     def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
         """The prompts for the model, the same or repaired; raises :class:`Refused`.
@@ -246,202 +170,129 @@ class PromptGuard:
             prompts: sequences of integers.
         """
         try:
-            values, offsets = flatten(prompts, None)
-        except RobustokError as error:
-            raise Refused("not-ids", str(error)) from error
-        values = values.clip(-LARGEST, LARGEST).astype(np.int32)
-        repaired = self.repairs(Ragged(values, offsets))
+            rows = [p.tolist() if isinstance(p, np.ndarray) else list(p) for p in prompts]
+        except TypeError:
+            raise Refused("not-ids", "prompts are sequences of integers") from None
+        repaired = self.repairs(rows)
         return [
-            np.asarray(repaired.get(number, prompt)).tolist()
-            for number, prompt in enumerate(prompts)
+            repaired[number].tolist() if number in repaired else row
+            for number, row in enumerate(rows)
         ]
 
-    def repairs(self, rows: Ragged) -> dict[int, np.ndarray]:
-        """Other ids for the prompts that need them, by their number; raises :class:`Refused`."""
+    def repairs(
+        self, rows: Sequence[list[int]], name: Callable[[int], str] = "prompt {}".format
+    ) -> dict[int, np.ndarray]:
+        """Other ids for the prompts that need them, by their number; raises :class:`Refused`.
+
+        Args:
+            rows: the ids of each prompt.
+            name: gives the name of a prompt by its number, for errors.
+        """
         if len(rows) > self.max_prompts:
             raise Refused(
                 "too-many-prompts",
                 f"{len(rows)} prompts, at most {self.max_prompts} are allowed",
                 is_limit=True,
             )
-        too_long = np.flatnonzero(rows.lengths > self.max_length)
-        if len(too_long):
-            raise Refused(
-                "too-long",
-                f"prompt {too_long[0]} has {rows.lengths[too_long[0]]} ids, at most "
-                f"{self.max_length} are allowed",
-                is_limit=True,
-            )
+        for number, row in enumerate(rows):
+            if len(row) > self.max_length:
+                raise Refused(
+                    "too-long",
+                    f"{name(number)} has {len(row)} ids, at most {self.max_length} are allowed",
+                    field=name(number), is_limit=True,
+                )  # fmt: skip
         started = time.perf_counter()
         repaired: dict[int, np.ndarray] = {}
         try:
-            for first, last in blocks_of(rows.offsets):  # verdicts of one block are kept at a time
-                repaired |= self._repairs_of_block(rows.between(first, last), first)
+            for first, last in _chunks(rows):
+                if first:
+                    pause()
+                repaired |= self._repairs_of_chunk(rows, first, last, name)
             return repaired
         finally:
             self.counters.add("seconds", amount=time.perf_counter() - started)
 
-    def _repairs_of_block(self, rows: Ragged, first: int) -> dict[int, np.ndarray]:
-        """:meth:`repairs` of some rows; the first one is number ``first`` of the request."""
-        verdicts = self.guard.check_batch(rows)
+    def _repairs_of_chunk(
+        self, rows: Sequence[list[int]], first: int, last: int, name: Callable[[int], str]
+    ) -> dict[int, np.ndarray]:
+        """:meth:`repairs` of the rows ``first`` to ``last``, the last one not included."""
+        try:
+            verdicts = self.guard.check_batch(rows[first:last])
+        except RobustokError as error:
+            raise Refused("not-ids", str(error)) from error
         self.counters.add("ids", amount=len(verdicts.given))
         self.counters.add("deviating_ids", amount=int(verdicts.deviates.sum()))
-        clean = verdicts.clean & verdicts.canonical
-        if clean.any():
-            self.counters.add("sequences", "canonical", int(clean.sum()))
-        repaired = {}
-        for row in np.flatnonzero(~clean).tolist():
-            other = self._one(first + row, verdicts[row])
-            if other is not None:
-                repaired[first + row] = other
-        return repaired
-
-    def _one(self, number: int, verdict: Verdict) -> np.ndarray | None:
-        """The ids that replace those of prompt ``number``; None where they stay."""
-        kinds = verdict.findings.kinds
-        forbidden = kinds & {UNKNOWN_ID, SPECIAL_ID}
-        for kind in kinds:
-            self.counters.add("findings", kind)
-        if verdict.canonical and not forbidden:
-            self.counters.add("sequences", "canonical")
-            return None
+        for kind in KINDS:
+            self.counters.add("findings", kind, int(verdicts.has(kind).sum()))
+        forbidden = verdicts.has(UNKNOWN_ID) | verdicts.has(SPECIAL_ID)
+        passes = verdicts.canonical & ~forbidden
+        self.counters.add("sequences", "canonical", int(passes.sum()))
+        wrong = np.flatnonzero(~passes)
+        if not len(wrong):
+            return {}
         if self.policy == "log":
-            first = verdict.findings[0]
+            kinds = sorted(kind for kind in KINDS if verdicts.has(kind)[wrong].any())
             _log.warning(
-                "prompt %d has findings of kind %s, the first one at id %d",
-                number, ", ".join(sorted(kinds)), first.begin,
+                "%d prompts have findings of kind %s, the first one at id %d of %s",
+                len(wrong), ", ".join(kinds), verdicts[wrong[0]].findings[0].begin,
+                name(first + int(wrong[0])),
             )  # fmt: skip
-            self.counters.add("sequences", "logged")
-            return None
-        # A repair may change a text as the tokenizer does, but not delete it.
-        lost = [f for f in verdict.findings if f.kind == TEXT_CHANGES and not f.canonical]
-        repairable = self.policy == "repair" and not forbidden and not lost
-        if repairable and self.guard.check(verdict.repaired).canonical:
-            self.counters.add("sequences", "repaired")
-            return verdict.repaired
-        self.counters.add("sequences", "refused")
-        worst = [*(f for f in verdict.findings if f.kind in forbidden), *lost, verdict.findings[0]]
-        finding = worst[0]
-        line = describe(self.guard.vocab, finding)
-        raise Refused(
-            finding.kind, f"prompt {number}: {line}; send text, or the tokenizer's own ids of it"
+            self.counters.add("sequences", "logged", len(wrong))
+            return {}
+        repairable = ~forbidden & ~_lost(verdicts) if self.policy == "repair" else passes
+        refused = wrong[~(repairable & self._settles(verdicts))[wrong]]
+        if len(refused):
+            self.counters.add("sequences", "refused")
+            number = int(refused[0])
+            raise self._refusal(verdicts, number, rows[first + number], name(first + number))
+        self.counters.add("sequences", "repaired", len(wrong))
+        return {first + row: verdicts.repaired[row] for row in wrong.tolist()}
+
+    def _settles(self, verdicts: Verdicts) -> np.ndarray:
+        """Whether the repaired ids of each row are canonical, bool [rows].
+
+        Those of an unchanged text are: encoding it again gives them again. A text that the
+        tokenizer changes may be changed again.
+        """
+        settles = ~verdicts.has(TEXT_CHANGES)
+        changed = np.flatnonzero(~settles)
+        if self.policy == "repair" and len(changed):
+            repaired = [verdicts.repaired[row] for row in changed.tolist()]
+            settles[changed] = self.guard.check_batch(repaired).canonical
+        return settles
+
+    def _refusal(self, verdicts: Verdicts, number: int, row: list[int], name: str) -> Refused:
+        findings = verdicts[number].findings
+        forbidden = [f for f in findings if f.kind in (UNKNOWN_ID, SPECIAL_ID)]
+        lost = [f for f in findings if f.kind == TEXT_CHANGES and not f.canonical]
+        finding = [*forbidden, *lost, findings[0]][0]
+        # As it was sent: the guard knows 64 bits of an id.
+        sent = replace(finding, ids=tuple(row[finding.begin : finding.end]))
+        line = describe(self.guard.vocab, sent)
+        return Refused(
+            finding.kind, f"{name}: {line}; send text, or the tokenizer's own ids of it", field=name
         )
 
 
-def _number(name: str, default: int) -> int:
-    text = os.environ.get(f"{_PREFIX}{name}", str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise RobustokError(f"{_PREFIX}{name} must be an integer, not '{text[:40]}'") from None
+def _chunks(rows: Sequence[list[int]]) -> Iterator[tuple[int, int]]:
+    """First and last row of each chunk, the last one not included."""
+    first = size = 0
+    for number, row in enumerate(rows):
+        size += len(row)
+        if number > first and (size > _CHUNK_IDS or number - first >= _CHUNK_ROWS):
+            yield first, number
+            first, size = number, len(row)
+    if first < len(rows):
+        yield first, len(rows)
 
 
-class Refused(RobustokError):
-    """A request that is not answered: one line for the client, and a short ``reason``.
+def _lost(verdicts: Verdicts) -> np.ndarray:
+    """Rows with a part of text that repairing would delete, bool [rows].
 
-    ``status`` is that of the response. ``is_limit``: also refused by the policy ``log``.
+    A repair may change a text as the tokenizer does, but not delete it.
     """
-
-    def __init__(
-        self, reason: str, message: str, *, status: int = 400, is_limit: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.reason, self.status, self.is_limit = reason, status, is_limit
-
-
-@dataclass(frozen=True)
-class RequestBody:
-    """A body and its prompts of ids: ``rows[i]`` is the list ``raw[begin:end]`` of ``spans[i]``."""
-
-    raw: bytes | bytearray
-    rows: Ragged
-    spans: np.ndarray  # int64 [rows, 2]
-
-    def replaced(self, rows: dict[int, np.ndarray]) -> bytes:
-        """The body with other ids in some rows; every other byte stays as it is.
-
-        >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}')
-        >>> body.replaced({0: np.array([266])})
-        b'{"prompt": [266], "n":1}'
-
-        Args:
-            rows: ids by the number of the row, each int [n].
-        """
-        order = sorted(rows, key=lambda row: int(self.spans[row, 0]))
-        parts, at = [], 0
-        for row in order:
-            begin, end = self.spans[row].tolist()
-            parts += [bytes(self.raw[at:begin]), json.dumps(rows[row].tolist()).encode()]
-            at = end
-        return b"".join([*parts, bytes(self.raw[at:])])
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of ``pairs``; servers disagree on which of two equal keys counts."""
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise Refused("duplicate-key", f"the body has the key '{key[:60]}' twice")
-            seen.add(key)
-    return value
-
-
-def _prompts(body: Any, known: dict[str, str], strict: bool, offsets: np.ndarray) -> list[int]:
-    """The numbers of the lists that are prompts.
-
-    In ``body`` a list of integers is ``[its number]``, and a text is "0" where an integer could be
-    read from it, else "": see `kernels.json_ids`.
-    """
-    prompts = []
-    open_values: list[tuple[Any, str | None, str, bool]] = [(body, IDS, "the body", False)]
-    while open_values:
-        value, kind, name, nested = open_values.pop()
-        if isinstance(value, dict):
-            open_values += [(v, known.get(k), f"'{k[:60]}'", False) for k, v in value.items()
-                            if isinstance(v, (dict, list))]  # fmt: skip
-            continue
-        if not isinstance(value, list):
-            continue
-        types = set(map(type, value))
-        if types == {int}:
-            (number,) = value
-            if offsets[number] < offsets[number + 1]:
-                if kind in (IDS, TEXT):
-                    prompts.append(number)
-                elif strict and kind is None:
-                    raise _unknown(name)
-            continue
-        if kind in (IDS, TEXT) and types & _NUMBERS:
-            raise Refused("not-ids", f"{name} must be a text, a list of integers, or lists of them")
-        if kind != OTHER and _can_be_integers(value):
-            if kind is None and strict:
-                raise _unknown(name)
-            if kind == IDS or (kind == TEXT and (nested or strict)):
-                raise Refused("not-ids", f"{name} holds digits in strings: send integers or a text")
-        open_values += [(v, kind, name, True) for v in value if isinstance(v, (dict, list))]
-    return prompts
-
-
-def _unknown(name: str) -> Refused:
-    return Refused(
-        "unknown-field",
-        f"{name} holds integers, and is no field that is known: leave it out, or name it as a "
-        "field with ids",
-    )
-
-
-def _can_be_integers(values: list[Any]) -> bool:
-    """Whether a lax reader could take all values as integers, of which there is one at least."""
-    some = False
-    for value in values:
-        if value is None:
-            continue
-        some = True
-        if isinstance(value, str):
-            if not _DIGITS.fullmatch(value):
-                return False
-        elif type(value) not in _NUMBERS or (isinstance(value, float) and value % 1 != 0):
-            return False
-    return some
+    table = verdicts.table
+    deletes = (table.canonical_begin == table.canonical_end) & (table.canonical_begin != SAME)
+    lost = np.zeros(len(verdicts), np.bool_)
+    lost[verdicts.finding_rows[(table.kind == KINDS.index(TEXT_CHANGES)) & deletes]] = True
+    return lost

@@ -16,6 +16,7 @@ from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
+_SHORT = 64  # bytes of a text whose broken bytes are found without arrays
 
 
 class Encoder(Protocol):
@@ -164,6 +165,8 @@ def broken_spans(data: bytes) -> tuple[np.ndarray, np.ndarray]:
         start = e.start
     else:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    if len(data) <= _SHORT:
+        return _broken_spans_short(data)
     # The codec turns each invalid byte b into the lone surrogate U+DC00 + b, at C speed.
     escaped = data[start:].decode("utf8", "surrogateescape").encode("utf-32-le", "surrogatepass")
     code = np.frombuffer(escaped, np.dtype("<u4"))
@@ -176,6 +179,25 @@ def broken_spans(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     padded[1:-1] = broken
     edges = offsets[np.flatnonzero(np.diff(padded))]
     return edges[0::2], edges[1::2]
+
+
+def _broken_spans_short(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`broken_spans` of a short text, where arrays take longer than an exception a span."""
+    begin: list[int] = []
+    end: list[int] = []
+    at = 0
+    while True:
+        try:
+            data[at:].decode("utf8")
+        except UnicodeDecodeError as e:
+            if end and end[-1] == at + e.start:
+                end.pop()
+            else:
+                begin.append(at + e.start)
+            at += e.end
+            end.append(at)
+        else:
+            return np.array(begin, np.int64), np.array(end, np.int64)
 
 
 def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
