@@ -1,4 +1,4 @@
-"""The output layer in blocks of the vocabulary, and float32 products by oneDNN."""
+"""The output layer in blocks of the vocabulary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tests.oracles.models import tiny_model
 from tests.oracles.scoring import checked_scores, score_naively
 
 from robustok.scoring import head, score, scoring_mode
-from robustok.scoring.forward import quiet
 
 QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
 OPTIONS = [[5], [2047, 2048], [4096, 4999, 0], [4999]]
@@ -61,30 +60,3 @@ def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
     hook.remove()
     assert rows
     assert not any(rows)
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_products_by_onednn_are_those_of_pytorch(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        pytest.skip("this PyTorch has no such operation")
-    model = tiny_model(name)
-    ids = torch.arange(20)[None]
-    with quiet(model):
-        plain = model(input_ids=ids).logits
-    products = []
-    onednn = head._onednn
-    monkeypatch.setattr(head, "_onednn", lambda *args: products.append(1) or onednn(*args))
-    monkeypatch.setattr(head, "_LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(head, "_onednn_is_faster", lambda: True)
-    with quiet(model):
-        fast = model(input_ids=ids).logits
-    assert len(products) >= 12
-    torch.testing.assert_close(fast, plain, atol=1e-4, rtol=1e-4)
-    count = len(products)
-    model(input_ids=ids).logits.sum().backward()  # outside, and with gradients, nothing changes
-    with head.fast_linear(model):
-        model(input_ids=ids).logits.sum().backward()
-    assert len(products) == count
-    assert isinstance(head.fast_linear(tiny_model(name).bfloat16()), type(head.nullcontext()))

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from robustok.scoring.head import fast_linear
 from robustok.scoring.tree import Ints, Tree, TreeRows
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
@@ -20,12 +19,12 @@ _PREFIXES_KEPT = 4
 
 @contextmanager
 def quiet(model: Any) -> Iterator[None]:
-    """Evaluation mode without gradients, with the faster linear layers; put back afterwards."""
+    """Evaluation mode without gradients; put back afterwards."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
     try:
-        with torch.inference_mode(), fast_linear(model):
+        with torch.inference_mode():
             yield
     finally:
         for module in training:

@@ -3,85 +3,25 @@
 A block of columns is multiplied, and its log-sum-exp taken, while it is in the processor's cache;
 all logits are never in memory. Only for models whose logits are those of a linear layer, on a CPU;
 others give their logits.
-
-PyTorch multiplies float32 matrices by MKL, which uses AVX2 on processors of AMD. oneDNN, which
-PyTorch contains for other types, uses AVX-512 there: about twice as fast, in the same precision.
-There, the linear layers and the output layer use it, by a private operation of PyTorch.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints
 
-# Multiplications from which oneDNN pays for preparing a new shape, which takes 0.6 ms.
-_LEAST_PRODUCTS = 10_000_000
 _BLOCK = 1 << 18  # logits of a block, 1 MB in float32
 _COLUMNS = (1024, 4096)  # least and most columns of a block
 _linear_heads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-
-
-def fast_linear(model: Any) -> AbstractContextManager:
-    """A context in which the linear layers of ``model`` compute by the faster library.
-
-    It holds for this thread only, and only without gradients.
-    """
-    suitable = model.device.type == "cpu" and model.dtype == torch.float32
-    return _FastLinear() if suitable and _onednn_is_faster() else nullcontext()
-
-
-class _FastLinear(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
-    ) -> Any:
-        if func is functional.linear and not kwargs and _large(*args[:2]):
-            return _onednn(*args)
-        if func is torch.addmm and not kwargs and _large(args[1], args[2].t()):  # Conv1D of GPT-2
-            return _onednn(args[1], args[2].t(), args[0])
-        return func(*args, **(kwargs or {}))
-
-
-def _large(states: torch.Tensor, weight: torch.Tensor) -> bool:
-    return (
-        states.dtype == weight.dtype == torch.float32
-        and weight.dim() == 2
-        and states.numel() * len(weight) >= _LEAST_PRODUCTS
-        and not torch.is_grad_enabled()
-    )
-
-
-def _onednn(
-    states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    return torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
-
-
-@lru_cache(maxsize=1)
-def _onednn_is_faster() -> bool:
-    """Whether the processor is one of AMD with AVX-512, and this PyTorch has the operation."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    if "AMD" not in str(capabilities.get("cpu_name")):
-        return False
-    states, weight = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(4, 3)
-    try:
-        return torch.equal(_onednn(states, weight), states @ weight.T)
-    except (RuntimeError, AttributeError, TypeError):
-        return False
 
 
 class Outputs(NamedTuple):
@@ -147,16 +87,12 @@ def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: 
     blocks = _column_blocks(len(states), len(head.weight), tokens[by_token])
     logit_of_pair = torch.empty(len(tokens), dtype=torch.float32)
     sums = torch.empty(len(blocks), len(states), dtype=torch.float32)  # log-sum-exp of each block
-    # Chosen for the whole weight: its many blocks are equal.
-    fast = _large(states, head.weight) and _onednn_is_faster()
-    product = _onednn if fast else functional.linear
-    with torch._C.DisableTorchFunction():  # the mode of `linear` costs as much as a small block
-        for (columns, pairs), block_sums in zip(blocks, sums, strict=True):
-            bias = None if head.bias is None else head.bias[columns]
-            logits = product(states, head.weight[columns], bias).float()
-            if pairs.start < pairs.stop:
-                logit_of_pair[pairs] = logits[row[pairs], token[pairs] - columns.start]
-            _log_sum_exp_(logits, block_sums)
+    for (columns, pairs), block_sums in zip(blocks, sums, strict=True):
+        bias = None if head.bias is None else head.bias[columns]
+        logits = functional.linear(states, head.weight[columns], bias).float()
+        if pairs.start < pairs.stop:
+            logit_of_pair[pairs] = logits[row[pairs], token[pairs] - columns.start]
+        _log_sum_exp_(logits, block_sums)
     log_probs = np.empty(len(tokens))
     log_probs[by_token] = (logit_of_pair - torch.logsumexp(sums, dim=0)[row]).numpy()
     return log_probs
