@@ -29,7 +29,7 @@ TABLES = {
 TINY = {
     "layers": 8, "width": 512, "heads": 16, "kv_heads": 4, "feed_forward": 1320, "max_length": 512,
 }  # fmt: skip
-OWN = ("quick", "model-card", "schedule-grampa")  # studies of no table
+OWN = ("quick", "model-card", "schedule-grampa", "toksuite")  # studies of no table
 FULL = [find_study(name) for name in studies() if name not in OWN]
 
 

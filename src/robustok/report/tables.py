@@ -36,10 +36,11 @@ from robustok.report.frame import (
     rows_with,
 )
 from robustok.report.page import Entry, Section, Table
-from robustok.report.style import one_line, short
+from robustok.report.style import grouped, one_line, short
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import write_whole
 from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
+from robustok.tasks.benchmarks import HUB
 
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
@@ -187,6 +188,57 @@ def write_table(path: Path, results: Results) -> None:
     table = accuracy_table(results)
     texts = [[str(entry._replace(change="")) for entry in line] for line in table.lines]
     write_whole(path, markdown_table(table.head, texts) + "\n")
+
+
+def kinds_section(results: Results) -> Section | None:
+    """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
+
+    A table a model. The differences are paired over the questions of the subset; a star marks those
+    of a column that Holm's method keeps. None without a benchmark whose questions are of several
+    kinds.
+    """
+    tables = []
+    for name in results.names:
+        base = results.get(name, "canonical")
+        if not base or base["task"] not in HUB or not isinstance(base.get("kinds"), dict):
+            continue
+        others = {s: row for s in results.eval_schemes if (row := results.get(name, s)) is not base}
+        others = {scheme: row for scheme, row in others.items() if row}
+        tables.append(_by_kind(name if len(results.names) > 1 else "subset", base, others))
+    return Section(
+        "kinds",
+        "Accuracy by subset",
+        "In percent on canonical questions; of the other schemes in points from there, with 95% "
+        "intervals over the seeds and the questions of the subset, question by question. A star "
+        "marks the differences of a column that remain after Holm's correction.",
+        tables,
+    ) if tables else None  # fmt: skip
+
+
+def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
+    """A line a kind of question, a column an evaluation scheme."""
+    kinds = grouped([{"key": k, "kind": kind} for k, kind in base["kinds"].items()], "kind")
+    keys = {kind: {row["key"] for row in own} for kind, own in kinds.items()}
+    cells: dict[tuple[str, str], str] = {}
+    for scheme, other in others.items():
+        pairs = {kind: (_part(base, own), _part(other, own)) for kind, own in keys.items()}
+        kept = clear_differences(pairs)
+        for kind, pair in pairs.items():
+            cells[kind, scheme] = " ".join(change_text(difference(*pair))) + " *" * (kind in kept)
+    lines = []
+    for kind, own in keys.items():
+        shares = [s for answers in _part(base, own)["answers"].values() for s in answers.values()]
+        accuracy = percent(sum(shares) / len(shares))
+        lines.append([kind, str(len(own)), accuracy, *(cells[kind, scheme] for scheme in others)])
+    return Table([head, "questions", "canonical", *map(title, others)], lines)
+
+
+def _part(row: Row, keys: set[str]) -> Row:
+    """The answers of a row to some of its questions."""
+    return {"answers": {
+        seed: {key: share for key, share in answers.items() if key in keys}
+        for seed, answers in row["answers"].items()
+    }}  # fmt: skip
 
 
 def versus_canonical(results: Results) -> Section | None:

@@ -81,6 +81,7 @@ def write_report(
             _curve_figure(sources, figures),
             tables.accuracy_section(results),
             tables.versus_canonical(results),
+            tables.kinds_section(results),
             tables.perplexity_section(rows),
             tables.other_section(rows),
             *(source.section(figures) for source in sources if source.section),

@@ -175,7 +175,9 @@ class _Planner:
         examples, folder = few_shot.examples if few_shot else 0, part.folder
         if folder is not None:
             for name in part.names or (benchmark_files(folder) if self.read else ()):
-                file = inputs.external_file(Path(folder) / f"{name}.jsonl", read=self.read)
+                path = Path(folder) / name  # a copy of the benchmark's repository
+                path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
+                file = inputs.external_file(path, read=self.read)
                 yield inputs.BenchmarkCell(name, part.items, file, None, examples)
             return
         for name in part.names:

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +152,8 @@ def read_items(
     True
 
     Args:
-        source: path of a JSON Lines file, or the name of a benchmark on the hub (a key of ``HUB``),
-            as ``copa`` or ``copa@REVISION``.
+        source: path of a JSON Lines file, the name of a benchmark on the hub (a key of ``HUB``), as
+            ``copa`` or ``copa@REVISION``, or a folder of that name with a copy of its repository.
         limit: number of items to keep, from the first; by default all.
         split: another split of the hub's data set than the one that is evaluated on, such as
             ``train``.
@@ -171,7 +171,12 @@ def read_items(
     if path.suffix == ".jsonl" or path.is_file():
         return list(islice(_from_file(path), limit))
     if path.is_dir():
-        raise RobustokError(f"'{source}' is a folder: give one .jsonl file of it")
+        if path.name not in HUB:
+            raise RobustokError(
+                f"'{source}' is a folder: give one .jsonl file of it, or a copy of a benchmark's "
+                f"repository with the benchmark's name, such as {path / 'toksuite'}"
+            )
+        return list(islice(_from_hub(path.name, None, split, copy=path), limit))
     name, _, revision = str(source).partition("@")
     if name not in HUB:
         raise RobustokError(f"no file and no benchmark '{name}': {nearest(name, HUB)}")
@@ -266,16 +271,30 @@ def _from_file(path: Path) -> Iterator[Item]:
         yield _item(row, as_written if "key" in row else word, where, key)
 
 
-def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
+def _from_hub(
+    name: str, revision: str | None, split: str | None, copy: Path | None = None
+) -> Iterator[Item]:
+    """The items of a benchmark, from the hub or from a copy of its repository.
+
+    Of several configurations each is a kind. A copy has those that its card names, such as the
+    subsets of TokSuite in another language.
+    """
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
-    one = isinstance(hub.config, str)
+    one, path = isinstance(hub.config, str), str(copy or hub.path)
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
+    if configs is None or (copy and not one):
+        configs = tuple(get_dataset_config_names(path, revision=revision))
+    prefix = f"{hub.path.rpartition('/')[2]}_"  # toksuite_english_lowercase is the kind lowercase
+    if copy and not all(config.startswith(prefix) for config in configs):
+        words = zip(*(config.split("_") for config in configs), strict=False)
+        shared = takewhile(lambda own: len(configs) > 1 and len(set(own)) == 1, words)
+        prefix = "".join(f"{own[0]}_" for own in shared)
     try:
-        for config in configs or get_dataset_config_names(hub.path, revision=revision):
-            rows: Any = load_dataset(hub.path, config, split=split or hub.split, revision=revision)
-            kind = str(config).removeprefix(f"{hub.path.rpartition('/')[2]}_")
+        for config in configs:
+            rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
+            kind = config.removeprefix(prefix)
             for number, row in enumerate(rows):
                 key = "-".join([name, *([split] if split else []), str(config), str(number)])
                 ours = hub.row(row) if one else {"kind": kind} | hub.row(row)

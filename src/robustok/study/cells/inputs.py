@@ -319,8 +319,13 @@ class External:
 
 
 def external_file(path: str | Path, *, read: bool = True) -> External:
-    """A file, identified by its content, or by its path if it is not read."""
-    return External(str(path), _digest(Path(path)) if read else str(path))
+    """A file or a folder, identified by its content, or by its path if it is not read."""
+    path = Path(path)
+    if not read or not path.is_dir():
+        return External(str(path), _digest(path) if read else str(path))
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    named = (f"{file.relative_to(path)} {_digest(file)}" for file in files)
+    return External(str(path), hashlib.sha256("\n".join(named).encode()).hexdigest()[:16])
 
 
 def external_model(name: str, *, read: bool = True) -> External:
