@@ -269,6 +269,24 @@ def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:
     assert load_tokenizer(tmp_path / "gpt2")(text)["input_ids"] == vocab.encode(text).tolist()
 
 
+def test_a_saved_sentencepiece_model_is_read_alike_or_not_at_all(tmp_path, caplog) -> None:
+    """transformers leaves out the space before a text where no file names a class."""
+    (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    with caplog.at_level(logging.WARNING, "robustok"):
+        save_tokenizer(tmp_path / "tokenizer.model", folder)
+    vocab = rt.Vocabulary.load(tmp_path / "tokenizer.model")
+    if (folder / "tokenizer.model").exists():
+        saved = rt.Vocabulary.load(folder)
+        assert saved.encode("the cat").tolist() == vocab.encode("the cat").tolist()
+    else:
+        assert "has no tokenizer, since transformers would read" in caplog.text
+        with pytest.raises(rt.RobustokError, match="the folder has no tokenizer"):
+            rt.Vocabulary.load(folder)
+
+
 def sentencepiece_model() -> bytes:
     from io import BytesIO
 

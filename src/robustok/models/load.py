@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 import warnings
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.models.devices import default_device, resolve_precision
@@ -31,17 +34,19 @@ from robustok.runtime.hub import (
 )
 from robustok.tokenizer.auto import auto_tokenizer, companions, names_class
 from robustok.tokenizer.sources import tokenizer_files, whole_file
+from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from robustok.tokenizer.vocabulary import Vocabulary
-
+_log = logging.getLogger(__name__)
 _LARGE = 3_000_000_000  # parameters, which would take 12 GB in float32
 # What to do with a row that is longer than the longest input.
 OVERFLOW = ("error", "drop", "left", "canonical")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
+# Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
+_PROBES = ("hello world", " a  b", "a\nb ", "the year 1234", "naïve 根", "")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -215,7 +220,8 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
             names the class of its tokenizer.
         folder: folder of the model.
 
-    Raises RobustokError if there is no tokenizer.
+    A SentencePiece or tiktoken file is copied only where the folder then gives the same ids; a
+    warning says where it is not. Raises RobustokError if there is no tokenizer.
     """
     if is_packaged(source):
         source = packaged_folder(str(source))
@@ -223,14 +229,30 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     whole = source if source.is_file() else whole_file(source)
     if whole is not None and (whole == source or not companions(source)):
         is_json = whole.suffix == ".json" and whole.name != "tekken.json"
-        shutil.copyfile(whole, folder / ("tokenizer.json" if is_json else whole.name))
+        copy = folder / ("tokenizer.json" if is_json else whole.name)
+        shutil.copyfile(whole, copy)
         _name_class(folder)
+        if not is_json and not _are_alike(whole, folder):
+            copy.unlink()
+            _log.warning(
+                "%s has no tokenizer, since transformers would read %s otherwise than its own "
+                "library does: give --tokenizer %s to each command", folder, whole.name, whole,
+            )  # fmt: skip
     elif whole is not None and names_class(source):
         for path in (*tokenizer_files(source), source / "chat_template.jinja"):
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
     else:  # config.json decides, which is another one in the new folder
         load_tokenizer(str(source)).save_pretrained(str(folder))
+
+
+def _are_alike(file: Path, folder: Path) -> bool:
+    """Whether a folder with a copy of a tokenizer's file gives the ids that the file gives."""
+    try:
+        rows = [Vocabulary.load(source).encode_batch(_PROBES) for source in (file, folder)]
+    except RobustokError:
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(*rows, strict=True))
 
 
 def _name_class(folder: Path) -> None:
