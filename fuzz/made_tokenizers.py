@@ -388,7 +388,8 @@ def _spaces(prefix: bool) -> list[dict]:
 def _added(rng: random.Random, made: Made) -> list[dict]:
     added: list[dict] = []
     contents = [made.unknown] if made.unknown else []
-    readable = [readable_token(made, t) for t in made.tokens()]
+    spelled = [t for t in made.tokens() if rng.random() < 0.02 or not t.startswith("<0x")] or ["a"]
+    readable = [readable_token(made, t) for t in spelled]
     if "<unk>" in made.tokens() and rng.random() < 0.5:
         added.append({"content": "<unk>", "normalized": False, "special": True})
     for _ in range(rng.choices((0, 1, 2, 3), (40, 25, 20, 15))[0]):
@@ -396,7 +397,7 @@ def _added(rng: random.Random, made: Made) -> list[dict]:
         if kind < 0.25:
             content = rng.choice(("<x>", "<s>", "<|a|>", "<X>", "[é]", "<x> ", "a<x>"))
         elif kind < 0.45:
-            content = rng.choice(made.tokens())
+            content = rng.choice(spelled)
         elif kind < 0.7:
             content = "".join(rng.choices(readable, k=rng.randint(1, 2)))
         elif kind < 0.8 and contents:
