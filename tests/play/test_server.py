@@ -8,16 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.play.conftest import TEXT, TOKENIZER, client, free_port, serving
+from tests.play.conftest import TEXT, TOKENIZER, client, free_port
 
-from robustok.errors import RobustokError
-from robustok.play import allowed_hosts, server
-from robustok.play.server import Connection
+from robustok.play import server
 
 QUESTION = json.dumps({"text": TEXT}).encode()
 PAGE = {"Content-Type": "application/json"}
@@ -42,35 +39,24 @@ def draw(scheme: str) -> tuple[int, Any]:
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
-        {"Content-Type": "text/plain; application/json"},
-        {**PAGE, "Origin": "https://evil.test"},
-        {**PAGE, "Origin": "http://127.0.0.1:9999"},
-        {**PAGE, "Sec-Fetch-Site": "same-site"},
+        [],
+        [("Content-Type", "text/plain; application/json")],
+        [("Content-Type", "application/x-www-form-urlencoded")],
+        [("Content-Type", "application/json"), ("Content-Type", "text/plain")],
+        [("Content-Type", "text/plain"), ("Content-Type", "application/json")],
     ],
 )
-def test_a_page_elsewhere_may_not_ask(headers: dict[str, str]) -> None:
+def test_what_a_page_elsewhere_can_send_is_refused(headers: list[tuple[str, str]]) -> None:
     assert post(QUESTION, headers=headers)[0] == 403
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Origin", "http://evil.test"),
-        ("Origin", "https://127.0.0.1:8765"),
-        ("Origin", "null"),
-        ("Content-Type", "text/plain"),
-        ("Sec-Fetch-Site", "cross-site"),
-    ],
-)
-def test_one_wrong_header_of_two_is_refused(name: str, value: str) -> None:
-    page = [
-        ("Content-Type", "application/json"), ("Origin", "http://127.0.0.1:8765"),
-        ("Sec-Fetch-Site", "same-origin"),
-    ]  # fmt: skip
-    for headers in ([*page, (name, value)], [(name, value), *page]):
-        assert post(QUESTION, headers=headers)[0] == 403
-    assert post(QUESTION, headers=page)[0] == 200
+def test_no_other_site_is_allowed_to_ask() -> None:
+    asked = {"Origin": "http://evil.test", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "content-type"}  # fmt: skip
+    with client() as asking:
+        answer = asking.options("/api/draw", headers=asked)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "[::1]:8765"])
@@ -80,21 +66,11 @@ def test_the_page_itself_may_ask(host: str) -> None:
     assert post(QUESTION, host, page)[0] == 200
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1", "localhost"])
-def test_the_host_is_checked_at_every_loopback_address(host: str) -> None:
-    for base, code in (("evil.test", 400), ("127.0.0.1:8765", 200), ("[::1]:8765", 200)):
-        with client(base, hosts=allowed_hosts(host)) as asking:
-            assert asking.get("/").status_code == code
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "box.test"])
-def test_other_addresses_need_a_name_and_check_it(host: str) -> None:
-    with pytest.raises(RobustokError, match="--allow-host"):
-        allowed_hosts(host)
-    with pytest.raises(RobustokError, match="no host name"):
-        allowed_hosts(host, ("*",))
-    for base, code in (("evil.test", 400), ("127.0.0.1", 400), ("box.test:8765", 200)):
-        with client(base, hosts=allowed_hosts(host, ("box.test",))) as asking:
+def test_the_host_is_checked() -> None:
+    hosts = {"evil.test": 400, "127.0.0.1.evil.test": 400, "192.168.1.5": 400,
+             "127.0.0.1:8765": 200, "localhost": 200, "[::1]:8765": 200}  # fmt: skip
+    for base, code in hosts.items():
+        with client(base) as asking:
             assert asking.get("/").status_code == code
 
 
@@ -158,29 +134,6 @@ def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(server, "SECONDS", 0.0)
     code, answer = post(QUESTION)
     assert code == 400 and "shorten the text" in answer["error"]
-
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr("robustok.play.server._HEAD_SECONDS", 0.3)
-    with serving(http=Connection) as port:
-        yield port
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local", b"GET /"])
-def test_a_connection_without_a_whole_request_is_closed(port: int, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as half_open:
-        half_open.sendall(sent)
-        assert half_open.recv(100) == b""
-
-
-def test_a_request_is_answered_and_its_connection_closed_later(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-        client.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        received = b""
-        while part := client.recv(4096):
-            received += part
-    assert received.startswith(b"HTTP/1.1 200")
 
 
 IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

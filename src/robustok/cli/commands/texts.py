@@ -172,13 +172,6 @@ def play(
     model: str | None = option(
         "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
     ),
-    host: str = option(
-        "address to serve at; other than loopback needs --allow-host", default="127.0.0.1",
-        metavar="HOST",
-    ),
-    allow_host: tuple[str, ...] = option(
-        "host name that browsers may use for this machine", default=(), metavar="HOST"
-    ),
     port: int = option("port to serve at", default=8765, min=1, max=65535),
 ) -> None:  # fmt: skip
     """Serve an interactive page about the tokenizations of a text.
@@ -186,22 +179,20 @@ def play(
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an
     answer's probability moves, and the attack step by step.
     """
-    from robustok.play import allowed_hosts, application, serve
+    from robustok.play import application, serve
 
     sources = [*([model] if model else []), *tokenizer]
     if not sources:
         raise RobustokError(
             "give --tokenizer (a tokenizer.json, a folder or a hub name) or --model"
         )
-    hosts = allowed_hosts(host, allow_host)
     named = by_name(dict.fromkeys(sources), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     loaded = load_model(model) if model else None
-    app = application(vocabularies, loaded, hosts=hosts)
-    address = f"[{host}]" if ":" in host else host
-    typer.echo(f"http://{address}:{port} (stop with Ctrl-C)", err=True)
+    app = application(vocabularies, loaded)
+    typer.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
-        serve(app, host=host, port=port)
+        serve(app, port=port)
     typer.echo("robustok: stopped", err=True)
     os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
