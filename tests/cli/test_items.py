@@ -17,8 +17,8 @@ from robustok.tasks import Item, write_items
 SEED = ["--seed", "0"]
 RECIPE = ["-s", "uniform", "--steps", "1", "--batch-size", "1", "--learning-rate", "1e-3"]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
-    "evaluate": ("robustok.evaluation.accuracy.evaluate", []),
-    "icl": ("robustok.evaluation.accuracy.evaluate", ["-k", "1"]),
+    "evaluate": ("robustok.evaluation.evaluate", []),
+    "icl": ("robustok.evaluation.evaluate", ["-k", "1"]),
     "attack": ("robustok.attack.attack_items", []),
     "certify": ("robustok.attack.certify_items", []),
     "bound": ("robustok.evaluation.lipschitz_ratios", []),

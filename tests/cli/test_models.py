@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
@@ -41,9 +42,11 @@ def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: 
     assert attacked["accuracy"] <= attacked["start_accuracy"]
     low, high = attacked["start_low"], attacked["start_high"]
     assert low <= attacked["start_accuracy"] <= high and low < high
-    rows = tmp_path / "items.jsonl"
-    rows_of(f"evaluate {trained} --draws 2 -s uniform --out {rows}")
-    assert [row["eval_scheme"] for row in rows_in(rows)] == ["uniform"] * 4
+    folder = tmp_path / "evaluated"
+    rows_of(f"evaluate {trained} --draws 2 -s uniform --out {folder}")
+    (row,) = rows_in(folder / "results.jsonl")
+    items = rows_in(folder / "items" / f"{row['cell']}.jsonl")
+    assert [len(item["predictions"]) for item in items] == [2] * 4
 
 
 def test_a_training_log_has_steps_and_losses_at_intervals(
@@ -60,7 +63,7 @@ def test_a_training_log_has_steps_and_losses_at_intervals(
     "options",
     [
         "evaluate --table {file}/table.md", "evaluate --table {folder}",
-        "evaluate -o {file}/rows.jsonl", "evaluate -o {folder}/rows.csv", "icl -o {folder}",
+        "evaluate -o {file}/rows", "evaluate -o {file}", "icl -o {file}",
         "attack -o {file}/rows.jsonl", "attack --curve {file}/curve.png", "certify -o {file}",
         "embeddings -o {file}/further/out",
     ],
@@ -150,31 +153,36 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
 
 
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:
-    out, table = tmp_path / "items.jsonl", tmp_path / "table.md"
+    out, table = tmp_path / "out", tmp_path / "table.md"
     items = f"--items {model}/items.jsonl --seed 0 -s canonical --out {out} --table {table}"
     printed = shell.ok(f"evaluate one={model} two={model} {items}")
-    assert "acc_norm" in printed and table.read_text() in printed
-    assert "+0.0 [" in table.read_text().splitlines()[2]
-    assert [row["model"] for row in rows_in(out)] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
+    assert "acc_norm" in printed
+    assert "two against one, canonical: +0.000 [-0.750, +0.750], p = 1\n" in printed
+    assert table.read_text().count("50.0 [6.8, 93.2]") == 2
+    rows = pq.read_table(out / "items.parquet").to_pylist()
+    assert [row["model"] for row in rows] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
+    assert (out / "report.html").is_file()
     *_, difference = shell.rows(f"evaluate one={model} two={model} {items}")
     assert (difference["model"], difference["against"]) == ("two", "one")
     assert (difference["difference"], difference["n"]) == (0, len(ITEMS))
     assert difference["low"] < 0 < difference["high"]
 
 
-@pytest.mark.parametrize("change", ["--seed 1", "--limit 2", "--draws 3", "--scheme canonical"])
 def test_results_of_other_settings_are_not_replaced(
-    model: Path, tmp_path: Path, shell: Shell, change: str
+    model: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "items.jsonl"
+    out = tmp_path / "out"
     same = f"evaluate {model} --items {model}/items.jsonl --out {out} --seed 0 --draws 2"
-    shell.ok(same)
-    kept = out.read_bytes()
-    shell.ok(same)  # nothing is measured again
-    assert "delete it, or name another file" in shell.fails(f"{same} {change}")
-    assert out.read_bytes() == kept
-    out.with_name("items.jsonl.part.jsonl").unlink()
-    assert f"'{out}' holds results with other settings" in shell.fails(same)
+    printed = shell.ok(same)
+    kept = (out / "results.jsonl").read_bytes()
+    with monkeypatch.context() as patch:  # nothing is measured again, and no model is loaded
+        patch.setattr("robustok.study.cells.models.load_model", None)
+        assert shell.ok(same) == printed
+    for change in ("--seed 1", "--limit 2", "--draws 3", "--scheme canonical"):
+        error = shell.fails(f"{same} {change}")
+        assert "holds a run with another configuration" in error
+        assert "give --out another folder" in error
+    assert (out / "results.jsonl").read_bytes() == kept
 
 
 # --- with a start token ---------------------------------------------------------------------------

@@ -13,37 +13,45 @@ from robustok.cli.app import run
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
-    """A folder with predictions.jsonl of `evaluate`, and attacks.jsonl of `attack`."""
+    """A folder with the run of `evaluate` in predictions, and attacks.jsonl of `attack`."""
     folder = tmp_path_factory.mktemp("results")
     (folder / "judge_of_files.py").write_text("def longer(text, answer):\n    return len(answer)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.chdir(folder)
         for line in (
-            "evaluate -s canonical -s uniform --draws 3 --out predictions.jsonl",
+            "evaluate -s canonical -s uniform --draws 3 --out predictions",
             "attack --steps 1 --out attacks.jsonl",
             "attack --objective margin --suite --max-scored 5 --out suite.jsonl "
             "--generate answers.jsonl --judge judge_of_files:longer --max-new-tokens 3",
             "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
-            "evaluate -s canonical -s uniform --out table.parquet",
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
     return folder
 
 
-def test_the_predictions_of_evaluate_have_a_report(results: Path, shell: Shell) -> None:
-    path = results / "predictions.jsonl"
-    page = results / "predictions-report" / "report.html"
-    assert shell.ok("report", str(path)) == f"The report is at {page}\n"
+def items_in(run: Path) -> list[list[dict]]:
+    """The results of each question, for each row of a run."""
+    rows = rows_in(run / "results.jsonl")
+    return [rows_in(run / "items" / f"{row['cell']}.jsonl") for row in rows]
+
+
+def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
+    run = results / "predictions"
+    page = run / "report.html"
+    written = page.read_bytes()
+    assert shell.ok("report", str(run)) == f"The report is at {page}\n"
+    assert page.read_bytes() == written
     text = page.with_suffix(".md").read_text()
-    assert text.startswith("# Results of predictions.jsonl\n")
-    rows = rows_in(path)
-    for scheme, draws in (("canonical", 1), ("uniform", 3)):
-        shares = [row["correct"] for row in rows if row["eval_scheme"] == scheme]
-        accuracy = 100 * sum(shares) / len(ITEMS)
-        line = rf"\| predictions \| {scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
-        assert re.search(line, text)
-    assert (page.parent / "figures" / "heatmap.png").is_file()
+    assert text.startswith("# Evaluate of model\n")
+    for (scheme, draws), items in zip(
+        (("canonical", 1), ("uniform", 3)), items_in(run), strict=True
+    ):
+        accuracy = 100 * sum(item["correct"] for item in items) / len(ITEMS)
+        cells = rf"{scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
+        line = rf"\| model → canonical \| {cells}"
+        assert re.search(line, text), (line, text)
+    assert (run / "figures" / "heatmap.png").is_file()
 
 
 def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None:
@@ -60,11 +68,10 @@ def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None
 
 
 def test_every_row_says_seed_and_draws(results: Path) -> None:
-    rows = rows_in(results / "predictions.jsonl")
-    assert {(row["eval_scheme"], row["seed"], row["draws"]) for row in rows} == {
-        ("canonical", 0, 1), ("uniform", 0, 3),
-    }  # fmt: skip
-    assert all(len(row["predictions"]) == row["draws"] for row in rows)
+    for draws, rows in zip((1, 3), items_in(results / "predictions"), strict=True):
+        assert {(row["seed"], row["draws"], len(row["predictions"])) for row in rows} == {
+            (0, draws, draws)
+        }
     for name, skipped in (("attacks", 1), ("suite", 0), ("answers", 0)):
         kept = rows_in(results / f"{name}.jsonl")[skipped:]
         assert [row["seed"] for row in kept] == [0] * len(ITEMS), name
@@ -101,21 +108,13 @@ def test_attacks_of_other_objectives_and_their_answers_have_a_report(results: Pa
     assert (results / "both" / "figures" / "suite-scores.svg").is_file()
 
 
-def test_parquet_predictions_have_the_report_of_json_lines(results: Path) -> None:
-    assert run(["report", str(results / "table.parquet")]) == 0
-    assert "| table | uniform |" in (results / "table-report" / "report.md").read_text()
-    broken = results / "broken.parquet"
-    broken.write_text("no")
-    assert run(["report", str(broken)]) == 2
-
-
 def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
-    files = [str(results / f"{name}.jsonl") for name in ("predictions", "attacks")]
+    files = [str(results / name) for name in ("predictions", "attacks.jsonl")]
     assert run(["report", *files]) == 2
     assert run(["report", *files, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert text.startswith("# Results of predictions.jsonl, attacks.jsonl\n")
-    assert "| predictions | uniform |" in text and "| attacks | adversarial(" in text
+    assert text.startswith("# Evaluate of model\n")
+    assert "canonical | uniform |" in text and "attacks | adversarial(" in text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
         ("text", "is not JSON"),
         ("[1]\n", "holds no results"),
         ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "attack --out"),
-        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "evaluate --out"),
+        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "attack --out"),
         ('{"accuracy": 0.5}\n', "holds no results"),
     ],
 )
@@ -143,11 +142,11 @@ def test_another_file_is_refused_in_one_line(
 def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path: Path) -> None:
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     cache = {"split": "train", "cache_dir": str(tmp_path)}
-    path = str(results / "predictions.jsonl")
-    table = pandas.read_json(path, lines=True)
-    rows = datasets.load_dataset("json", data_files=path, **cache)
+    run = results / "predictions"
+    table = pandas.read_parquet(run / "items.parquet")
+    rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
     assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
-    assert table["correct"].tolist() == rows["correct"][:]
+    assert sorted(table["correct"]) == sorted(rows["correct"][:])
 
     path = str(results / "attacks.jsonl")
     table = pandas.read_json(path, lines=True)[1:]

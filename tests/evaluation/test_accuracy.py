@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +8,7 @@ from tests.evaluation.conftest import draws_of
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError
-from robustok.evaluation import (
-    FewShot,
-    compare_models,
-    drawn_strength,
-    evaluate,
-    evaluate_tasks,
-    paired,
-    solved_examples,
-)
-from robustok.evaluation.results import item_rows, model_table, table
-from robustok.models import Shape, small_model
+from robustok.evaluation import drawn_strength, evaluate, solved_examples
 from robustok.tasks import Item
 
 
@@ -89,8 +77,6 @@ def test_mistakes_are_errors(model, vocab, items) -> None:
         evaluate(model, vocab, [items[0], items[0]], "uniform", seed=0)
     with pytest.raises(RobustokError, match="examples: give a list"):
         solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(RobustokError, match="count must be 1 or more"):
-        FewShot(-1)
 
 
 def test_solved_examples_spell_the_prompt(vocab, items) -> None:
@@ -121,103 +107,3 @@ def test_consistency_counts_questions_with_one_answer_in_all_draws(model, vocab,
         assert one_answer.consistency is None
         assert all(len(o.predictions) == 1 for o in one_answer.outcomes)
         assert "consistency" not in str(one_answer)
-
-
-def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
-    tasks = {"one": items[:5], "two": items[5:]}
-    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
-    assert [(r.task, r.evaluation.eval_scheme) for r in results] == [
-        ("one", "canonical"), ("one", "uniform"), ("two", "canonical"), ("two", "uniform"),
-    ]  # fmt: skip
-    alone = evaluate(model, vocab, items[5:], "uniform", draws=2, seed=0)
-    assert results[3].evaluation.outcomes == alone.outcomes
-    against = results[3].against
-    assert results[2].against is None and against is not None
-    accuracies = [results[i].evaluation.accuracy for i in (2, 3)]
-    assert against.mean == pytest.approx(accuracies[1] - accuracies[0])
-    assert len(item_rows(results)) == 2 * len(items)
-    lines = table(results).splitlines()
-    assert lines[0] == "| task | n | canonical | uniform |"
-    assert lines[2].startswith("| one | 5 | ")
-    assert lines[-1].startswith("| mean |")
-    assert "p = " in lines[2] or "p < " in lines[2]
-    twice = evaluate_tasks(model, vocab, tasks, ["canonical", *["uniform"] * 2], draws=2, seed=0)
-    assert table(twice).splitlines() == lines
-
-
-def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
-    tasks = {"one": items[:4], "two": items[4:]}
-    kept, labels = tmp_path / "part.jsonl", []
-
-    def run(stop: int = -1):
-        def progress(done: int, total: int, what: str) -> None:
-            labels.append(what)
-            assert total == 2 * len(items)
-            if done == stop:
-                raise KeyboardInterrupt
-
-        return evaluate_tasks(
-            model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0, resume_file=kept,
-            progress=progress,
-        )  # fmt: skip
-
-    with pytest.raises(KeyboardInterrupt):
-        run(stop=8 + len(items[4:]))
-    labels.clear()
-    results = run()
-    assert labels == ["two canonical", "two uniform"]
-    whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
-    assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
-    number: Any = np.int64(2)  # is written as a plain one
-    evaluate_tasks(
-        model, vocab, {"one": items[:2]}, ["canonical"], draws=number, seed=number,
-        resume_file=tmp_path / "numpy.jsonl",
-    )  # fmt: skip
-    reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}
-    for change, message in (
-        ({"draws": 3}, "draws"),
-        ({"model": small_model(vocab.size, seed=5)}, "model"),
-        ({"tasks": reworded}, "items"),
-        ({"schemes": ["canonical"]}, "schemes"),
-    ):
-        call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2}
-        call |= {"schemes": ["canonical", "uniform"]} | change
-        with pytest.raises(RobustokError, match=f"other {message}:"):
-            evaluate_tasks(vocab=vocab, seed=0, resume_file=kept, **call)
-
-
-@pytest.mark.parametrize("start", [(), [0]])
-def test_a_start_token_and_the_last_items_stand_before_the_others(
-    model, vocab, items, start
-) -> None:
-    settings: dict[str, Any] = {"seed": 0, "start": start}
-    (plain,) = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], **settings)
-    wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=start or None)
-    assert plain.evaluation.outcomes == wanted.outcomes
-    few_shot = FewShot(3, "uniform")
-    (shown,) = evaluate_tasks(
-        model, vocab, {"a": items}, ["canonical"], few_shot=few_shot, **settings
-    )
-    prefix = solved_examples(vocab, items[-3:], "uniform", **settings)
-    wanted = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
-    assert shown.evaluation.outcomes == wanted.outcomes
-
-
-def test_models_are_compared_item_by_item(model, vocab, items) -> None:
-    other = small_model(vocab.size, Shape(1, 16, 2, 2, 32, 256), seed=1, end_id=0)
-    results = {
-        name: evaluate_tasks(one, vocab, {"odd": items}, ["canonical", "uniform"], draws=2, seed=0)
-        for name, one in [("a", model), ("b", other)]
-    }
-    differences = compare_models(results)
-    assert [(d.model, d.against, d.eval_scheme) for d in differences] == [
-        ("b", "a", "canonical"), ("b", "a", "uniform"),
-    ]  # fmt: skip
-    for difference, before, after in zip(differences, results["a"], results["b"], strict=True):
-        assert difference.paired == paired(before.evaluation, after.evaluation)
-    head, _, first, second = model_table(results).splitlines()
-    assert [cell.strip() for cell in head.split("|")[1:-1]] == ["task", "scheme", "n", "a", "b"]
-    assert " p = " in first and " p = " in second
-    for others in (results["b"][::-1], results["b"][:1]):
-        with pytest.raises(RobustokError, match="different tasks or schemes"):
-            compare_models({"a": results["a"], "b": others})

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_da
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -26,6 +26,7 @@ from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+_FILES = (".jsonl", ".json", ".parquet", ".csv", ".md", ".png", ".svg")  # no names of folders
 _KEYWORD = Parameter.KEYWORD_ONLY
 
 
@@ -106,6 +107,8 @@ def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
 def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = False) -> Parameter:
     """A field as a parameter of a command, called ``name`` there."""
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
+    if typing.get_origin(hint) is Literal:
+        kind = hint = str
     several = typing.get_origin(hint) is tuple
     text, bracket, default = one.metadata["help"].partition("[default")
     parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
@@ -169,6 +172,8 @@ def output_folder(path: Path | None) -> Path | None:
     if path is not None:
         if path.exists() and not path.is_dir():
             raise RobustokError(f"{path} is a file: give a folder")
+        if path.suffix in _FILES and not path.exists():
+            raise RobustokError(f"{path} is the name of a file: give a folder")
         _check_writable(path)
     return path
 

@@ -1,11 +1,9 @@
-"""Accuracy over sampled tokenizations of each question, of one task or of many, resumable."""
+"""Accuracy over sampled tokenizations of each question."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,18 +21,13 @@ from robustok.evaluation.questions import (
     encode_options,
     item_keys,
     margins,
-    plain_ids,
     sentence_keys,
     sentence_request,
-    solved_examples,
     start_ids,
 )
-from robustok.evaluation.results import Evaluation, FewShot, Outcome, TaskResult, against
-from robustok.evaluation.resume import RowFile, question_digest
+from robustok.evaluation.results import Evaluation, Outcome
 from robustok.models.devices import precision_of
-from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
-from robustok.runtime.files import json_digest
 from robustok.samplers import Sampler, measure
 from robustok.scoring import Request, Scores, score_many
 from robustok.tasks import Item
@@ -142,77 +135,6 @@ def evaluate(
     )
 
 
-def evaluate_tasks(
-    model: Any,
-    vocab: Vocabulary,
-    tasks: Mapping[str, Sequence[Item]],
-    schemes: Iterable[Any],
-    *,
-    draws: int = 10,
-    seed: int,
-    few_shot: FewShot | None = None,
-    start: Ids = (),
-    overflow: str = "error",
-    resume_file: str | Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> list[TaskResult]:
-    """Accuracy on each task under each scheme, and its paired difference from the first.
-
-    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
-    >>> [(r.task, r.evaluation.eval_scheme, r.evaluation.n) for r in results]
-    [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
-
-    Args:
-        tasks: the items of each task, by its name.
-        schemes: specs or samplers; differences are from the first.
-        few_shot: solved examples before each question, by default none.
-        start: ids before everything, such as the start token that the model was trained with; by
-            default none.
-        resume_file: file that keeps each finished pair of task and scheme. Another call with the
-            same arguments reads them instead of measuring again; by default nothing is kept.
-        progress: called with (items done, all items, the task and the scheme).
-
-    ``model``, ``vocab``, ``draws``, ``seed`` and ``overflow`` are those of :func:`evaluate`. Items
-    that either scheme drops are left out of the paired difference.
-
-    Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
-    """
-    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    samplers = [as_sampler(scheme, vocab) for scheme in schemes]
-    config = {
-        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
-        "schemes": [sampler.spec for sampler in samplers], "draws": draws, "seed": seed,
-        "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
-        "items": {
-            name: json_digest([question_digest(item) for item in items])
-            for name, items in tasks.items()
-        },
-        "overflow": overflow, "start": plain_ids(start),
-    }  # fmt: skip
-    total, done = sum(map(len, tasks.values())) * len(samplers), 0
-    results: list[TaskResult] = []
-    with RowFile(resume_file, config) as file:
-        for name, items in tasks.items():
-            first: Evaluation | None = None
-            prefix, questions = start if len(start) else None, items
-            if few_shot is not None:
-                solved, questions = items[-few_shot.count :], items[: -few_shot.count]
-                prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start)
-            for sampler in samplers:
-                key = f"{name} {sampler.spec}"
-                if key not in file.rows:
-                    evaluation = evaluate(
-                        model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
-                        overflow=overflow, progress=_labeled(progress, key, done, total),
-                    )  # fmt: skip
-                    file.add_row({"key": key, **_to_row(evaluation)})
-                evaluation = _from_row(file.rows[key])
-                done += len(items)
-                results.append(TaskResult(name, evaluation, against(first, evaluation)))
-                first = first or evaluation
-    return results
-
-
 def drawn_strength(
     vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
 ) -> dict[str, float]:
@@ -288,23 +210,3 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome
         margins=tuple(margins(log_probs, item.label).tolist()),
         norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
     )
-
-
-def _labeled(
-    progress: Callable[[int, int, str], None] | None, label: str, before: int, total: int
-) -> Progress:
-    return lambda done, _: None if progress is None else progress(before + done, total, label)
-
-
-def _to_row(evaluation: Evaluation) -> dict[str, Any]:
-    row = asdict(evaluation)
-    return row | {"outcomes": [list(outcome.values()) for outcome in row["outcomes"]]}
-
-
-def _from_row(row: dict[str, Any]) -> Evaluation:
-    fields: dict[str, Any] = {name: value for name, value in row.items() if name != "key"}
-    fields["outcomes"] = tuple(
-        Outcome(key, kind, label, *map(tuple, lists))
-        for key, kind, label, *lists in row["outcomes"]
-    )
-    return Evaluation(**fields)

@@ -4,7 +4,7 @@ from robustok.runtime.environment import require
 
 require("torch", "transformers")
 
-from robustok.evaluation.accuracy import drawn_strength, evaluate, evaluate_tasks
+from robustok.evaluation.accuracy import drawn_strength, evaluate
 from robustok.evaluation.bound import Bound, lipschitz_bound
 from robustok.evaluation.comparison import Difference
 from robustok.evaluation.embeddings import EmbeddingDistances, embedding_distances
@@ -22,11 +22,7 @@ from robustok.evaluation.questions import HEADER, solved_examples
 from robustok.evaluation.results import (
     Accuracy,
     Evaluation,
-    FewShot,
-    ModelDifference,
     Outcome,
-    TaskResult,
-    compare_models,
     paired,
 )
 from robustok.evaluation.states import Ratios, lipschitz_ratios
@@ -34,9 +30,8 @@ from robustok.tokenizer.chat import Frame, chat_frame
 
 __all__ = [
     "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "EnsembleAnswer",
-    "Evaluation", "FewShot", "Frame", "Marginal", "ModelDifference", "Outcome", "Ratios",
-    "SmoothedCertificate", "TaskResult", "TextPerplexity", "certify_smoothed", "chat_frame",
-    "choose", "choose_many", "clustered", "compare_models", "drawn_strength",
-    "embedding_distances", "evaluate", "evaluate_tasks", "generate", "lipschitz_bound",
+    "Evaluation", "Frame", "Marginal", "Outcome", "Ratios", "SmoothedCertificate",
+    "TextPerplexity", "certify_smoothed", "chat_frame", "choose", "choose_many", "clustered",
+    "drawn_strength", "embedding_distances", "evaluate", "generate", "lipschitz_bound",
     "lipschitz_ratios", "marginal", "paired", "perplexity", "solved_examples", "wilson",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from robustok.report.style import (
 )
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
-from robustok.study.cells.models import FINETUNED
+from robustok.study.cells.models import FINETUNED, UNTRAINED
 
 DataFrame = Any  # a pandas DataFrame; its methods return unions that no type checker narrows
 
@@ -49,13 +49,13 @@ _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")
 
 
 def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFrame:
-    """The rows of one measure, or with None those of no known one; each cell once.
+    """The rows of one measure, or with None those of no known one; each cell of a model once.
 
     >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
     ...           "accuracy")["draws"].tolist()
     [1]
     """
-    distinct = {row.get("cell") or id(row): row for row in rows}.values()
+    distinct = {(row.get("cell") or id(row), model_name(row)): row for row in rows}.values()
     if measure is None:
         chosen = [row for row in distinct if not any(name in row for name in MEASURES)]
     else:
@@ -84,9 +84,11 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
     if (frame["few_shot_scheme"] != "").any():
         fields = (*fields, "train_scheme")
     finetuned = (frame["training"] == FINETUNED).any()
+    untrained = (frame["training"] == UNTRAINED).all()  # by the study: models that exist
     varying = [
         name for name in fields
-        if frame[name].nunique() > 1 and (finetuned or name != "pretrain_scheme")
+        if (frame[name].nunique() > 1 or (name == "model" and untrained and frame[name].all()))
+        and (finetuned or name != "pretrain_scheme")
     ]  # fmt: skip
     frame["panel"] = joined(frame[varying])
     if by is not None:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from robustok import attack
 from robustok.attack.settings import AttackSettings, CertifySettings
 from robustok.errors import RobustokError
@@ -31,11 +29,11 @@ from robustok.report.style import (
     plain,
     save_all,
 )
-from robustok.runtime.environment import require
 from robustok.runtime.files import read_object, read_rows
+from robustok.study.run import answers_of
 
 ACCEPTED = (
-    "give results.jsonl of a study, or the file of evaluate --out, icl --out, attack --out, "
+    "give the folder of a study or of --out, its results.jsonl, or the file of attack --out, "
     "attack --generate or certify --out"
 )
 _MEASUREMENT = {  # the fields beside each measure
@@ -50,7 +48,6 @@ _ANSWERS = {"key", "text", "canonical", "attacked", "canonical_verdict"}
 _LONGEST = 90  # characters of a text in a table
 _DRAWN = 40  # prompts in a figure, those of the greatest gain
 _VERDICTS = ("canonical_verdict", "attacked_verdict")
-_PREDICTION = {"task", "eval_scheme", "key", "predictions", "correct", "seed"}
 
 
 @dataclass(frozen=True)
@@ -76,14 +73,14 @@ class ReportSource:
 def read_source(path: Path) -> ReportSource:
     """Read a study's folder, or a file of results.
 
-    Predictions of `evaluate --out` become a row for each task and scheme; attacks of `attack --out`
-    become one row, and one for the canonical start. Their `train` and `file` are the file's name
-    without its suffix. Certificates, attacks for other objectives and answers become a section.
+    Attacks of `attack --out` become one row, and one for the canonical start. Their `train` and
+    `file` are the file's name without its suffix. Certificates, attacks for other objectives and
+    answers become a section.
 
     Raises RobustokError for a path without results.
     """
     if not path.exists():
-        raise RobustokError(f"{path} does not exist: give a study's folder, or {ACCEPTED[5:]}")
+        raise RobustokError(f"{path} does not exist: {ACCEPTED}")
     if not path.is_file():
         results = path / "results.jsonl"
         if not results.is_file():
@@ -91,11 +88,9 @@ def read_source(path: Path) -> ReportSource:
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
         return _of_study(results)
-    rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
+    rows = read_rows(path)
     name, config = path.stem, rows[0]["config"] if _all_have(rows[:1], {"config"}) else None
     body = rows if config is None else rows[1:]
-    if _all_have(body, _PREDICTION):
-        return ReportSource(_of_predictions(name, body))
     if _all_have(body, _ATTACKS):
         if config is None or "max_scored_by_key" not in config:  # of prompts
             return ReportSource(section=partial(attacks_section, name, body))
@@ -106,11 +101,6 @@ def read_source(path: Path) -> ReportSource:
         return ReportSource(section=partial(certificates_section, name, config, body))
     if _all_have(body, _ANSWERS):
         return ReportSource(section=partial(answers_section, name, body))
-    if _all_have(rows[1:], {"key", "distances"}):
-        raise RobustokError(
-            f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
-            "with the same --out, which draws their figure"
-        )
     return _of_study(path)
 
 
@@ -118,17 +108,6 @@ def _of_study(results: Path) -> ReportSource:
     files = (results.with_name(name) for name in ("study.json", "run.json"))
     study, record = (read_object(file) if file.is_file() else {} for file in files)
     return ReportSource(_measurements(results), study, record)
-
-
-def _parquet_rows(path: Path) -> list[Any]:
-    require("pyarrow")
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowInvalid
-
-    try:
-        return pq.read_table(path).to_pylist()
-    except ArrowInvalid as error:
-        raise RobustokError(f"{path} is no Parquet file: {ACCEPTED}") from error
 
 
 def _all_have(rows: Sequence[Any], names: set[str]) -> bool:
@@ -156,33 +135,12 @@ def _answers(row: Row, folder: Path) -> Row:
     if "accuracy" not in row or not path.is_file():
         return {}
     items = read_rows(path)
-    rights = [item.get("correct", not item["success"] if "success" in item else None)
-              for item in items]  # fmt: skip
-    if None in rights:
+    answers = answers_of(items)
+    if not answers:
         return {}
-    answers: dict[str, float] = {}
-    for item, right in zip(items, rights, strict=True):  # a suite has a row for each search
-        answers[item["key"]] = min(float(right), answers.get(item["key"], 1.0))
     kinds = {item["key"]: item["kind"] for item in items if item.get("kind")}
     several = {"kinds": kinds} if len(set(kinds.values())) > 1 else {}
     return {"answers": answers} | several
-
-
-def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:
-    """One row for each model, task and scheme, from one for each question."""
-    frame: Any = pd.DataFrame(rows)
-    several = frame["task"].nunique() > 1
-    columns = ["task", "eval_scheme"]
-    if "model" in frame and frame["model"].nunique() > 1:
-        columns = ["model", *columns]
-    measured = []
-    for (*model, task, eval_scheme), group in frame.groupby(columns, sort=False):
-        answers = dict(zip(group["key"], group["correct"].astype(float), strict=True))
-        draws, seed = len(group["predictions"].iloc[0]), int(group["seed"].iloc[0])
-        more = {"draws": draws, "seed": seed} | ({"task": task} if several else {})
-        shown = str(model[0]) if model else name
-        measured.append(_accuracy(shown, str(eval_scheme), answers, draws) | more)
-    return measured
 
 
 def _of_attacks(

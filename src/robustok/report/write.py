@@ -34,9 +34,9 @@ def write_report(
     'report.html'
 
     Args:
-        folder: folder of a run, or a file: results.jsonl of a study, or the file of `robustok
-            evaluate --out`, `icl --out`, `attack --out`, `attack --generate` or `certify --out`;
-            or the card.jsonl of a model card.
+        folder: folder of a run, of a study or of a command's `--out`; or a file: results.jsonl of a
+            study, that of `attack --out`, `attack --generate` or `certify --out`, or the card.jsonl
+            of a model card.
         others: further folders and files. Other seeds of the same study change the intervals; other
             studies and files are shown as models of their own.
         out: output folder; by default `folder`, or for a file its name without the suffix and with

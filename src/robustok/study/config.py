@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -155,6 +155,15 @@ def load_study(
             place = place.rpartition(".")[0]
         return RobustokError(f"{source} line {lines.get(place, 1)}: {message}")
 
+    return checked_study(data, error)
+
+
+def checked_study(data: Mapping[str, Any], error: Callable[[str, str], RobustokError]) -> Study:
+    """The study of these fields, as its YAML has them.
+
+    ``error`` makes the exception of the first problem from the dotted name of the field and a
+    message that begins with this name.
+    """
     try:
         study = Study.model_validate(data)
     except ValidationError as invalid:
@@ -276,7 +285,7 @@ def _allowed(path: tuple[str | int, ...]) -> list[str]:
     section: Any = Study
     for part in path[:-1]:
         if not isinstance(part, int):
-            section = next(filter(_is_section, _types_in(get_type_hints(section).get(part))), None)
+            section = next(filter(_is_section, types_in(get_type_hints(section).get(part))), None)
         if section is None:
             return []
     if dataclasses.is_dataclass(section):
@@ -288,11 +297,11 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Strict))
 
 
-def _types_in(hint: Any) -> Iterator[Any]:
+def types_in(hint: Any) -> Iterator[Any]:
     """The types that a type hint names, as those of a union or of the items of a tuple."""
     yield hint
     for one in get_args(hint):
-        yield from _types_in(one)
+        yield from types_in(one)
 
 
 def _at_strengths(

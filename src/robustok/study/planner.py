@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robustok.errors import RobustokError
-from robustok.evaluation.results import FewShot
 from robustok.models.load import pinned
 from robustok.study.cells import inputs, models
 from robustok.study.cells.base import Cell, parameters
 from robustok.study.cells.examples import ExamplesCell
 from robustok.study.config import find_study, studies
-from robustok.study.measurements import Attack, MeasuredCell, Subject
+from robustok.study.measurements import Attack, FewShot, MeasuredCell, Subject
 from robustok.study.measurements.attacks import transfers
 from robustok.study.schema import Study
 from robustok.study.sections import CorpusSection, WordTask
@@ -191,11 +190,14 @@ class _Planner:
         few_shot = self.study.few_shot
         examples = few_shot.examples if few_shot else 0
         for source in self.study.questions.items if self.study.questions else ():
-            if source in HUB and not Path(source).exists():
-                commit = pinned(HUB[source].name, "dataset") if self.read else ""
-                revision = commit.partition("@")[2] or None
-                yield inputs.BenchmarkCell(source, None, None, revision, examples, own=True)
+            name, _, revision = source.partition("@")
+            if name in HUB and not Path(source).exists():
+                if self.read and not revision:
+                    revision = pinned(HUB[name].name, "dataset").partition("@")[2]
+                yield inputs.BenchmarkCell(name, None, None, revision or None, examples, own=True)
                 continue
+            if not Path(source).exists():
+                raise RobustokError(f"no file '{source}': give a JSONL file of questions")
             name = Path(source).stem if source.endswith(".jsonl") else source
             files = benchmark_files(source) if Path(source).is_dir() else {name: source}
             for task, path in files.items():

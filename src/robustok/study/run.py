@@ -62,6 +62,7 @@ def run_study(
     cells_folder: Path | None = None,
     jobs: int | None = None,
     engine: str = "local",
+    read: bool = True,
     watch: Watch | None = None,
 ) -> Run:
     """Run the unfinished cells of a study, and write its results.
@@ -90,6 +91,8 @@ def run_study(
         jobs: cells at work at once, at least 1; by default as many as the cores allow. Only for a
             study that sets `threads`.
         engine: ``"local"`` (default) or ``"ray"``.
+        read: whether files and models are identified by their content, as :func:`plan` does. False
+            suits a folder that no other run continues.
         watch: callbacks for progress, by default none.
 
     The same call after an interruption continues from the last finished cell and ends with the same
@@ -99,12 +102,12 @@ def run_study(
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
     """
     watch = watch or Watch()
-    cells = plan(study)
+    cells = plan(study, read=read)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
         with _cells_locked(folder, cells_folder):
-            read = {cell.key: record_of(cell, folder) for cell in cells}
-            records = {key: record for key, record in read.items() if record is not None}
+            kept = {cell.key: record_of(cell, folder) for cell in cells}
+            records = {key: record for key, record in kept.items() if record is not None}
             _keep_copies(cells, records, folder)
             watch.plan(cells, dict(records))
             todo = [cell for cell in cells if cell.key not in records]
@@ -322,6 +325,7 @@ def _names(study: Study, cell: MeasuredCell) -> Row:
 def _row(study: Study, cell: MeasuredCell, records: Mapping[str, dict[str, Any]]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
+    name = study.model.name
     row: Any = {
         **_names(study, cell),
         **({"train_spec": model["train_spec"]} if "train_spec" in model else {}),
@@ -329,7 +333,7 @@ def _row(study: Study, cell: MeasuredCell, records: Mapping[str, dict[str, Any]]
         "eval_scheme": cell.eval_scheme,
         "seconds": record["seconds"],
         "model": {
-            **({"name": study.model.name} if study.model.name else study.model.sizes()),
+            **(study.model.sizes() if name is None else {"name": study.model.label or name}),
             "parameters": model["parameters"],
             "training_seconds": model_record["seconds"],
         },
@@ -345,3 +349,21 @@ def _configuration(cell: Cell) -> dict[str, Any]:
     """Every field that decided a result: the cell's own and, by their role, its inputs'."""
     inputs = {role: _configuration(other) for role, other in cell.inputs.items()}
     return {**cell.fields, **({"inputs": inputs} if inputs else {})}
+
+
+def answers_of(items: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The share of right answers to each question, by its key, of the rows of an items.jsonl.
+
+    >>> answers_of([{"key": "a", "correct": 0.5}, {"key": "b", "success": True}])
+    {'a': 0.5, 'b': 0.0}
+
+    A suite has a row for each search; an attack that succeeds makes the answer wrong. Empty where
+    the rows have no answers.
+    """
+    answers: dict[str, float] = {}
+    for item in items:
+        right = item.get("correct", not item["success"] if "success" in item else None)
+        if right is None:
+            return {}
+        answers[item["key"]] = min(float(right), answers.get(item["key"], 1.0))
+    return answers

@@ -101,6 +101,7 @@ class ModelSection(Strict):
     """A causal language model from random weights, or one that exists."""
 
     name: str | None = None  # a folder or a hub name, which determines the sizes below
+    label: str | None = None  # of a named one, in results; None: the name
     parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
     layers: int | None = Field(None, ge=1)
     width: int | None = Field(None, ge=8)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import CertifySettings
+from robustok.cli.measuring import RunOptions, measure
 from robustok.cli.options import (
     ModelOptions,
     QuestionOptions,
-    StartOptions,
-    WordOptions,
     by_name,
     draws_option,
     limit_option,
@@ -39,7 +38,8 @@ from robustok.cli.printing import (
 )
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
-from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
+from robustok.report.analyses import draw_bound, draw_gap
+from robustok.study.measurements import Embeddings
 from robustok.tasks import Item, read_items
 
 
@@ -145,41 +145,16 @@ def _print_certification(result: Any, name: str, model: Any, as_json: bool) -> l
 
 def embeddings(
     models: list[str],
-    seed: int,
-    words: WordOptions,
-    draws: int = draws_option("draws of each text or word", 50),
-    sentence: tuple[str, ...] = option(
-        "also measure the word in this text, as 'I said {word} twice.'", default=()
-    ),
-    *,
-    options: StartOptions,
-    out: Path | None = None,
+    measurement: Annotated[dict, Embeddings],
+    options: RunOptions,
 ) -> None:
     """Compare the tokenizations of a word inside MODELS.
 
     Prints the mean distance between unit-normalized last-token states of the canonical and of
-    uniformly drawn tokenizations, per layer. --out draws one figure of all models and sentences.
+    uniformly drawn tokenizations, per layer. The report in --out has one figure of all models and
+    sentences.
     """
-    from robustok.evaluation.embeddings import check_sentence
-
-    for text in sentence:
-        check_sentence(text)
-    names = words.read()
-    rows: list[dict[str, Any]] = []
-    for name, path in by_name(models).items():
-        model, vocab = options.load(path), options.vocabulary(path)
-        prefix = options.start_ids(vocab) or None
-        for number, text in enumerate([None, *sentence]):
-            file = out and out / f"embeddings-{name}{f'-{number}' if number else ''}.jsonl"
-            with bar(name) as progress:
-                result = evaluation.embedding_distances(
-                    model, vocab, names, draws=draws, seed=seed, sentence=text, prefix=prefix,
-                    name=name, resume_file=file, progress=progress,
-                )  # fmt: skip
-            rows += result.table()
-            row = {name: value for name, value in vars(result).items() if name != "by_word"}
-            print_result(result, row, options.as_json)
-    print_figure(draw_embeddings, rows, out and out / "embeddings", options.as_json)
+    measure(models, "embeddings", options, embeddings=measurement)
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,10 @@ def _needs(study: Study) -> str:
 
     cells = plan_cells(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
-    model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
+    model = (
+        study.model.name
+        or f"a {family} of {parameters(study.model, study.tokenizer) / 1e6:.1f}M parameters"
+    )
     # Without text, the perplexity of a study with questions is theirs.
     needs_text = study.task is None or (study.pretrain and study.pretrain.source == "corpus")
     own_text = "your own text (--corpus, --held-out)" if needs_text else ""

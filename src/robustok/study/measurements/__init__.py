@@ -6,7 +6,13 @@ A new kind of measurement is a subclass of :class:`Measurement` and a field of
 
 from robustok.study.measurements.accuracy import Evaluate
 from robustok.study.measurements.attacks import Attack
-from robustok.study.measurements.base import MeasuredCell, Measurement, OnQuestions, Subject
+from robustok.study.measurements.base import (
+    FewShot,
+    MeasuredCell,
+    Measurement,
+    OnQuestions,
+    Subject,
+)
 from robustok.study.measurements.drift import Drift
 from robustok.study.measurements.embeddings import Embeddings
 from robustok.study.measurements.text import Marginal, Perplexity
@@ -16,6 +22,7 @@ __all__ = [
     "Drift",
     "Embeddings",
     "Evaluate",
+    "FewShot",
     "Marginal",
     "MeasuredCell",
     "Measurement",

@@ -25,8 +25,9 @@ class Evaluate(ByScheme, OnQuestions):
 
     kind: ClassVar[str] = "evaluate"
     printed: ClassVar[tuple[str, ...]] = (
-        "accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n", "draws",
-        "seed", "seconds", "precision", "overflowed", "consistency", "difference", "p",
+        "model", "task", "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low",
+        "acc_norm_high", "n", "draws", "seed", "seconds", "precision", "overflowed",
+        "consistency", "difference", "p",
     )  # fmt: skip
 
     draws: int = option(

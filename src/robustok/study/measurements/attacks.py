@@ -43,8 +43,8 @@ class Attack(OnQuestions, AttackSettings):
 
     kind: ClassVar[str] = "attack"
     printed: ClassVar[tuple[str, ...]] = (
-        "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low", "start_high",
-        "n_scored", "seed", "seconds", "overflowed",
+        "model", "task", "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy",
+        "start_low", "start_high", "n_scored", "seed", "seconds", "overflowed",
     )  # fmt: skip
 
     suite: Literal[True] | None = None  # the worst of several searches

@@ -20,7 +20,6 @@ import numpy as np
 
 from robustok import evaluation
 from robustok.checks import check_settings, option
-from robustok.evaluation.results import FewShot
 from robustok.runtime.display import Progress
 from robustok.runtime.files import write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
@@ -31,6 +30,14 @@ from robustok.study.cells.models import ModelCell
 from robustok.study.sections import EvalSpecs
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Solved examples before each question: how many, and the spec that draws their questions."""
+
+    count: int
+    scheme: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Measurement(ABC):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
-    # The fields of a row that the command prints, in its order; of the row, those that it has.
+    # The fields of a row that the command prints, in this order; those that a row has.
     printed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -99,8 +106,15 @@ class Measurement(ABC):
     def run(self, at: Opened) -> Summary:
         """The numbers of one cell, as JSON."""
 
+    def rows(self, row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        """What the command prints of a cell, a row of JSON each.
+
+        ``row`` has the numbers of the cell, its names, and the rows of its ``items``.
+        """
+        yield {name: row[name] for name in self.printed if name in row}
+
     def line(self, row: Mapping[str, Any]) -> str:
-        """A row of results as a line for people."""
+        """One of ``rows`` as a line for people."""
         raise NotImplementedError(f"no command prints {self.kind}")
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
+from robustok.evaluation.embeddings import check_sentence
 from robustok.study.cells.base import Summary
-from robustok.study.cells.models import FINETUNED
+from robustok.study.cells.models import PRETRAINED, ModelCell
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
-from robustok.tasks import frequent_words
+from robustok.tasks import frequent_words, read_words
+
+_BY_LAYER = ("mean", "low", "high", "mean_of_others")
+_OF_ALL = ("words", "single", "draws", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,24 +24,70 @@ class Embeddings(Measurement):
 
     kind: ClassVar[str] = "embeddings"
 
-    words: int = option("number of the most frequent English words", default=1000, min=2)
+    words: int = option("number of the most frequent English words", default=1000, min=1)
+    words_file: str | None = option(
+        "file with one word per line, instead of --words", default=None, metavar="FILE"
+    )
     draws: int = option("draws of each word", "--draws", "-n", default=50, min=1)
+    sentences: tuple[str, ...] = option(
+        "also measure the word in this text, as 'I said {word} twice.'", "--sentence", default=()
+    )
+    own_words: tuple[str, ...] = ()  # of a cell: of the file
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for sentence in self.sentences:
+            check_sentence(sentence)
+
+    @property
+    def eval_scheme(self) -> str:
+        sentence = next(iter(self.sentences), "")
+        return f"embeddings in {sentence!r}" if sentence else "embeddings"
+
+    def variants(self) -> Iterator[Self]:
+        words = tuple(read_words(self.words_file)) if self.words_file else ()
+        for sentence in ("", *self.sentences):
+            alone = {"sentences": (sentence,) if sentence else (), "words_file": None}
+            yield replace(self, own_words=words, **alone)
 
     def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
         yield {}
 
     def tokens_read(self, cell: MeasuredCell) -> float:
-        return self.words * self.draws * 3  # a word has few tokens; its tokenizations share them
+        # A word has few tokens; its tokenizations share them.
+        return (len(self.own_words) or self.words) * self.draws * 3
 
     def run(self, at: Opened) -> Summary:
-        # The name in a figure, different for a pre-trained model and the models trained from it.
-        model = at.cell.model
-        before = "before fine-tuning"
-        before = before if model.scheme == "canonical" else f"{model.scheme} {before}"
         result = evaluation.embedding_distances(
-            at.model, at.vocab, frequent_words(self.words), draws=self.draws, seed=at.seed,
-            prefix=at.start or None,
-            name=model.description if model.training == FINETUNED else before,
+            at.model, at.vocab, list(self.own_words) or frequent_words(self.words),
+            draws=self.draws, seed=at.seed, sentence=next(iter(self.sentences), None),
+            prefix=at.start or None, name=_name_in_figure(at.cell.model),
             resume_file=at.folder / "words.jsonl", progress=at.progress,
         )  # fmt: skip
         return {"layers": result.table()}
+
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        layers = row["layers"]
+        yield {
+            "model": row["model"],
+            "sentence": layers[0]["sentence"],
+            **{name: [layer[name] for layer in layers] for name in _BY_LAYER},
+            **{name: layers[0][name] for name in _OF_ALL},
+            "seconds": row["seconds"],
+        }
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        shown = " ".join(f"{value:.3f}" for value in row["mean"])
+        where = f" in “{row['sentence']}”" if row["sentence"] else ""
+        return (
+            f"{row['model']}{where}: {shown} (layers 0 to {len(row['mean']) - 1}, "
+            f"{row['words']} words × {row['draws']} draws)"
+        )
+
+
+def _name_in_figure(model: ModelCell) -> str:
+    """The name of a model, different for a pre-trained one and those trained from it."""
+    if model.training != PRETRAINED:
+        return model.description
+    before = "before fine-tuning"
+    return before if model.scheme == "canonical" else f"{model.scheme} {before}"

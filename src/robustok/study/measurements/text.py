@@ -52,8 +52,8 @@ class Perplexity(OnText, ByScheme):
 
     kind: ClassVar[str] = "perplexity"
     printed: ClassVar[tuple[str, ...]] = (
-        "eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "tokens", "bytes",
-        "draws", "seed", "precision",
+        "model", "eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "tokens",
+        "bytes", "draws", "seed", "precision",
     )  # fmt: skip
 
     draws: int = option("draws of each text", "--draws", "-n", default=1, min=1)
@@ -106,8 +106,11 @@ class Marginal(OnText):
             "precision": precision_of(at.model),
         }
 
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        for item in row["items"]:
+            yield {**item, "precision": row["precision"]}
+
     def line(self, row: Mapping[str, Any]) -> str:
-        """The result of one text, a row of the cell's items."""
         gain = row["log_marginal"] - row["log_canonical"]
         error = math.inf if row["error"] is None else row["error"]
         return (

@@ -1,0 +1,218 @@
+"""Commands that measure models: each is a study of one measurement on a model that exists.
+
+`robustok evaluate MODEL --items F --seed 0 --out DIR` runs in DIR, where the same command goes on
+after an interruption, and without --out in a temporary folder. The options are the fields of the
+measurement (:mod:`robustok.study.measurements`), and what is printed are its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, get_type_hints
+
+import typer
+
+from robustok.cli.options import StartOptions, by_name, folder_option, option
+from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
+from robustok.errors import RobustokError
+from robustok.evaluation.comparison import Difference, difference
+from robustok.runtime.files import read_rows, write_whole
+from robustok.study import Cell, Study, Watch, run_study
+from robustok.study.config import checked_study, types_in
+from robustok.study.measurements import MeasuredCell, OnQuestions
+from robustok.study.run import answers_of
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(StartOptions):
+    """How the study of a command runs."""
+
+    seed: int = option("the same seed, the same draws")
+    out: Path | None = folder_option(
+        "folder of the results, for `robustok report`; the same command goes on there"
+    )
+
+
+def measure(
+    models: Sequence[str],
+    kind: str,
+    options: RunOptions,
+    *,
+    table: Path | None = None,
+    **sections: Any,
+) -> dict[str, list[Row]]:
+    """Measure each model, and print the rows as they are finished; returns them by model.
+
+    Args:
+        models: folders, hub names or NAME=FOLDER.
+        kind: the name of the study.
+        options: how it runs.
+        table: file for a Markdown table of the accuracies; by default none.
+        **sections: the sections of the study, each as in its YAML.
+
+    Several models have a folder each, and share their cells.
+    """
+    rows: dict[str, list[Row]] = {}
+    named = by_name(models)
+    with _folder(options.out) as folder:
+        for name, path in named.items():
+            study = _study(name, path, kind, options, sections)
+            own = folder / name if len(named) > 1 else folder
+            shared = (folder / "cells").absolute() if len(named) > 1 else None
+            with bar(kind) as progress:
+                printed = _Printed(name, own, options.as_json, progress)
+                run_study(
+                    study, own, cells_folder=shared, read=options.out is not None, watch=printed
+                )
+            rows[name] = printed.rows
+        folders = [folder / name for name in named] if len(named) > 1 else [folder]
+        if table is not None or options.out is not None:
+            _report(folders, folder, table, options, rows)
+    return rows
+
+
+def _report(
+    folders: Sequence[Path], folder: Path, table: Path | None, options: RunOptions,
+    rows: Mapping[str, Sequence[Row]],
+) -> None:  # fmt: skip
+    """Write the table, and into --out the report of all models and the results as one table."""
+    from robustok.report import write_report
+
+    page = write_report(folders[0], folders[1:], out=folder, table=table)
+    if options.out is not None:
+        _write_parquet(rows, folder / "items.parquet")
+        print_written([page], options.as_json)
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    """The folder of --out, or else one that is removed at the end."""
+    if out is not None:
+        yield out
+        return
+    with TemporaryDirectory() as temporary:
+        yield Path(temporary)
+
+
+def _study(
+    name: str, path: str, kind: str, options: RunOptions, sections: Mapping[str, Any]
+) -> Study:
+    """The study of one model; an error names the option instead of the field."""
+
+    def error(field: str, message: str) -> RobustokError:
+        flag = _flag_of(*field.split(".")[:2])
+        return RobustokError(message.replace(field, flag, 1) if flag else message)
+
+    model = {
+        "name": path,
+        "label": name,
+        "start_token": options.start_token,
+        "dtype": options.dtype,
+    }
+    tokenizer = {} if options.tokenizer is None else {"tokenizer": {"name": options.tokenizer}}
+    title = f"{kind.capitalize()} of {name}"
+    fields = {"name": kind, "title": title, "seed": options.seed, "model": model, **tokenizer}
+    return checked_study({**fields, **sections}, error)
+
+
+def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Write the results of all questions as one table, where pyarrow is installed."""
+    names = ("model", "task", "eval_scheme")
+    table = [
+        {name: row[name] for name in names} | item
+        for of_model in rows.values()
+        for row in of_model
+        for item in row["items"]
+        if "correct" in item
+    ]
+    if table and find_spec("pyarrow") is not None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(table), sink)
+        write_whole(path, sink.getvalue().to_pybytes())
+
+
+def _flag_of(section: str, name: str = "") -> str | None:
+    """The flag of a field of a measurement, or None where it is no option."""
+    cls = next(filter(is_dataclass, types_in(get_type_hints(Study).get(section))), None)
+    one = next((one for one in fields(cls) if one.name == name), None) if cls else None
+    if one is None or "help" not in one.metadata:
+        return None
+    return one.metadata.get("flags", (f"--{name.replace('_', '-')}",))[0]
+
+
+class _Printed(Watch):
+    """Prints the rows of one model as its cells finish, and keeps them with their answers."""
+
+    def __init__(self, model: str, folder: Path, as_json: bool, progress: ProgressCallback) -> None:
+        self._model, self._folder, self._as_json = model, folder, as_json
+        self._progress = progress
+        self._several_tasks = False
+        self.rows: list[Row] = []
+
+    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
+        measured = [cell for cell in cells if isinstance(cell, MeasuredCell)]
+        self._several_tasks = len({cell.task for cell in measured}) > 1
+        for cell in measured:
+            if cell.key in finished:
+                self.finish(cell, finished[cell.key])
+
+    def progress(self, cell: Cell, done: int, total: int) -> None:
+        self._progress(done, total, cell.label)
+
+    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
+        if not isinstance(cell, MeasuredCell):
+            return
+        measurement = cell.measurement
+        row: Row = {**record["result"], "seconds": record["seconds"], "seed": cell.seed}
+        row |= {"model": self._model, "task": cell.task, "eval_scheme": cell.eval_scheme}
+        items = self._folder / "items" / f"{cell.key}.jsonl"
+        row["items"] = read_rows(items) if items.is_file() else []
+        row["answers"] = {cell.seed: answers_of(row["items"])}
+        first = next((one for one in self.rows if one["task"] == row["task"]), None)
+        change = None
+        if first is not None and isinstance(measurement, OnQuestions) and row["answers"]:
+            change = difference(first, row)
+            row |= {"difference": change.mean, "p": change.p}
+        if not self.rows and "precision" in row and not self._as_json:
+            typer.echo(f"{self._model}: weights in {row['precision']}")
+        self.rows.append(row)
+        for printed in measurement.rows(row):
+            if self._as_json:
+                print_json(printed)
+                continue
+            task = f"{cell.task}, " if self._several_tasks else ""
+            against = "" if change is None else f"; against the first {change_text(change)}"
+            typer.echo(f"{task}{measurement.line(printed)}{against}")
+
+
+def change_text(change: Difference) -> str:
+    """A difference with its interval and its p, on one line."""
+    return f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}], p = {change.p:.2g}"
+
+
+def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
+    """Print the paired differences of several models from the first one, by task and scheme."""
+    (against, first), *others = rows.items()
+    for name, theirs in others:
+        for one, other in zip(first, theirs, strict=True):
+            change = difference(one, other)
+            names = {"model": name, "against": against, "task": one["task"]}
+            names |= {"eval_scheme": one["eval_scheme"]}
+            if as_json:
+                numbers = ("low", "high", "lost", "won", "n", "p")
+                values = {number: getattr(change, number) for number in numbers}
+                print_json({**names, "difference": change.mean, **values})
+                continue
+            task = f"{one['task']}, " if len({row["task"] for row in first}) > 1 else ""
+            typer.echo(f"{name} against {against}, {task}{one['eval_scheme']}: "
+                       f"{change_text(change)}")  # fmt: skip
