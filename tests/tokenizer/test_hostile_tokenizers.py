@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pickle
 from typing import Any
 
 import pytest
@@ -104,13 +105,35 @@ def test_what_is_no_tokenizer_is_one_line(name: str, tmp_path) -> None:
     assert MESSAGES.get(name, "") in str(e.value)
 
 
-def test_a_vocabulary_with_holes_is_refused() -> None:
+def test_ids_without_a_token_are_in_no_text() -> None:
+    """As in the vocabularies of GPT-4 and GPT-4o, whose special tokens stand after holes."""
     spec = copy.deepcopy(SPEC)
-    spec["model"]["vocab"]["Ġa"] += 7
-    with pytest.raises(RobustokError, match=r"its 259 tokens have ids up to .*without holes"):
+    del spec["model"]["vocab"]["Ġa"]
+    spec["model"]["merges"] = [pair for pair in spec["model"]["merges"] if pair != ["Ġ", "a"]]
+    spec["model"]["vocab"]["<|stop|>"] = 280
+    spec["added_tokens"] = [added_token(280, "<|stop|>", special=True)]
+    library = Tokenizer.from_str(json.dumps(spec))
+    for source in (library, spec):
+        text = library.to_str() if source is library else json.dumps(spec)
+        vocab = rt.Vocabulary(from_json(text, "holes"))
+        assert vocab.size == 281 and not vocab.ordinary[259:].any()
+        assert vocab.encode("a abc").tolist() == library.encode("a abc").ids
+        assert vocab.encode("<|stop|>", parse_special=True).tolist() == [280]
+        again = pickle.loads(pickle.dumps(vocab))
+        assert again.encode("a abc").tolist() == vocab.encode("a abc").tolist()
+        drawn = rt.Uniform(vocab).sample("a abc", seed=0)
+        assert vocab.decode_bytes(drawn) == b"a abc"
+        assert rt.Guard(vocab).check(vocab.encode("a abc")).canonical
+    assert rt.Guard(vocab).check([270]).findings
+
+
+def test_a_vocabulary_with_many_holes_is_refused() -> None:
+    spec = copy.deepcopy(SPEC)
+    spec["model"]["vocab"]["Ġa"] = 10**9
+    with pytest.raises(RobustokError, match=r"its 259 tokens have ids up to .*without a token"):
         from_json(json.dumps(spec), "holes")
-    with pytest.raises(RobustokError, match="without holes"):
-        rt.Vocabulary.load(Tokenizer(models.BPE({"a": 0, "b": 5}, [])))
+    with pytest.raises(RobustokError, match="too many ids without a token"):
+        rt.Vocabulary.load(Tokenizer(models.BPE({"a": 0, "b": 5000}, [])))
 
 
 @pytest.mark.parametrize(

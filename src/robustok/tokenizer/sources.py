@@ -47,7 +47,7 @@ from robustok.tokenizer.libraries import (
     open_sentencepiece,
     open_tekken,
 )
-from robustok.tokenizer.tokenizer_json import check_no_holes, errors_name, from_json
+from robustok.tokenizer.tokenizer_json import check_holes, errors_name, from_json
 
 _log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
@@ -93,7 +93,7 @@ def read_tokenizer(source: Any) -> TokenizerData:
     else:
         if type(content.model).__name__ == "BPE":
             with errors_name(name):
-                check_no_holes(content.get_vocab(with_added_tokens=False))
+                check_holes(content)
         data = from_json(content.to_str(), name)
     return replace(data, revision=opened.revision) if opened.revision else data
 

@@ -35,6 +35,7 @@ from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
+_HOLES = 1 << 10  # ids without a token that a small vocabulary may have
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
@@ -88,6 +89,7 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     if kind == "BPE" and model.get("dropout"):
         tokenizer.model.dropout = None
     vocab = _vocab_of(model, kind)
+    check_holes(tokenizer)
     added = _added_tokens(tokenizer, vocab)
     ids = _Ids(tokenizer, vocab, model, merges, added, stages)
     if kind == "BPE" and not ids.complete and model.get("unk_token") is None:
@@ -144,18 +146,23 @@ def _vocab_of(model: dict, kind: str) -> dict[str, int]:
                 raise RobustokError(
                     f"tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
                 )
-    check_no_holes(vocab)
     return vocab
 
 
-def check_no_holes(vocab: dict[str, int]) -> None:
-    """Raise RobustokError for ids with holes: saved or pickled, such a tokenizer loses tokens."""
+def check_holes(tokenizer: Any) -> None:
+    """Raise RobustokError where ids have many holes, or lose tokens when saved and pickled."""
+    vocab = tokenizer.get_vocab(with_added_tokens=False)
     largest = max(vocab.values(), default=-1)
-    if largest >= len(vocab):
-        raise RobustokError(
-            f"its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
-            "needs ids without holes"
-        )
+    if largest < len(vocab):
+        return
+    if largest < 2 * len(vocab) + _HOLES:
+        again = Tokenizer.from_str(tokenizer.to_str())
+        if again.get_vocab(with_added_tokens=False) == vocab:
+            return
+    raise RobustokError(
+        f"its {len(vocab)} tokens have ids up to {largest}: too many ids without a token, or more "
+        "than the tokenizers library saves"
+    )
 
 
 def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
