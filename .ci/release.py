@@ -21,17 +21,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("robustok/studies/quick.yaml", "robustok/play/page.html",
-          "robustok/report/templates/report.html.jinja", "robustok/py.typed")  # fmt: skip
+          "robustok/report/templates/report.html.jinja", "robustok/tokenizer/demo.json",
+          "robustok/py.typed")  # fmt: skip
 TOY = """
 import sys, time
 import robustok as rt
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers, decoders
-t = Tokenizer(models.BPE()); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-t.decoder = decoders.ByteLevel()
-alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-t.train_from_iterator(["hello world"] * 9, trainers.BpeTrainer(
-    vocab_size=270, initial_alphabet=alphabet, show_progress=False))
-vocab = rt.Vocabulary.load(t)
+vocab = rt.Vocabulary.load("demo")
 """
 CORE = f"""{TOY}
 ids = rt.sampler("uniform-k(alpha=1)", vocab).sample("hello world", seed=0)

@@ -33,6 +33,18 @@ def test_sample_draws_what_the_library_draws(
     assert ["".join(tokens) for tokens in record["tokens"]] == [TEXT] * 3
 
 
+def test_sample_count_and_inspect_take_the_own_tokenizer_by_default(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no file called demo
+    vocab = rt.Vocabulary.load("demo")
+    record = shell.json("sample", "hello world", "--scheme", "uniform", "--seed", "0")
+    assert record["ids"] == [rt.sampler("uniform", vocab).sample("hello world", seed=0).tolist()]
+    total = vocab.lattice("hello world").count()
+    assert shell.json("count", "hello world") == {"total": str(total)}
+    assert f"{total} tokenizations" in shell.ok("inspect", "hello world")
+
+
 def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
     assert shell.json(*sample(tokenizer, ""))["ids"] == [[]]
 

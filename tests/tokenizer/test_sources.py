@@ -19,6 +19,7 @@ from transformers import AutoTokenizer
 
 import robustok as rt
 from robustok.models import load_tokenizer, save_tokenizer
+from robustok.study.cells.inputs import external_model
 from robustok.tokenizer import auto, libraries, sources
 from robustok.tokenizer.data import byte_alphabet
 
@@ -459,3 +460,20 @@ def test_a_unigram_file_need_not_say_its_type(tmp_path) -> None:
     vocab = rt.Vocabulary.load(tmp_path)
     assert vocab.encode("ab a").tolist() == Tokenizer.from_str(text).encode("ab a").ids
     assert vocab.data.family == "sentencepiece Unigram" and vocab.data.scores
+
+
+def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(str(rt.__file__)).parent / "tokenizer/demo.json"
+    vocab = rt.Vocabulary.load("demo")
+    assert file.stat().st_size < 100_000 and vocab.size == 4000
+    assert [vocab.tokens[i] for i in vocab.encode("hello world")] == [b"hello", b" world"]
+    assert vocab.decode_bytes(vocab.encode(bytes(range(256)))) == bytes(range(256))
+    save_tokenizer("demo", tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == file.read_bytes()
+    cell = external_model("demo")
+    assert cell.hub_names == () and cell.identity != external_model("smollm2-135m").identity
+    (tmp_path / "demo").write_text(byte_level(), encoding="utf-8")  # a file comes first
+    assert rt.Vocabulary.load("demo").size < 300

@@ -243,7 +243,7 @@ def _check_writable(path: Path) -> None:
             raise RobustokError(f"{needed} cannot be written: give another path")
 
 
-TOKENIZER = "tokenizer.json, a folder with one, or a hub name"
+TOKENIZER = "tokenizer.json, a folder with one, a hub name, or demo, which is small and built in"
 TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
 SHARED = {

@@ -28,6 +28,7 @@ from robustok.runtime.hub import (
     hub_arguments,
     hub_failure,
     is_packaged,
+    own_tokenizer,
     packaged_folder,
     packaged_hint,
     split_revision,
@@ -225,7 +226,7 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     """
     if is_packaged(source):
         source = packaged_folder(str(source))
-    source, folder = Path(source), Path(folder)
+    source, folder = own_tokenizer(source) or Path(source), Path(folder)
     whole = source if source.is_file() else whole_file(source)
     if whole is not None and (whole == source or not companions(source)):
         is_json = whole.suffix == ".json" and whole.name != "tekken.json"
@@ -316,7 +317,7 @@ def pinned(name: str, kind: str = "model") -> str:
     Asks the hub, or else its cache on this machine. The name comes back unchanged where neither
     knows it. ``kind`` is "model" or "dataset".
     """
-    if Path(name).exists() or is_packaged(name):
+    if Path(name).exists() or is_packaged(name) or own_tokenizer(name):
         return name
     repository, revision = split_revision(name)
     if revision and _COMMIT.fullmatch(revision):

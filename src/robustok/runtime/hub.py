@@ -30,6 +30,7 @@ from robustok.runtime.environment import require, user_cache
 from robustok.runtime.files import sha256_of, write_json, write_whole
 
 _FILE_SUFFIXES = (".json", ".jsonl", ".model", ".safetensors", ".bin", ".pt", ".txt")
+_DEMO = Path(__file__).parents[1] / "tokenizer" / "demo.json"
 SOURCE = "source.json"  # written last into a prepared folder
 
 
@@ -195,6 +196,18 @@ def is_packaged(name: str | Path) -> bool:
         name: the name of a model, or a path.
     """
     return str(name) in PACKAGED and not Path(name).exists()
+
+
+def own_tokenizer(name: str | Path) -> Path | None:
+    """The file of the tokenizer ``demo``, which this package carries; None for any other name.
+
+    >>> own_tokenizer("demo").name, own_tokenizer("gpt2")
+    ('demo.json', None)
+
+    A byte-level BPE of 4,000 tokens, trained by `.ci/demo_tokenizer.py`. A file or folder of that
+    name comes first.
+    """
+    return _DEMO if str(name) == "demo" and not Path(name).exists() else None
 
 
 def packaged_hint(name: str | Path) -> str:

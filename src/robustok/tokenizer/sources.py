@@ -26,6 +26,7 @@ from robustok.runtime.hub import (
     hub_failure,
     is_packaged,
     is_unreachable,
+    own_tokenizer,
     packaged_folder,
     packaged_hint,
     split_revision,
@@ -134,6 +135,8 @@ def _open_name(name: str) -> Opened:
         return _open_folder(path, name)
     if is_file:
         return _open_file(path)
+    if file := own_tokenizer(name):
+        return _open_file(file)._replace(name=name)
     if is_packaged(name):
         return _open_folder(packaged_folder(name), name)
     check_hub_name(name, "tokenizer")

@@ -111,8 +111,9 @@ class Vocabulary:
         Args:
             source: path of a tokenizer.json, tekken.json, SentencePiece model or published
                 .tiktoken file; a folder or a hub name (``owner/name`` or
-                ``owner/name@revision``), read as ``AutoTokenizer`` reads it; or a tokenizers,
-                transformers, tiktoken or sentencepiece object.
+                ``owner/name@revision``), read as ``AutoTokenizer`` reads it; ``demo``, a small
+                byte-level BPE in this package; or a tokenizers, transformers, tiktoken or
+                sentencepiece object.
 
         Raises RobustokError for a tokenizer that is missing, broken, or of a kind that cannot be
         read as bytes.

@@ -28,6 +28,7 @@ from robustok.samplers import BUILT_IN, UniformK, measure, sampler
 from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
 
+OWN = "demo"  # the tokenizer that comes with the package
 LONGEST = 400  # bytes; the exact distances of a longer text take too long
 Text = Annotated[
     str,
@@ -37,9 +38,9 @@ Text = Annotated[
 
 def sample(
     text: Text,
-    tokenizer: str,
     scheme: str,
     seed: int,
+    tokenizer: str = OWN,
     draws: int = draws_option("draws of each text or word", 1),
     as_json: bool = False,
 ) -> None:
@@ -71,7 +72,7 @@ def sample(
 
 def count(
     text: Text,
-    tokenizer: str,
+    tokenizer: str = OWN,
     by: str | None = option(
         "also count by distance from the canonical tokenization, or by segments", default=None,
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
@@ -106,7 +107,7 @@ def count(
 
 def inspect(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="a text")],
-    tokenizer: str,
+    tokenizer: str = OWN,
     scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
     seed: int = option("the same seed, the same draws", default=0),
     draws: int = draws_option("draws shown for each scheme", 3),
@@ -167,7 +168,8 @@ def _print_inspection(
 
 def play(
     tokenizer: tuple[str, ...] = option(
-        "tokenizer to offer", "--tokenizer", "-t", default=(), metavar="PATH"
+        "tokenizer to offer  [default: the model's own, or else demo]", "--tokenizer", "-t",
+        default=(), metavar="PATH",
     ),
     model: str | None = option(
         "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
@@ -181,11 +183,7 @@ def play(
     """
     from robustok.play import application, serve
 
-    sources = [*([model] if model else []), *tokenizer]
-    if not sources:
-        raise RobustokError(
-            "give --tokenizer (a tokenizer.json, a folder or a hub name) or --model"
-        )
+    sources = [*([model] if model else []), *tokenizer] or [OWN]
     named = by_name(dict.fromkeys(sources), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     loaded = load_model(model) if model else None

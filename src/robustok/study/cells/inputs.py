@@ -27,7 +27,13 @@ from robustok.models.load import load_config, pinned
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_json, sha256_of, write_json, write_whole
-from robustok.runtime.hub import hub_failure, is_packaged, packaged_identity, split_revision
+from robustok.runtime.hub import (
+    hub_failure,
+    is_packaged,
+    own_tokenizer,
+    packaged_identity,
+    split_revision,
+)
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.sections import NOT_IN_KEY
 from robustok.tasks import (
@@ -315,7 +321,7 @@ class External:
     @property
     def hub_names(self) -> tuple[str, ...]:
         """The name of a model or tokenizer, but for one that comes with the package."""
-        return () if is_packaged(self.name) else (self.name,)
+        return () if is_packaged(self.name) or own_tokenizer(self.name) else (self.name,)
 
 
 def external_file(path: str | Path, *, read: bool = True) -> External:
@@ -353,7 +359,7 @@ def start_token_of(name: str) -> str | None:
 
 
 def _content_or_name(name: str) -> str:
-    path = Path(name)
+    path = own_tokenizer(name) or Path(name)
     if path.is_file():
         return _digest(path)
     if not path.is_dir():
