@@ -92,6 +92,7 @@ class Verdict:
     verdict: str
     note: str = ""
     change: Difference | None = None
+    measure: str = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ UNITS = {
     "accuracy": Unit(100, 1, " points"),
     "distance": Unit(1, 3),
     "perplexity": Unit(1, 2, is_ratio=True),
+    "splits": Unit(1, 2, " splits"),
+    "share": Unit(100, 1, " points"),
 }
 
 
@@ -178,27 +181,28 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool) -> Verdic
     """
     if pair is None:
         return Verdict(NOT_TESTED)
-    change = compare(*pair)
-    unit = UNITS[pair[0]["measure"]]
+    change, measure = compare(*pair), pair[0]["measure"]
+    unit, upward = UNITS[measure], change.mean > 0
+    verdict, note = UNDECIDED, ""
     if change.seeds < test.seeds:
         note = f"{change.seeds} of {test.seeds} seeds{_paper_is_excluded(test, change, unit)}"
-        return Verdict(UNDECIDED, note, change)
-    upward = change.mean > 0
+        return Verdict(verdict, note, change, measure)
     if not HYPOTHESES[test.hypothesis]:
         if is_clear:
-            return Verdict(CONFIRMED if upward == (test.hypothesis == "higher") else CONTRADICTED,
-                           change=change)  # fmt: skip
+            verdict = CONFIRMED if upward == (test.hypothesis == "higher") else CONTRADICTED
     else:
         at_90 = compare(*pair, level=LEVEL_OF_NO_LOSS)
         margin = unit.read(test.margin)
-        note = f"90% interval {unit.bounds(at_90, digits=2)}"
+        inside = f"90% interval {unit.bounds(at_90, digits=2)}"
         if test.hypothesis == "no loss" and at_90.low > -margin:
-            return Verdict(NO_LOSS.replace("X", f"{test.margin:g}"), note, change)
-        if test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
-            return Verdict(CONFIRMED, f"within ±{test.margin:g}, {note}", change)
-        if is_clear and (test.hypothesis == "equal" or not upward):
-            return Verdict(CONTRADICTED, change=change)
-    return Verdict(UNDECIDED, _why_undecided(test, change, unit), change)
+            verdict, note = NO_LOSS.replace("X", f"{test.margin:g}"), inside
+        elif test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
+            verdict, note = CONFIRMED, f"within ±{test.margin:g}, {inside}"
+        elif is_clear and (test.hypothesis == "equal" or not upward):
+            verdict = CONTRADICTED
+    if verdict == UNDECIDED:
+        note = _why_undecided(test, change, unit)
+    return Verdict(verdict, note, change, measure)
 
 
 def _why_undecided(test: Test, change: Difference, unit: Unit) -> str:
@@ -227,7 +231,10 @@ def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     mean = math.fsum(changes) / len(changes)
     before = math.fsum(first["values"][seed] for seed in seeds) / len(seeds)
     low, high, p = -math.inf, math.inf, 1.0
-    if len(seeds) > 1:
+    if "standard_error" in second:  # of as many draws on both sides
+        parts = [(2 * second["standard_error"] ** 2, second["n"] - 1)]
+        low, high, p = interval(mean, parts, level=level)
+    elif len(seeds) > 1:
         variance = math.fsum((change - mean) ** 2 for change in changes) / (len(seeds) - 1)
         parts = [(variance / len(seeds), len(seeds) - 1)]
         low, high, p = interval(mean, parts, level=level)
@@ -243,7 +250,12 @@ def _pair(test: Test, results: Path) -> tuple[Row, Row] | None:
         return None
     with file.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    first, second = (_merged(rows, test.rows | side) for side in (test.against, test.of))
+    second = _merged(rows, test.rows | test.of)
+    if test.against:
+        first = _merged(rows, test.rows | test.against)
+    else:
+        measure = second.get("measure", "accuracy")
+        first = {"measure": measure, "values": {0: UNITS[measure].read(test.paper or 0.0)}}
     if not first or not second:
         return None
     by_seed = "answers" if first["measure"] == "accuracy" else "values"
@@ -259,12 +271,16 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
         if ("step" in row) == ("step" in wanted) and ("layers" in row) == (layer is not None)
         and all(_field(row, name) == value for name, value in wanted.items())
     ]  # fmt: skip
-    seeds = {row["seed"]: row for row in chosen}
+    seeds = {row.get("seed", 0): row for row in chosen}
     if len(seeds) < len(chosen):
         raise ValueError(f"{wanted} is true of several rows of one seed")
     if not seeds:
         return {}
     first = chosen[0]
+    if "standard_error" in first:  # of an analysis without a model
+        measure = "share" if first["analysis"] == "split-counts" else "splits"
+        own = {name: first[name] for name in ("standard_error", "draws")}
+        return {"measure": measure, "values": {0: first["value"]}, "n": own.pop("draws")} | own
     if "accuracy" in first:
         answers = {seed: row["answers"] for seed, row in seeds.items()}
         return {"measure": "accuracy", "answers": answers}
@@ -335,12 +351,14 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
         return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
     lines = []
     for test in claim.tests:
-        own, unit = verdicts[test], UNITS[claims.models[test.results].get("measure", "accuracy")]
-        model = claims.models[test.results]["model"]
+        own, unit = verdicts[test], UNITS[verdicts[test].measure]
+        entry = claims.models[test.results]
+        model, page = entry["model"], entry.get("page", f"{test.results}.md")
         if own.change:
-            model = f"[{model}]({test.results}.md), {own.change.n} × {own.change.seeds}"
+            model = f"[{model}]({page}), {own.change.n:,} × {own.change.seeds}"
         interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
         paper = "" if test.paper is None else unit.text(unit.read(test.paper))
+        paper = paper if test.against else f"{test.paper:g}"
         verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
         lines.append([words, _difference_text(test), model, interval, paper, verdict])
         words = ""
@@ -350,6 +368,9 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
 def _difference_text(test: Test) -> str:
     """What is subtracted from what, as `uniform-k(1)` − `canonical`, `uniform` questions."""
     (name,) = test.of
+    if not test.against:
+        token = f", {test.rows['splits']} splits" if "splits" in test.rows else ""
+        return f"{short_spec(test.of[name])}{token} − the paper's value"
     if name == "eval_scheme":
         return f"{_questions(test.of[name])} − {_questions(test.against[name])}"
     first, second = (short_spec(side[name]) for side in (test.of, test.against))

@@ -124,6 +124,20 @@ def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, schem
     assert own.change.mean == pytest.approx(-0.1, abs=1e-3)
 
 
+@pytest.mark.parametrize(("paper", "wanted"), [(63.0, "confirmed"), (39.2, "contradicted here")])
+def test_draws_are_compared_with_the_number_of_the_paper(
+    tmp_path: Path, paper: float, wanted: str
+) -> None:
+    row = {"analysis": "split-counts", "scheme": "new", "splits": 0, "draws": 50000,
+           "value": 0.631, "standard_error": 0.0022}  # fmt: skip
+    own = verdict(
+        tmp_path, [row], of={"scheme": "new"}, against={}, paper=paper, seeds=1,
+        hypothesis="equal", margin=1, margin_fixed="after",
+    )  # fmt: skip
+    assert own.verdict == wanted
+    assert own.change.mean == pytest.approx(0.631 - paper / 100)
+
+
 def test_a_wrong_claim_is_refused(tmp_path: Path) -> None:
     for fields in (
         {"hypothesis": "better"},
