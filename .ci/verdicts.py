@@ -320,6 +320,11 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
         [name, str(used[name]), family["fixed"], family.get("note", "")]
         for name, family in claims.families.items()
     ]
+    runs = [
+        f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
+        for name, model in claims.models.items() if "run" in model
+    ]  # fmt: skip
+    parts += ["## Runs that would decide more", "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
     return "\n\n".join(parts) + "\n"
