@@ -381,8 +381,11 @@ def _difference_text(test: Test) -> str:
     first, second = (short_spec(side[name]) for side in (test.of, test.against))
     parts = [f"{_OF_FIELD.get(name, '')}{first} − {second}"]
     rows = test.rows
-    parts += [_questions(rows["eval_scheme"])] if "eval_scheme" in rows else []
-    parts += [rows["task"]] if rows.get("task", "langgame") != "langgame" else []
+    task = rows.get("task", "langgame")
+    if task == "text":
+        parts += [f"{short_spec(rows['eval_scheme'])} text"]
+    elif "eval_scheme" in rows:
+        parts += [_questions(rows["eval_scheme"]), *([task] if task != "langgame" else [])]
     parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
     before = rows.get("pretrain_scheme")
     parts += [f"after pre-training with {short_spec(before)}"] if before else []
