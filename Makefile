@@ -56,7 +56,7 @@ fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target bodies --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 
-# Those behind the speeds in the README; the others have options of their own (--help).
+# Those behind docs/speed.md; the others have options of their own (--help).
 bench: $(STAMP)
 	for name in sampling encoding first_call; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 

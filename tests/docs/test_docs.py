@@ -1,6 +1,6 @@
 """The site builds without warnings, code draws its figures, and the examples are correct.
 
-The first example of the README runs unchanged and gives the results in its comments.
+The blocks of the README run as typed in an empty folder.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -23,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.oracles.data import data_path
 from tests.oracles.scripts import ROOT, script
 
 import robustok as rt
 from robustok import samplers
-from robustok.models import train_tokenizer
+from robustok.cli.app import run
 from robustok.samplers import BUILT_IN
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -45,6 +45,9 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
         assert (tmp_path / f"{page}.html").is_file()
     page = (tmp_path / "reference/index.html").read_text()
     assert all(f'id="robustok.samplers.{name}"' in page for name in samplers.__all__)
+    assert not re.findall(r":[a-z]+:<code>", page)
+    index = (tmp_path / "index.html").read_text()
+    assert "Researchers" in index and "{{" not in index
 
 
 def test_the_lattice_of_the_concepts_is_the_one_of_the_picture(tmp_path: Path) -> None:
@@ -102,8 +105,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 @pytest.mark.parametrize("scheme", BUILT_IN, ids=lambda scheme: scheme.name)
 def test_every_scheme_is_exported_and_has_its_row(scheme: type[rt.Sampler]) -> None:
     assert getattr(rt, scheme.__name__, None) is scheme
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.search(rf"^\| `{re.escape(scheme.name)}[(`]", readme, re.M)
+    page = (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| `{re.escape(scheme.name)}[(`]", page, re.M)
 
 
 def test_the_scheme_of_the_documentation_passes_the_type_checker(tmp_path: Path) -> None:
@@ -189,24 +192,39 @@ def test_the_examples_of_the_docstrings_give_the_results_shown(
     assert attempted > 300
 
 
-def first_example(tokenizer: Path) -> dict:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
-    names: dict = {}
-    exec(code.replace('"tokenizer.json"', repr(str(tokenizer))), names)
-    return names
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_first_example_gives_the_results_in_its_comments() -> None:
-    names = first_example(data_path("tokenizers", "gpt2", "tokenizer.json"))
+def test_the_readme_is_short() -> None:
+    assert README.count("\n") <= 110
+
+
+def test_the_example_of_the_readme_gives_the_results_in_its_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(code, names := {})
     vocab, lattice, ids = names["vocab"], names["lattice"], names["ids"]
-    assert (lattice.count(), lattice.count(distance=2)) == (352, 7)
-    assert ids.tolist() == [258, 18798, 995]
-    assert names["sampler"].log_prob(ids) == pytest.approx(-math.log(7))
+    assert (lattice.count(), lattice.count(distance=2)) == (180, 3)
+    assert ids.tolist() == [72, 1190, 897]
+    assert b"|".join(vocab.tokens[i] for i in ids) == b"h|ello| world"
+    assert names["sampler"].log_prob(ids) == pytest.approx(-math.log(3))
     assert names["rt"].distance(vocab, vocab.encode("hello world"), ids) == 2
     assert len(names["batch"]) == 20
 
 
-def test_the_first_example_runs_with_any_tokenizer(tmp_path: Path) -> None:
-    train_tokenizer(["hello world and more"] * 3, 275).save(str(tmp_path / "t.json"))
-    assert len(first_example(tmp_path / "t.json")["batch"]) == 20
+@pytest.mark.parametrize("line", re.findall(r"^robustok .*", README, re.M))
+def test_the_commands_of_the_readme_work_as_typed_in_an_empty_folder(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(shlex.split(line, comments=True)[1:]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_make_has_the_targets_of_the_readme() -> None:
+    targets = re.findall(r"^make (\w+)", README, re.M)
+    assert len(targets) == 2
+    for target in targets:
+        subprocess.run(["make", "--dry-run", "--silent", target], cwd=ROOT, check=True)
