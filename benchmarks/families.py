@@ -86,8 +86,8 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     holds = f"not {', '.join(wrong)}" if wrong else "hold"
     return [
         row["tokenizer"], row["kind"], f"{row['ids']:,}",
-        f"{holds}, {refused} texts refused" if refused else holds,
-        "yes" if row["fast_encoder"] == "used" else row["fast_encoder"],
+        f"{holds}; texts refused: {refused}" if refused else holds,
+        "yes" if row["fast_encoder"] == "used" else "no",
         f"{row['library_megabytes_per_second']:.1f}",
         *(f"{times:.1f}" for times in row["times"].values()),
     ]  # fmt: skip
