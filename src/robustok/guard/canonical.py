@@ -77,7 +77,8 @@ class SegmentEncoder:
             same = np.ones(len(texts), np.bool_)
         else:
             same = self.same_text(encoded, texts)
-        if same.all() and not placed.any():
+        words = self.vocab.data.spelling.words
+        if same.all() and not placed.any() and not words:
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
         self._try_other_sources(rows, segments, placed, same)
@@ -85,6 +86,7 @@ class SegmentEncoder:
         if self.vocab.adds_space:
             continued = np.isin(before, [i for i in set(before.tolist()) if self._joins(i)])
             self._try_other_beginnings(rows, texts, continued, same)
+            self._accept_continuations(rows, texts, segments, before, same)
         self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
@@ -122,14 +124,18 @@ class SegmentEncoder:
                 continue
             if not same[s] or placed[begin:end].any():
                 canonical = self.vocab.canonical_of(ids)
+                if canonical is None and placed[begin:end].any():
+                    with suppress(RobustokError):
+                        canonical = self.vocab.canonicalize(ids)
                 if canonical is not None:
-                    rows[s], same[s] = canonical, True
+                    rows[s] = canonical
+                    same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
             # Special tokens that are words of the model: the ids where they are parsed.
             if words and not words.isdisjoint(ids.tolist()):
                 for source in self.vocab.sources(ids):
-                    parsed = self.vocab.encode(source, parse_special=True)
-                    if np.array_equal(parsed, ids):
-                        rows[s], same[s] = ids, True
+                    with suppress(RobustokError):
+                        if np.array_equal(self.vocab.encode(source, parse_special=True), ids):
+                            rows[s], same[s] = ids, True
 
     def _decoded(self, rows: Ragged) -> list[bytes]:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
@@ -158,6 +164,17 @@ class SegmentEncoder:
         for i, row in zip(chosen, encoded, strict=True):
             if continued[i]:
                 rows[i] = row
+
+    def _accept_continuations(
+        self, rows: list[np.ndarray], texts: list[bytes], segments: Segments, before: np.ndarray,
+        same: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Accept ids after a special one that are those of their text without a first space."""
+        for s in np.flatnonzero(~same & (before >= 0)).tolist():
+            ids = segments.ids[segments.begin[s] : segments.end[s]]
+            with suppress(RobustokError):
+                if self.vocab.encode_continuation(texts[s]) == ids.tolist():
+                    rows[s], same[s] = ids, True
 
     def _replace(
         self, rows: list[np.ndarray], same: np.ndarray, chosen: list[int], texts: list[bytes],

@@ -458,11 +458,15 @@ def _added_tokens(data: TokenizerData) -> tuple[list[dict], list[str]]:
     for i, token in added.items():
         content = token.content
         bound = token.lstrip or token.rstrip or token.single_word
-        if apart and not (bound or content in inside or {*content} & {" ", "▁"}):
+        matched = data.source.id_to_token(i)  # the normalized content of a normalized token
+        if apart and not (
+            bound or matched != content or content in inside or {*content} & {" ", "▁"}
+        ):
             simple.append({"id": i, "content": content, "special": False, "lstrip": False,
                            "rstrip": False, "normalized": False, "single_word": False})  # fmt: skip
         else:
-            others.add(content if stages.byte_level else content.replace(" ", "▁"))
+            for text in (content, matched):
+                others.add(text if stages.byte_level else text.replace(" ", "▁"))
     return simple, sorted(others - {""})
 
 

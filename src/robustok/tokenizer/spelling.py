@@ -47,13 +47,14 @@ class Spelling(NamedTuple):
     ``placed``: added tokens and the unknown token, which stand where the tokenizer puts them; ids
     with the bytes of another are not listed. ``unknown``: the unknown token. ``prefix`` and
     ``suffix``: what the tokenizer writes around each text. ``contents``: the text that the matcher
-    finds, of placed tokens that are decoded to another one. ``restarts``: added tokens after which
+    finds, of added tokens that are decoded to another one. ``restarts``: added tokens after which
     it writes the prefix again. ``takes_left``, ``takes_right``: added tokens that take the spaces
-    beside them. ``in_model``: placed tokens that the model reads in a text, too, of which
-    ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a space.
-    ``words``: special tokens that the model reads in a text, too. ``lossy``: beginnings of texts
-    that the decoder reads in different ways. ``falls_back``: the model takes a byte of the byte
-    fallback only where it has no token for the character.
+    beside them. ``in_model``: the bytes that the model reads as a placed token, of those that it
+    has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
+    space. ``literal``: ids with a "▁" that no stage writes for a space. ``words``: special tokens
+    that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder reads in
+    different ways. ``falls_back``: the model takes a byte of the byte fallback only where it has no
+    token for the character.
     """
 
     placed: Set[int] = frozenset()
@@ -64,9 +65,10 @@ class Spelling(NamedTuple):
     restarts: Set[int] = frozenset()
     takes_left: Set[int] = frozenset()
     takes_right: Set[int] = frozenset()
-    in_model: Set[int] = frozenset()
+    in_model: Mapping[int, bytes] = {}
     single: Set[int] = frozenset()
     marked: bool = False
+    literal: Set[int] = frozenset()
     words: Set[int] = frozenset()
     lossy: tuple[bytes, ...] = ()
     falls_back: bool = False
@@ -86,13 +88,15 @@ class Spelling(NamedTuple):
         """
         row = ids.tolist()
         placed = self.placed & {*row}
-        choices = [placed, placed - self.in_model] if placed & self.in_model else [placed]
+        matched = placed - self.in_model.keys()
+        choices = [placed] if len(matched) == len(placed) else [placed, matched]
         tried: set[bytes] = set()
         for character in unknown if self.unknown in placed else [b""]:
             for chosen in choices:
                 takes = not chosen.isdisjoint(self.takes_left | self.takes_right)
                 for spaces in (False, True)[: 1 + takes]:
-                    source = self._joined(tokens, _parts(tokens, row, chosen), character, spaces)
+                    parts = self._parts(tokens, row, chosen)
+                    source = self._joined(tokens, parts, character, spaces)
                     for one in (source, source.replace(b" ", MARK) if self.marked else source):
                         if one not in tried:
                             tried.add(one)
@@ -122,7 +126,7 @@ class Spelling(NamedTuple):
                     text = b" " * (part in self.takes_left) + text
                     text += b" " * (part in self.takes_right)
             else:
-                text = tokens[part] if number % 2 else part
+                text = self.in_model.get(part, b"") if number % 2 else part
                 text = text.replace(MARK, b" ") if self.marked else text
                 if starts and text:
                     text, starts = text.removeprefix(self.prefix), False
@@ -137,15 +141,14 @@ class Spelling(NamedTuple):
         in_word = last.isalnum() or last == "_"
         return in_word or (after != b"" and not after.startswith(self.prefix))
 
-
-def _parts(tokens: Sequence[bytes], ids: list[int], placed: Set[int]) -> list[Any]:
-    """Bytes and placed ids in turn; the first and the last are bytes."""
-    parts: list[Any] = []
-    run: list[bytes] = []
-    for i in ids:
-        if i in placed:
-            parts += [b"".join(run), i]
-            run = []
-        else:
-            run.append(tokens[i])
-    return [*parts, b"".join(run)]
+    def _parts(self, tokens: Sequence[bytes], ids: list[int], placed: Set[int]) -> list[Any]:
+        """Bytes and placed ids in turn; the first and the last are bytes."""
+        parts: list[Any] = []
+        run: list[bytes] = []
+        for i in ids:
+            if i in placed:
+                parts += [b"".join(run), i]
+                run = []
+            else:
+                run.append(self.in_model.get(i, tokens[i]))
+        return [*parts, b"".join(run)]

@@ -6,6 +6,7 @@ guard ask for. A kind without an entry is the library's own business: nothing is
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -99,7 +100,8 @@ class Stages:
     pre_cuts: tuple[PreCut, ...] = ()
     pre_tokenizer: dict | None = None
     decodes_mark: bool = False
-    decodes_bytes: bool = True  # where there is a decoder: it reads names such as <0x0A>
+    decodes_names: bool = False  # the decoder reads names such as <0x0A> as bytes
+    decodes_bytes: bool = True  # the same, or there is no decoder
     first_loses_marks: bool = False  # the decoder leaves out every "▁" of the first token
     possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
 
@@ -114,12 +116,14 @@ class Stages:
                 if (stage := getattr(tokenizer, part)) is not None}  # fmt: skip
         normalizers, pre, decoders = (_flat(spec.get(part), key) for part, key in _PARTS.items())
         cuts = tuple(map(_pre_cut, pre))
+        names = any(s["type"] == "ByteFallback" for s in _before_fuse(decoders))
         stages = cls(
             tuple(map(_normalizer, normalizers)),
             cuts,
             spec.get("pre_tokenizer"),
             decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
-            decodes_bytes=not decoders or any(s["type"] == "ByteFallback" for s in decoders),
+            decodes_bytes=not decoders or names,
+            decodes_names=names,
             first_loses_marks=any(
                 s["type"] == "Metaspace" and s.get("prepend_scheme", "always") != "never"
                 for s in _before_fuse(decoders)
@@ -254,6 +258,12 @@ def _check_decoders(decoders: list[dict]) -> None:
                 f"its {kind} decoder gives another text for each cut into tokens: drawn ids would "
                 "not decode to the text"
             )
+    after = itertools.dropwhile(lambda stage: stage["type"] != "ByteFallback", decoders)
+    if "▁" in json.dumps([*after], ensure_ascii=False):
+        raise RobustokError(
+            "its decoder writes a space for the bytes of '▁', too: drawn ids would not decode to "
+            "the text"
+        )
 
 
 def _check_drops(cuts: Sequence[PreCut]) -> None:

@@ -36,6 +36,7 @@ from robustok.tokenizer.stages import Stages
 
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
 _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
+_ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
@@ -174,6 +175,13 @@ def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
             raise RobustokError(
                 f"added token {token.content!r} gets the id {i} of token {taken[i]!r}"
             )
+        if token.normalized and token.content and tokenizer.normalizer is not None:
+            with library_errors("the tokenizers library cannot normalize an added token"):
+                if not tokenizer.normalizer.normalize_str(token.content):
+                    raise RobustokError(
+                        f"the normalizer leaves nothing of the added token {token.content!r}, "
+                        "which the tokenizers library cannot find then: set normalized=False"
+                    )
     return added
 
 
@@ -200,57 +208,53 @@ class _Ids:
         unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
         prefix = self._decoded(_written_before(tokenizer, stages))
         joins = stages.joins_parts
+        in_model: dict[int, bytes] = {}
         for spelling, i in vocab.items():
             token = added.get(i)
             if i == unknown or (token is not None and token.special and token.content not in words):
                 self.tokens[i] = spelling.encode()
                 continue
-            is_byte = self._falls_back and _BYTE_NAME.fullmatch(spelling)
-            if stages.byte_level and not all(c in self._alphabet for c in spelling):
-                # No text gives it, unless as an added token.
-                self.tokens[i] = spelling.encode()
-                if token is None or not joins:
-                    placed.add(i)
-                    continue
+            read, shown = self._read(spelling), self._decoded(spelling)
+            if token is None:
+                # No text gives what is not in the alphabet.
+                stays = stages.byte_level and not all(c in self._alphabet for c in spelling)
             else:
-                self.tokens[i] = (
-                    bytes([int(spelling[3:5], 16)]) if is_byte else self._decoded(spelling)
-                )
-            if token is not None:
                 shown = self._decoded(tokenizer.id_to_token(i) or "")
-                strips = token.lstrip or token.rstrip
-                if shown != self.tokens[i] or not (token.special or (joins and not strips)):
-                    self.tokens[i] = self.tokens[i] if is_byte else shown
-                    placed.add(i)
-                    continue
-            if self.tokens[i]:
+                stays = not token.special and (token.lstrip or token.rstrip or not joins)
+            self.tokens[i] = shown
+            if stays or shown != read:
+                placed.add(i)
+                in_model[i] = read
+            elif shown:
                 self.ordinary.add(i)
-                if is_byte:
+                if self._falls_back and _BYTE_NAME.fullmatch(spelling):
                     self.fallback.add(i)
         for i, token in added.items():
             if i in self.ordinary or i in placed or self.tokens[i]:
                 continue
-            # Control tokens keep their text, so that decoding shows them.
-            plain = token.special or stages.byte_level
-            shown = token.content if plain else tokenizer.id_to_token(i) or ""
-            self.tokens[i] = shown.encode() if plain else self._decoded(shown)
-            if not token.special:
-                placed.add(i)
+            if token.special:  # control tokens keep their text
+                self.tokens[i] = token.content.encode()
+                continue
+            self.tokens[i] = self._decoded(tokenizer.id_to_token(i) or "")
+            placed.add(i)
         self.complete = self._is_complete(vocab)
         if not self.complete and unknown is not None:
             placed.add(unknown)
         raw = {i: t for i, t in added.items() if not t.special}
-        taken = placed.intersection(vocab.values())
         strips = {i: t for i, t in raw.items() if not (t.normalized and stages.metaspace)}
         self.spelling = Spelling(
             placed=frozenset(placed), unknown=unknown, prefix=prefix,
-            contents={i: t.content.encode() for i, t in raw.items() if not t.normalized},
+            contents=self._contents(tokenizer, raw),
             restarts=frozenset(i for i, t in raw.items() if not t.normalized),
             takes_left=frozenset(i for i, t in strips.items() if t.lstrip),
             takes_right=frozenset(i for i, t in strips.items() if t.rstrip),
-            in_model=frozenset(i for i in vocab.values() if i in placed and i in raw),
-            single=frozenset(i for i, t in raw.items() if t.single_word and i in taken),
+            in_model=in_model,
+            single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
+            literal=frozenset(
+                i for spelling, i in vocab.items()
+                if "▁" in spelling and not stages.writes_mark
+            ),
             words=frozenset(i for i, t in added.items() if t.content in words),
             lossy=self._lossy(vocab) if stages.first_loses_marks else (), falls_back=True,
         )  # fmt: skip
@@ -259,14 +263,40 @@ class _Ids:
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
                 "drawn ids would not decode to the text"
             )
+        named = [t.content for t in added.values() if _ANY_BYTE_NAME.fullmatch(t.content)]
+        if named and stages.decodes_names:
+            raise RobustokError(
+                f"its decoder reads the added token {named[0]!r} as a byte, which joins those "
+                "around it: drawn ids would not decode to the text"
+            )
 
-    def _decoded(self, spelling: str) -> bytes:
-        """What the decoder writes for a token."""
+    def _contents(self, tokenizer: Any, raw: dict[int, Any]) -> dict[int, bytes]:
+        """The text that the matcher finds, of added tokens that have other bytes."""
+        contents: dict[int, bytes] = {}
+        for i, token in raw.items():
+            if token.normalized and self._stages.metaspace:
+                continue
+            content = tokenizer.id_to_token(i) if token.normalized else token.content
+            if content.encode() != self.tokens[i]:
+                contents[i] = content.encode()
+        return contents
+
+    def _read(self, spelling: str) -> bytes:
+        """The bytes of a text that the model reads as a token."""
+        if self._falls_back and _BYTE_NAME.fullmatch(spelling):
+            return bytes([int(spelling[3:5], 16)])
         if self._stages.byte_level:
             with suppress(KeyError):
                 return bytes(map(self._alphabet.__getitem__, spelling))
             return spelling.encode()
         return (spelling.replace("▁", " ") if self._stages.metaspace else spelling).encode()
+
+    def _decoded(self, spelling: str) -> bytes:
+        """What the decoder writes for a token."""
+        names = self._stages.decodes_names or self._falls_back
+        if names and _ANY_BYTE_NAME.fullmatch(spelling):
+            return bytes([int(spelling[3:5], 16)])
+        return self._read(spelling)
 
     def _is_complete(self, vocab: dict[str, int]) -> bool:
         if self._stages.byte_level:
@@ -331,6 +361,9 @@ class TokenizersEncoder:
     ) -> None:
         added = tokenizer.get_added_tokens_decoder()
         words = {added[i].content for i in ids.spelling.words}
+        # The unknown token spells what it stands for, and may come from its text.
+        words |= {t.content for i, t in added.items() if i == ids.spelling.unknown
+                  and i in ids.spelling.placed}  # fmt: skip
         special = [t.content for t in added.values()
                    if t.special and t.content and t.content not in words]  # fmt: skip
         self.parsing, self.complete, self.spelling = tokenizer, ids.complete, ids.spelling

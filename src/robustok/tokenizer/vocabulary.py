@@ -201,8 +201,9 @@ class Vocabulary:
         """
         text = check_text(text)
         if parse_special:
-            return np.array(self._encode_rows([text], True)[0], np.int32)
-        ids = self.encode_unchecked(text)
+            ids = np.array(self._encode_rows([text], True)[0], np.int32)
+        else:
+            ids = self.encode_unchecked(text)
         self._check_accepted(text, ids)
         return ids
 
@@ -222,14 +223,14 @@ class Vocabulary:
         encodes the rest. Raises RobustokError as :meth:`encode` does.
         """
         texts = check_texts(texts)
-        if parse_special:
-            return Ragged.from_rows(self._encode_rows(texts, True))
-        rows = self.encode_batch_unchecked(texts)
+        rows = self.encode_batch_unchecked(texts, parse_special)
         self._check_all_accepted(texts, rows)
         return rows
 
-    def encode_batch_unchecked(self, texts: Sequence[Text]) -> Ragged:
+    def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
         """What :meth:`encode_batch` returns, also for texts that it refuses."""
+        if parse_special:
+            return Ragged.from_rows(self._encode_rows(list(texts), True))
         fast = self.gigatoken.encode(texts)
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_rows(left, False) if left else [])
@@ -351,11 +352,26 @@ class Vocabulary:
                     return  # bytes that are no text are tokens one by one
             if encoder.is_accepted(text):
                 return
+        for run in runs_of(self, ids):
+            if self.readable[run[0]]:
+                self._check_canonical(text, run, len(run) < len(ids))
+            elif not self.token_lengths[run].all():
+                raise RobustokError(self._refusal(text, run, None))
+
+    def _check_canonical(self, text: Text, ids: np.ndarray, is_part: bool) -> None:
+        """Raise RobustokError where ids without special ones are not canonical.
+
+        ``is_part``: special ids stand beside them, after which some encoders add no space.
+        """
         spelled = self.decode_bytes(ids)
-        fits = self.readable[ids].all() and not spelled.startswith(spelling.lossy or b"\xff")
-        canonical = self.canonical_of(ids) if fits else None
-        if canonical is None or not np.array_equal(canonical, ids):
-            raise RobustokError(self._refusal(text, ids, canonical))
+        canonical = None
+        if not spelled.startswith(self.data.spelling.lossy or b"\xff"):
+            canonical = self.canonical_of(ids)
+        if canonical is not None and np.array_equal(canonical, ids):
+            return
+        if is_part and self.adds_space and self.encode_continuation(spelled) == ids.tolist():
+            return
+        raise RobustokError(self._refusal(text, ids, canonical))
 
     def _check_all_accepted(self, texts: list[Text], rows: Ragged) -> None:
         spelling = self.data.spelling
@@ -368,7 +384,7 @@ class Vocabulary:
         """Why a text is refused, in one line."""
         spelled = shown(self.decode_bytes(ids).decode(errors="replace"))
         begin = f"the text {shown(text)} cannot be tokenized exactly: "
-        without = np.flatnonzero(~self.readable[ids])
+        without = np.flatnonzero(self.token_lengths[ids] == 0)
         if len(without):
             return f"{begin}id {ids[without[0]]} spells nothing"
         if canonical is None:
@@ -571,8 +587,11 @@ def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
     A token before a byte of the byte fallback, an added token before others, then the lowest id.
     """
     chosen: dict[bytes, int] = {}
-    added = data.plain_added
-    for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i not in added, i)):
+    added, literal = data.plain_added, data.spelling.literal
+    order = sorted(
+        data.ordinary, key=lambda i: (i in data.byte_fallback, i in literal, i not in added, i)
+    )
+    for i in order:
         chosen.setdefault(data.tokens[i], i)
     return chosen.values()
 
