@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.play.conftest import TEXT, TOKENIZER, client, free_port
+from tests.play.conftest import TEXT, TOKENIZER, client, free_port, serving
 
 from robustok.play import server
 
@@ -134,6 +134,19 @@ def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(server, "SECONDS", 0.0)
     code, answer = post(QUESTION)
     assert code == 400 and "shorten the text" in answer["error"]
+
+
+def test_who_leaves_within_a_question_leaves_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    head = b"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with serving() as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as leaving:
+            leaving.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as staying:
+            staying.sendall(head + b"Content-Length: 2\r\n\r\n{}")
+            assert staying.recv(100).startswith(b"HTTP/1.1 400")
+    assert "ClientDisconnect" not in capfd.readouterr().err
 
 
 IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

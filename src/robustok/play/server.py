@@ -29,7 +29,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -151,6 +151,8 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
                 )
         except RobustokError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
+        except ClientDisconnect:
+            return JSONResponse({"error": "too late"}, status_code=408)
         except asyncio.CancelledError:
             return JSONResponse({"error": "the server was stopped"}, status_code=503)
 
