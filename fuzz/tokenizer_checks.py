@@ -10,13 +10,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import robustok as rt
 from fuzz.made_tokenizers import BYTE, Made
+from robustok.runtime.environment import computed_once
 
 SCHEMES = (
     "canonical", "characters", "uniform", "uniform-k(k=2)", "uniform-k(alpha=1)",
@@ -122,16 +122,16 @@ class Subject:
                 self._samplers[spec] = None
         return self._samplers[spec]
 
-    @cached_property
+    @computed_once
     def guard(self) -> rt.Guard:
         return rt.Guard(self.vocab, allow_special=True)
 
-    @cached_property
+    @computed_once
     def special(self) -> set[int]:
         """Ids of special tokens."""
         return {i for i, t in self.library.get_added_tokens_decoder().items() if t.special}
 
-    @cached_property
+    @computed_once
     def id_of(self) -> dict[str, int]:
         """The ids of the model's tokens."""
         ids = ((token, self.library.token_to_id(token)) for token in self.made.tokens())
@@ -142,7 +142,7 @@ class Subject:
         added = self.library.get_added_tokens_decoder()
         return any(self.vocab.tokens[i] in text for i in self.id_of.values() if i in added)
 
-    @cached_property
+    @computed_once
     def plain_tokens(self) -> dict[int, bytes]:
         """The bytes of each token of the model that surely is text: not unknown, not added."""
         made = self.made

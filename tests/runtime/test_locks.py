@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
+import sys
 import threading
+import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from robustok.runtime.environment import ForkSafeLock
+from robustok.runtime import environment
+from robustok.runtime.environment import (
+    ForkSafeLock,
+    computed_once,
+    fork_waits_for,
+    import_lock,
+)
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def child_succeeds(run: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether ``run`` returns True in a forked child, which is killed where it hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, on purpose
+        child = os.fork()
+    if child == 0:
+        signal.alarm(int(seconds))
+        os._exit(0 if run() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_fork
 def test_a_lock_that_another_thread_holds_is_free_in_a_forked_child() -> None:
     lock = ForkSafeLock()
     held, done = threading.Event(), threading.Event()
@@ -24,15 +50,10 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_forked_child() -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, on purpose
-        child = os.fork()
-    if child == 0:
-        os._exit(0 if lock._lock.acquire(blocking=False) else 1)
-    status = os.waitpid(child, 0)[1]
+    is_free = child_succeeds(lambda: lock._lock.acquire(blocking=False))
     done.set()
     thread.join()
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert is_free
 
 
 def test_a_lock_may_be_taken_again_by_its_thread() -> None:
@@ -40,3 +61,87 @@ def test_a_lock_may_be_taken_again_by_its_thread() -> None:
     with lock, lock:
         pass
     assert lock._lock.acquire(blocking=False)
+
+
+class Slow:
+    """Computes an attribute for as long as another thread wants."""
+
+    started, done = threading.Event(), threading.Event()
+
+    def __init__(self, waits: bool) -> None:
+        self.waits = waits
+
+    @computed_once
+    def value(self) -> list[int]:
+        """A list."""
+        if self.waits:
+            self.started.set()
+            self.done.wait()
+        return []
+
+
+@needs_fork
+def test_an_attribute_that_another_thread_computes_is_free_in_a_forked_child() -> None:
+    slow, other = Slow(waits=True), Slow(waits=False)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    Slow.started.wait()
+    try:
+        assert child_succeeds(lambda: other.value == [])
+    finally:
+        Slow.done.set()
+        thread.join()
+
+
+def test_an_attribute_is_computed_once_and_the_first_value_is_kept() -> None:
+    one = Slow(waits=False)
+    assert one.value is one.value is vars(one)["value"]
+    assert computed_once.__get__(vars(Slow)["value"], one) is one.value  # a second thread
+    assert Slow.value.__doc__ == "A list."
+
+
+@needs_fork
+def test_a_fork_waits_for_a_lock_that_another_thread_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock: Any = threading.RLock()
+    monkeypatch.setattr(environment, "_waited_for", [*environment._waited_for])
+    fork_waits_for(lock)
+    held, is_done = threading.Event(), []
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            time.sleep(0.1)
+            is_done.append(True)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    assert child_succeeds(lambda: is_done == [True] and lock.acquire(blocking=False))
+    thread.join()
+    assert lock.acquire(blocking=False)
+    lock.release()
+
+
+@needs_fork
+def test_a_module_that_another_thread_imports_is_importable_in_a_forked_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_module.py").write_text("import time; time.sleep(0.2); value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    started = threading.Event()
+
+    def load() -> None:
+        with import_lock:
+            started.set()
+            importlib.import_module("slow_module")
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    started.wait()
+    try:
+        assert child_succeeds(lambda: importlib.import_module("slow_module").value == 1)
+    finally:
+        thread.join()
+        sys.modules.pop("slow_module")

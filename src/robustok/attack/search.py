@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import append, check_candidate_length, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
+from robustok.runtime.environment import computed_once
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import LOG_ZERO
@@ -58,12 +58,12 @@ class AttackedText:
             raise RobustokError("the text is empty: give a question or a prompt")
         self.draw_key = item_key(self.prompt.text if self.key is None else self.key)
 
-    @cached_property
+    @computed_once
     def canonical(self) -> np.ndarray:
         """The canonical ids of the text, int32."""
         return self.vocab.encode(self.prompt.text)
 
-    @cached_property
+    @computed_once
     def lattice(self) -> Lattice:
         """All tokenizations of the text."""
         return Lattice(self.vocab, self.canonical)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
+from robustok.runtime.environment import computed_once
 from robustok.samplers import Sampler, sampler
 from robustok.samplers.strength import measure
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -114,7 +114,7 @@ class Retokenize:
         # Arrow's memory is read-only, for which numba would compile the kernels again.
         return Ragged(rows.values.copy(), rows.offsets.copy())
 
-    @cached_property
+    @computed_once
     def _sampler(self) -> Sampler:
         return sampler(self.scheme, self.vocab)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ from robustok.guard.findings import (
 from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
+from robustok.runtime.environment import computed_once
 from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -358,7 +359,7 @@ class Guard:
             FindingTable.of(TEXT_CHANGES, *(column[changed] for column in columns)),
         ])  # fmt: skip
 
-    @cached_property
+    @computed_once
     def _special_pattern(self) -> re.Pattern[bytes] | None:
         """Finds the text of any special token, the longest first; None if there is none."""
         contents = {self.vocab.tokens[i] for i in self.vocab.special} - {b""}
@@ -367,7 +368,7 @@ class Guard:
 
     # --- special ids --------------------------------------------------------------------------
 
-    @cached_property
+    @computed_once
     def _frame(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer itself puts before and after a text."""
         source = self.vocab.data.source

@@ -12,7 +12,6 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from math import inf, isnan, log
 
 import numpy as np
@@ -25,6 +24,7 @@ from robustok.kernels.feasible import largest_feasible
 from robustok.kernels.lattice import Edges, at_distance, backward, extremes, row_edges
 from robustok.lattice.counting import integer_power, integer_product, paths_by_degree, product
 from robustok.ragged import Ragged
+from robustok.runtime.environment import computed_once
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _DEGREES = ("distance", "segments")
@@ -127,7 +127,7 @@ class Lattice:
             return log(self.count(distance=distance))
         return log_number
 
-    @cached_property
+    @computed_once
     def farthest(self) -> int:
         """The largest distance that a tokenization of this text has."""
         return int(extremes(self._edges)[1][0])
@@ -205,17 +205,17 @@ class Lattice:
             )
         return Ragged(values, offsets)
 
-    @cached_property
+    @computed_once
     def _log_total(self) -> float:
         mantissa, exponent = backward(self._edges, 1.0)
         return float(np.log(mantissa[0]) + exponent[0] * log(2.0))
 
-    @cached_property
+    @computed_once
     def _block_ends(self) -> np.ndarray:
         """The end of every block; int64."""
         return all_block_ends(self._edges.first, self._edges.step)
 
-    @cached_property
+    @computed_once
     def _blocks(self) -> list[tuple[tuple[int, int], int]]:
         """The blocks as (begin, end), equal ones once, and how often each occurs."""
         times: Counter[bytes] = Counter()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from robustok.report.style import (
     last_parts,
     scheme_and_strength,
 )
+from robustok.runtime.environment import computed_once
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED
@@ -165,7 +165,7 @@ class Results:
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
 
-    @cached_property
+    @computed_once
     def hardest(self) -> str | None:
         """The random scheme furthest from canonical: without parameters, else of most splits."""
         for spec in self.eval_schemes:

@@ -14,9 +14,11 @@ from functools import cache
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from robustok.version import __version__
+
+T = TypeVar("T")
 
 
 class Extra(NamedTuple):
@@ -147,6 +149,29 @@ class ForkSafeLock:
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+# Held while a draw imports a package: the import system's lock of a module stays locked in a child
+# that is forked meanwhile.
+import_lock = threading.RLock()
+_waited_for: list[Any] = [import_lock]
+
+
+def fork_waits_for(lock: Any) -> None:
+    """Let every later fork wait until no other thread holds ``lock``, which must be reentrant.
+
+    For work that a child could not repeat, such as an unfinished compilation. A thread that holds
+    ``lock`` acquires none of those named before it.
+    """
+    _waited_for.append(lock)
+
+
+def _acquire_locks() -> None:
+    for lock in _waited_for:
+        lock.acquire()
+
+
+def _release_locks() -> None:
+    for lock in reversed(_waited_for):
+        lock.release()
 
 
 def _replace_locks() -> None:
@@ -155,7 +180,34 @@ def _replace_locks() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(
+        before=_acquire_locks, after_in_parent=_release_locks, after_in_child=_release_locks
+    )
     os.register_at_fork(after_in_child=_replace_locks)
+
+
+class computed_once(Generic[T]):
+    """An attribute computed when it is first read and kept in the instance's ``__dict__``.
+
+    ``functools.cached_property`` without its lock, which on Python 3.11 all instances of the class
+    share and a child inherits locked when it is forked while another thread computes. Threads that
+    read the attribute at once may each compute it; all get the value of the first to finish.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> computed_once[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> computed_once[T] | T:
+        if instance is None:  # read from the class, for its documentation
+            return self
+        return vars(instance).setdefault(self._name, self._compute(instance))
 
 
 def give_back_memory() -> None:

@@ -30,7 +30,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,6 +49,7 @@ from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
 from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_records, new_store
 from robustok.ragged import Ragged
+from robustok.runtime.environment import computed_once
 from robustok.runtime.processes import available_cores
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
@@ -374,7 +375,7 @@ class StoredSampler(Sampler):
     )
     _too_rare: ClassVar[str] = ""
 
-    @cached_property
+    @computed_once
     def _stores(self) -> list[Any]:
         """The idle stores."""
         return []
@@ -488,7 +489,7 @@ class Schedule:
         """Whether the scheme is the same at all times."""
         return self._fixed is not None
 
-    @cached_property
+    @computed_once
     def _fixed(self) -> Sampler | None:
         spec = Spec.parse(self.spec)
         return None if spec.is_schedule else sampler(spec, self.vocab)

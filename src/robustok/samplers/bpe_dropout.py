@@ -13,6 +13,7 @@ from robustok.kernels.batch import Rows, spelled, texts_between
 from robustok.kernels.merges import BITS, build_merges
 from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
 from robustok.kernels.stochastok import pairs_of
+from robustok.runtime.environment import import_lock
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
@@ -58,7 +59,8 @@ class BpeDropout(Sampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         # These kernels add 15 ms to `import robustok`, and few programs draw from this scheme.
-        from robustok.kernels.dropout import draw_bpe_dropout
+        with import_lock:
+            from robustok.kernels.dropout import draw_bpe_dropout
 
         if self.p == 0.0:
             Canonical(self.vocab)._draw(batch, first, last, out, ends)

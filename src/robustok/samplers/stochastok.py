@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from math import ceil, comb, inf, log
 from typing import Any
 
@@ -26,6 +26,7 @@ from robustok.kernels.stochastok import (
 from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
 from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.lattice import Lattice
+from robustok.runtime.environment import computed_once
 from robustok.samplers.base import StoredSampler
 from robustok.samplers.parameters import Choice, count, per_token
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -84,7 +85,7 @@ class StochasTok(StoredSampler):
         picks = ceil(self.alpha * tokens)
         return picks if self.max_picks is None else min(picks, self.max_picks)
 
-    @cached_property
+    @computed_once
     def _pairs(self) -> Any:
         """The two-way cuts of every token, made once a vocabulary."""
         v = self.vocab
@@ -97,12 +98,12 @@ class StochasTok(StoredSampler):
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
         return min(size, tokens + picks * (self.ways - 1))
 
-    @cached_property
+    @computed_once
     def _rate(self) -> PickRate:
         most = MOST_PICKS if self.max_picks is None else self.max_picks
         return PickRate(np.float64(self.alpha), np.int64(most))
 
-    @cached_property
+    @computed_once
     def _kernel(self) -> Any:
         return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate, self.ways)
 
@@ -192,7 +193,7 @@ class StochasTokUniform(StoredSampler):
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
 
-    @cached_property
+    @computed_once
     def _kernel(self) -> Any:
         settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
         return draw_stochastok_uniform, self.vocab.kernel_tokens, settings

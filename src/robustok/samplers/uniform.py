@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -13,6 +12,7 @@ from robustok.errors import RobustokError
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
+from robustok.runtime.environment import computed_once
 from robustok.samplers.base import StoredSampler
 from robustok.samplers.parameters import count, per_token
 from robustok.tokenizer.vocabulary import Text, Vocabulary
@@ -44,7 +44,7 @@ class Uniform(StoredSampler):
         """Minus the logarithm of the number of tokenizations."""
         return -Lattice(self.vocab, ids).log_count()
 
-    @cached_property
+    @computed_once
     def _kernel(self) -> Any:
         return draw_blocks, self.vocab.kernel_tokens, (None,)
 
@@ -124,7 +124,7 @@ class UniformK(StoredSampler):
         most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens)
         return min(size, tokens + most + 2 * texts)  # rounded up in each text
 
-    @cached_property
+    @computed_once
     def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.float64(self.alpha or 0.0), fixed)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from robustok.kernels.walk import (
     log_prob_walk,
     steps,
 )
+from robustok.runtime.environment import computed_once
 from robustok.samplers.base import StoredSampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import SCORES, count, probability
@@ -64,7 +64,7 @@ class WalkSampler(StoredSampler):
                 if p[e] > 0.0
             ]
 
-    @cached_property
+    @computed_once
     def _kernel(self) -> Any:
         return draw_blocks, self.vocab.kernel_tokens, (self._step_rule(),)
 

@@ -23,7 +23,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,14 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
+from robustok.runtime.environment import (
+    EXTRAS,
+    ForkSafeLock,
+    computed_once,
+    give_back_memory,
+    import_lock,
+    missing_line,
+)
 from robustok.tokenizer.data import TokenizerData, library_error, library_errors, search_of
 from robustok.tokenizer.gigatoken_check import (
     are_checked,
@@ -120,7 +127,8 @@ class GigatokenEncoder:
                 return
             try:
                 with library_errors("gigatoken cannot load this tokenizer"):
-                    import gigatoken
+                    with import_lock:
+                        import gigatoken
 
                     backend = gigatoken.Tokenizer.from_json(self._json()).backend.encode
                     different = self._first_difference(backend)
@@ -190,13 +198,13 @@ class GigatokenEncoder:
             return self._encode_part(plain) if len(plain) <= WHOLE else None
         return self._join_windows(plain.replace("▁", " "), None)
 
-    @cached_property
+    @computed_once
     def _cutter(self) -> PreTokenizer | None:
         """The pre-tokenizer, None where it has no automaton."""
         pre_tokenizer = PreTokenizer(self._data)
         return None if pre_tokenizer.automaton is None else pre_tokenizer
 
-    @cached_property
+    @computed_once
     def _lengths(self) -> np.ndarray:
         """int64 [ids]: the bytes of each token."""
         return np.fromiter(map(len, self._data.tokens), np.int64, len(self._data.tokens))

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from robustok.runtime.environment import import_lock
 from robustok.tokenizer.data import byte_alphabet
 from robustok.tokenizer.stages import tokenizer_json
 
@@ -111,7 +112,8 @@ def differences(pre_tokenizer: dict, points: Iterable[int]) -> Iterator[int]:
     Both libraries encode each code point among letters, digits, spaces, punctuation, apostrophes
     and itself, with a model that has a token for every two bytes on both sides of a possible cut.
     """
-    from gigatoken import Tokenizer as Gigatoken
+    with import_lock:
+        from gigatoken import Tokenizer as Gigatoken
 
     spec = _probe(pre_tokenizer)
     reference, backend = Tokenizer.from_str(spec), Gigatoken.from_json(spec).backend.encode

@@ -11,8 +11,7 @@ import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from robustok.errors import RobustokError, nearest
 from robustok.kernels.batch import Tokens, spell_rows, tokens_of
 from robustok.kernels.trie import Trie, build_trie
 from robustok.ragged import Ragged
-from robustok.runtime.environment import ForkSafeLock, give_back_memory
+from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
@@ -43,21 +42,12 @@ _RARE = (
 )
 
 
-class derived_property(Generic[T]):
+class derived_property(computed_once[T]):
     """An attribute made once by :meth:`Vocabulary.derived`; later reads cost no call."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make, self.__doc__ = make, make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, vocab: Any, owner: type | None = None) -> T:
-        if vocab is None:  # read from the class, for its documentation
-            return self  # type: ignore[return-value]
-        value = vocab.derived(self._name, lambda: self._make(vocab))
-        vars(vocab)[self._name] = value
-        return value
+        super().__init__(make)
+        self._compute = lambda vocab: vocab.derived(make.__name__, lambda: make(vocab))
 
 
 class Vocabulary:
@@ -536,7 +526,7 @@ class Vocabulary:
             )
         return token
 
-    @cached_property
+    @computed_once
     def gigatoken(self) -> GigatokenEncoder:
         """The fast canonical encoder, and why it is not used where it is not."""
         return GigatokenEncoder(self.data)

@@ -171,7 +171,7 @@ class SeededScheme:
 
     @property
     def sampler(self) -> Sampler:
-        if self._sampler is None:  # cached_property has a lock in Python 3.11, which forks inherit
+        if self._sampler is None:
             self._sampler = sampler(self.scheme, Vocabulary.load(self.tokenizer))
         return self._sampler
 

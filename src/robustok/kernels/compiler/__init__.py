@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
+from robustok.runtime.environment import import_lock
+
 
 def njit(**options: Any) -> Callable[[Callable], Any]:
     """``numba.njit`` for kernels, which release the interpreter lock, with its options.
@@ -64,7 +66,8 @@ class Kernel:
 
     def prepare(self) -> None:
         """Import numba and make the dispatcher, unless another call has."""
-        from robustok.kernels.compiler import borrowed, dispatcher
+        with import_lock:
+            from robustok.kernels.compiler import borrowed, dispatcher
 
         with dispatcher.global_compiler_lock:
             if self._dispatcher is None:

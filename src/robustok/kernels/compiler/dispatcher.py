@@ -22,6 +22,10 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
 from robustok.kernels.compiler import cache
+from robustok.runtime.environment import fork_waits_for
+
+# numba and LLVM are not usable in a child that is forked while another thread compiles.
+fork_waits_for(global_compiler_lock)
 
 DELAY = 1.0  # seconds; kernels that take less are compiled without a message
 _running = False  # changed under numba's lock; a kernel may compile those that it calls

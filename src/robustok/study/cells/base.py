@@ -12,13 +12,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
 from robustok.runtime.display import Progress
+from robustok.runtime.environment import computed_once
 from robustok.study.sections import NOT_IN_KEY, ModelSection, TokenizerSection
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
@@ -81,7 +81,7 @@ class Cell(ABC):
         The inputs are finished. A cell that was interrupted continues from the files it left.
         """
 
-    @cached_property
+    @computed_once
     def inputs(self) -> dict[str, Cell]:
         """The cells whose results this one reads, by the names of the attributes."""
         inputs: dict[str, Cell] = {}
@@ -93,7 +93,7 @@ class Cell(ABC):
                 inputs |= {f"{field.name}-{i}": cell for i, cell in enumerate(value)}
         return inputs
 
-    @cached_property
+    @computed_once
     def key(self) -> str:
         """The kind and a hash of all that decides the result; the name of the cell's folder."""
         content = {

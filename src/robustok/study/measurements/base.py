@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -21,6 +20,7 @@ import numpy as np
 from robustok import evaluation
 from robustok.checks import check_settings, option
 from robustok.runtime.display import Progress
+from robustok.runtime.environment import computed_once
 from robustok.runtime.files import write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
@@ -247,15 +247,15 @@ class Opened:
     def seed(self) -> int:
         return self.cell.seed
 
-    @cached_property
+    @computed_once
     def vocab(self) -> Vocabulary:
         return self.cell.tokenizer.vocabulary(self.run_folder)
 
-    @cached_property
+    @computed_once
     def model(self) -> Any:
         return self.cell.model.open(self.run_folder)
 
-    @cached_property
+    @computed_once
     def start(self) -> list[int]:
         """The ids before every text: the start token, or none."""
         return self.cell.model.start_ids(self.vocab)
