@@ -223,7 +223,9 @@ def test_tensors_of_kserve() -> None:
     assert rows(name="temperature", shape=[1], data=[0.7]) == ([], 0)
 
 
-def test_rewriting_keeps_all_other_values() -> None:
+@pytest.mark.parametrize("short", [0, 1 << 16])
+def test_rewriting_keeps_all_other_values(short: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_SHORT", short)
     raw = b'{"user" :"\\ud800","x":1.50,"n":123456789012345678901,"e":1e400,"prompt":[[5],"a"]}'
     new = read_body(raw, FIELDS, LIMITS).replaced({0: np.array([6, 7], np.int32)})
     assert json.loads(new) == json.loads(raw) | {"prompt": [[6, 7], "a"]}

@@ -104,6 +104,7 @@ _NUMBERS = {int, float, bool}
 _READ_AS_INTEGERS = _NUMBERS | {str}
 _STEPS = 256  # of a loop in Python between two pauses, some 0.2 ms
 _PAUSE = 0.0005
+_SHORT = 1 << 16  # bytes of a body that is written in one go
 
 
 def pause() -> None:
@@ -185,6 +186,7 @@ class RequestBody:
     value: Any
     prompts: list[Prompt]
     unknown: int
+    size: int  # in bytes
 
     @property
     def rows(self) -> list[list[int]]:
@@ -216,6 +218,8 @@ class RequestBody:
                 )
             prompt.holder[prompt.key] = ids.tolist()
         try:
+            if self.size < _SHORT:
+                return json.dumps(self.value).encode()
             return b"".join(_written(self.value))
         except RecursionError:
             raise Refused("too-deep", "the body is nested too deeply", is_limit=True) from None
@@ -266,7 +270,7 @@ def read_body(
         raise Refused("not-json", "the body is not JSON") from None
     search = _Search(strict)
     search.run(value, fields)
-    return RequestBody(value, search.prompts, search.unknown)
+    return RequestBody(value, search.prompts, search.unknown, len(raw))
 
 
 def _check_size(raw: bytes | bytearray, limits: Limits) -> None:

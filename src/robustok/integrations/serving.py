@@ -39,7 +39,7 @@ MAX_LENGTH = 1 << 17  # ids of a prompt
 MAX_PROMPTS = 1024  # of a request
 MAX_VALUES = 1 << 15  # lists, objects and keys of a body
 MAX_ITEMS = (1 << 17) + (1 << 15)  # of all lists and objects of a body, ids included
-_CHUNK_IDS, _CHUNK_ROWS = 1 << 14, 128  # that are judged between two pauses, one prompt at least
+_CHUNK_IDS, _CHUNK_ROWS = 1 << 14, 512  # that are judged between two pauses, one prompt at least
 HELP = {
     "requests": "Requests by what they held: ids, text, or other.",
     "refused": "Requests answered with an error, by reason.",
