@@ -67,6 +67,7 @@ class Opened(NamedTuple):
     content: Any  # the text of a tokenizer.json, or the object of a library
     name: str = _OBJECT  # what messages call it
     revision: str | None = None  # the commit of a hub repository
+    spec: dict | None = None  # of a tokenizer.json, where it was parsed
 
     def library(self) -> Any:
         """The tokenizer of ``tokenizers``, tiktoken or SentencePiece."""
@@ -86,7 +87,7 @@ def read_tokenizer(source: Any) -> TokenizerData:
     content, name = opened.content, opened.name
     module = type(content).__module__.split(".")[0]
     if isinstance(content, str):
-        data = from_json(content, name)
+        data = from_json(content, name, opened.spec)
     elif module == "tiktoken":
         data = from_tiktoken(content)
     elif module == "sentencepiece":
@@ -199,7 +200,7 @@ def _open_folder(folder: Path, name: str) -> Opened:
                 f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
             ) from e
         if not (found.others or found.tokens):
-            return opened
+            return opened._replace(spec=spec)
         if not found.others:
             with library_errors(f"{opened.name}: the tokenizers library refuses it"):
                 return Opened(with_tokens(opened.content, found.tokens), name)

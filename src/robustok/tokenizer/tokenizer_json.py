@@ -40,14 +40,16 @@ _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
-def from_json(text: str, name: str) -> TokenizerData:
+def from_json(text: str, name: str, spec: dict | None = None) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
+
+    ``spec`` is its content, where the caller has parsed it; the merges are taken out of it.
 
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
     with errors_name(name):
-        model = json.loads(text)["model"]
+        model = (json.loads(text) if spec is None else spec)["model"]
         model["type"] = kind = _check_kind(model)
         merges = _take_merges(model)
         with library_errors("the tokenizers library refuses it"):
