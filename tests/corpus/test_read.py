@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
-from robustok.corpus.read import find_column, read_chunk
+from robustok.corpus.read import find_column, find_kept, read_chunk
 from robustok.corpus.sources import Column, Reject, cut_chunks, find_sources
 from robustok.errors import RobustokError
 
@@ -122,6 +122,7 @@ def test_rejects_say_why_and_where(tmp_path: Path) -> None:
         '{"text": ': "not JSON",
         "[1, 2]": "not a JSON object",
         '{"body": "x"}': "no field 'text'",
+        '{"text": null}': "field 'text' is null",
         '{"text": 5}': "field 'text' is not a string",
         '{"text": "a\\ud800"}': r"lone surrogate (U+D800 at position 1)",
         '{"text": "a", "id": "\\ud800"}': "its id holds a lone surrogate",
@@ -169,9 +170,6 @@ def test_the_files_of_a_folder_are_listed(tmp_path: Path) -> None:
         if message:
             with pytest.raises(RobustokError, match=message):
                 find_sources(tmp_path / missing)
-    with pytest.raises(RobustokError, match="not a Parquet file"):
-        (tmp_path / "e.parquet").write_text("hello, I am not one")
-        cut_chunks(find_sources(tmp_path / "e.parquet"))
 
 
 def test_the_text_field_is_detected(tmp_path: Path) -> None:
@@ -295,6 +293,21 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path) -> None:
     for path in (folder, folder / "d.jsonl", folder / "d.*"):
         with pytest.raises(RobustokError, match=r"d\.jsonl is not a regular file"):
             find_sources(path)
+
+
+@pytest.mark.parametrize("left", [0, 3, 100, -1])
+def test_a_truncated_parquet_file_is_a_reject(tmp_path: Path, left: int) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "b.parquet")
+    content = (tmp_path / "b.parquet").read_bytes()[:left]
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert find_column(find_sources(tmp_path), None) == TEXT
+    rows, rejects = read(tmp_path)
+    assert rows == [b"a", b"b"]
+    assert [(r.position, r.row) for r in rejects] == [(-1, None)]
+    assert rejects[0].reason.startswith("not a Parquet file, or a damaged one (")
+    with pytest.raises(RobustokError, match=r"a\.parquet: not a Parquet file, or a damaged one"):
+        find_column(find_sources(tmp_path / "a.parquet"), None)
+    assert find_kept(find_sources(tmp_path / "a.parquet"), "all", TEXT) == ()
 
 
 def test_damaged_parquet_metadata_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads a chunk as a stream of small tables, and infers the fields of documents and kept values.
+"""Reads a chunk as a stream of small tables, and finds the fields of documents and kept values.
 
 Memory is bounded: of JSON Lines and text by the longest line, of Parquet by the slices in which it
 is decoded, for small row groups.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ from robustok.corpus.sources import (
     MAX_ROW_BYTES,
     Chunk,
     Column,
+    DamagedFile,
     DocumentBatch,
     InputFile,
     Reject,
@@ -28,6 +30,7 @@ from robustok.corpus.sources import (
     cut_chunks,
     open_stream,
     parquet_file,
+    row_groups,
     too_long,
     until_damage,
 )
@@ -35,7 +38,7 @@ from robustok.corpus.transform import SCHEMA, is_list
 from robustok.errors import RobustokError, nearest
 
 COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
-_FIRST = 100  # lines of a file from which its fields are inferred
+_FIRST = 100  # lines of a file among which its fields are looked for
 _SKIP = 1 << 20  # bytes read at once of a skipped line
 _ROWS = 1 << 16  # rows read at once, at most
 _EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
@@ -61,14 +64,20 @@ def find_column(
         )
     wanted = COLUMNS if name is None else (name,)
     seen: dict[str, None] = {}
+    damage = ""
     for source in sources:
         if source.format in ("text", "document"):
             return Column("text", "text")
-        for kinds in _first_kinds(source, max_row_bytes):
-            for column in wanted:
-                if kind := kinds.get(column):
-                    return Column(column, kind)
-            seen |= dict.fromkeys(kinds)
+        try:
+            for kinds in _first_kinds(source, max_row_bytes):
+                for column in wanted:
+                    if kind := kinds.get(column):
+                        return Column(column, kind)
+                seen |= dict.fromkeys(kinds)
+        except DamagedFile as error:
+            damage = damage or f"{source.path}: {error}"
+    if damage and not seen:
+        raise RobustokError(damage)
     requested = " or ".join(map(repr, wanted))
     fields = f"its fields are {', '.join(map(repr, seen))}" if seen else "no row could be read"
     raise RobustokError(
@@ -85,17 +94,17 @@ def find_kept(
 ) -> tuple[pa.Field, ...]:
     """The fields to keep in the output besides the drawn ids, with their types.
 
-    ``names`` are their names, or ``"all"`` for all but the documents' own. A Parquet field keeps
-    its type. A field of JSON rows is bool, int64, double or string by its first values, and a
-    string holds other values as JSON. Raises RobustokError for a field that no file has, or whose
-    name an output column has.
+    ``names`` are their names, or ``"all"`` for all but the documents' own. Where all files are
+    Parquet and agree, a field keeps its type, and else it is a string. Raises RobustokError for a
+    field that no file has, or whose name an output column has.
     """
     if not names:
         return ()
     types: dict[str, set[pa.DataType]] = {}
     for source in sources:
-        for name, kind in _field_types(source, max_row_bytes):
-            types.setdefault(name, set()).add(kind)
+        with suppress(DamagedFile):
+            for name, kind in _field_types(source, max_row_bytes):
+                types.setdefault(name, set()).add(kind)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
     else:
@@ -108,7 +117,11 @@ def find_kept(
                 f"the field '{name}' has the name of an output column and cannot be kept: rename"
                 " it, or name the others with --keep-columns"
             )
-    return tuple(pa.field(name, _common(types[name] - {pa.null()})) for name in wanted)
+    has_json = any(source.format == "jsonl" for source in sources)
+    return tuple(
+        pa.field(name, pa.string() if has_json else _common(types[name] - {pa.null()}))
+        for name in wanted
+    )
 
 
 def read_chunk(
@@ -141,14 +154,14 @@ def _first_kinds(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, st
 
 
 def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, pa.DataType]]:
-    """The names of a file's fields, each with its type or with those of its first values."""
+    """The names and types of a file's fields; a value of JSON is kept as a string."""
     if source.format == "parquet":
         for field in parquet_file(source).schema_arrow:
             kind = field.type
             yield field.name, kind.value_type if pa.types.is_dictionary(kind) else kind
     elif source.format == "jsonl":
         for row in _first_rows(source, max_row_bytes):
-            yield from ((name, _json_type(value)) for name, value in row.items())
+            yield from ((name, pa.string()) for name in row)
 
 
 def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
@@ -166,23 +179,10 @@ def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any
                     yield row
 
 
-def _json_type(value: Any) -> pa.DataType:
-    """The type of the column that keeps a value: null, bool, int64, double, and else string."""
-    if value is None:
-        return pa.null()
-    if isinstance(value, bool):
-        return pa.bool_()
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return pa.int64()
-    return pa.float64() if isinstance(value, float) else pa.string()
-
-
 def _common(types: set[pa.DataType]) -> pa.DataType:
-    """The type that holds values of all these; string where there is none."""
+    """The type of columns of these types; string where they differ or are none."""
     types = {_VIEWS.get(kind, kind) for kind in types}
-    if len(types) == 1:
-        return types.pop()
-    return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
+    return types.pop() if len(types) == 1 else pa.string()
 
 
 def _is_ids(value: Any) -> bool:
@@ -198,7 +198,7 @@ def _line_batches(
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
     schema = batch_schema(column, kept)
-    parse = _parser(chunk.source.format, column, list(schema)[2:])
+    parse = _parser(chunk.source.format, column, schema.names[2:])
     rows: list[Fields] = []
     positions: list[int] = []
     rejects: list[Reject] = []
@@ -283,7 +283,7 @@ def _table(schema: pa.Schema, rows: list[Fields]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _parser(format: str, column: Column, kept: list[pa.Field]) -> Callable[[bytes], Fields]:
+def _parser(format: str, column: Column, kept: list[str]) -> Callable[[bytes], Fields]:
     """A function from a line to the fields of its document."""
     if format != "jsonl":
         nothing = [None] * (1 + len(kept))
@@ -298,7 +298,10 @@ def _parser(format: str, column: Column, kept: list[pa.Field]) -> Callable[[byte
         if not isinstance(row, dict):
             raise _NoDocument("not a JSON object")
         if row.get(column.name) is None:
-            raise _NoDocument(f"no field '{column.name}'")
+            is_null = column.name in row
+            raise _NoDocument(
+                f"field '{column.name}' is null" if is_null else f"no field '{column.name}'"
+            )
         name = row.get("id")
         if name is not None:
             name = str(name)
@@ -306,26 +309,19 @@ def _parser(format: str, column: Column, kept: list[pa.Field]) -> Callable[[byte
         return [
             convert(row[column.name], column.name),
             name,
-            *(_kept_value(row.get(field.name), field) for field in kept),
+            *(_kept_value(row.get(field), field) for field in kept),
         ]
 
     return parse
 
 
-def _kept_value(value: Any, field: pa.Field) -> Any:
-    """A value converted to the type of its column; a string column holds other values as JSON."""
-    kind = field.type
+def _kept_value(value: Any, field: str) -> str | None:
+    """A string as it is, and another value as JSON."""
     if value is None:
         return None
-    if kind == pa.string():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        _encode(text, f"field '{field.name}'")
-        return text
-    if kind == _json_type(value):
-        return value
-    if kind == pa.float64() and type(value) is int:
-        return float(str(value))  # infinite where it is too large, not an OverflowError
-    raise _NoDocument(f"field '{field.name}' is not of type {kind}, as in the first rows")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    _encode(text, f"field '{field}'")
+    return text
 
 
 def _text_bytes(value: Any, field: str) -> bytes:
@@ -361,12 +357,19 @@ def _parquet_batches(
     Columns of text stay dictionary-encoded until a slice of about ``size`` bytes is decoded: a
     long value that many rows repeat is in memory once.
     """
-    source, start, stop = chunk.source, chunk.start, chunk.stop or 0
-    schema = parquet_file(source).schema_arrow
+    source, start = chunk.source, chunk.start
+    empty = batch_schema(column, kept).empty_table()
+    try:
+        rows = sum(group.num_rows for group in row_groups(source))
+        schema = parquet_file(source).schema_arrow
+    except DamagedFile as error:
+        yield DocumentBatch(empty, np.empty(0, np.int64), [Reject(-1, str(error))], chunk.size)
+        return
+    stop = rows if chunk.stop is None else chunk.stop
     names = _wanted(source, schema, column, kept)
     texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
-    groups, positions, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    groups, positions, rejects = _sound_groups(file.metadata, (start, stop), names, limit)
     # Run-length encoding can hide the number of values.
     decoded = sum(
         max(column.total_uncompressed_size, 4 * column.num_values)
@@ -389,14 +392,13 @@ def _parquet_batches(
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
         for part, rows, long in _slices(rows_here, where[first:last], column.name, size, limit):
             yield DocumentBatch(_decoded(part, source, column, kept), rows, long, read)
-    empty = batch_schema(column, kept).empty_table()
     yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 
 def _sound_groups(
-    metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
+    metadata: Any, wanted: tuple[int, int], names: Sequence[str], limit: int
 ) -> tuple[list[int], np.ndarray, list[Reject]]:
-    """The row groups that hold rows of a chunk, and the numbers of all their rows, int64.
+    """The row groups that hold rows of the wanted range, and the numbers of all their rows, int64.
 
     Those that expand far more than text does are left out, with a reject in the chunk of their
     first row: a page is decompressed as a whole, so its size cannot be bounded while it is read.
@@ -408,7 +410,7 @@ def _sound_groups(
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
         first, stop = stop, stop + group.num_rows
-        if stop <= chunk.start or first >= (chunk.stop or 0):
+        if stop <= wanted[0] or first >= wanted[1]:
             continue
         columns = [c for c in columns_of(group) if c.path_in_schema.split(".")[0] in names]
         packed = sum(c.total_compressed_size for c in columns)
@@ -418,7 +420,7 @@ def _sound_groups(
                 f"row group {i} has {packed:,} bytes that expand to {size:,}, and is not read;"
                 " --max-row-bytes allows larger ones"
             )
-            rejects += [Reject(first, reason)] if first >= chunk.start else []
+            rejects += [Reject(first, reason)] if first >= wanted[0] else []
         else:
             sound.append(i)
             rows.append(np.arange(first, stop))

@@ -37,6 +37,10 @@ _PARTS = 16  # most shards of one row group
 MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
 
 
+class DamagedFile(RobustokError):
+    """A Parquet file whose metadata cannot be read, and so no row of it."""
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file of the corpus; ``name`` is its path relative to the given folder."""
@@ -94,7 +98,7 @@ def cut_chunks(sources: Iterable[InputFile], shard_bytes: int | None = None) -> 
     """Cut every file into chunks of about ``shard_bytes``.
 
     The default is a 256th of the corpus, within 2 and 64 MiB: it depends on the corpus only, not on
-    the workers. Raises RobustokError for a Parquet file that cannot be read.
+    the workers. A Parquet file with damaged metadata is one chunk, whose reading gives a reject.
     """
     files = list(sources)
     wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
@@ -183,14 +187,15 @@ def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int
 
     The rows of a group before a part are decoded to be skipped, which bounds the number of parts.
     """
-    with _damage_in_one_line(file):
-        metadata = parquet_file(file).metadata
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        sizes = [sum(c.total_compressed_size for c in columns_of(group)) for group in groups]
+    try:
+        groups = row_groups(file)
+    except DamagedFile:
+        return [(0, None, file.size)]
     ranges: list[tuple[int, int | None, int]] = []
     start, raw, size = 0, 0, 0
     stop = 0
-    for group, group_size in zip(groups, sizes, strict=True):
+    for group in groups:
+        group_size = sum(column.total_compressed_size for column in columns_of(group))
         parts = max(1, min(group.total_byte_size // wanted, _PARTS, group.num_rows))
         if parts > 1 and stop > start:
             ranges.append((start, stop, size))
@@ -208,6 +213,16 @@ def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int
     return ranges if stop == start else [*ranges, (start, stop, size)]
 
 
+def row_groups(file: InputFile) -> list[Any]:
+    """The metadata of all row groups, each column read once; raises DamagedFile."""
+    with _damage_in_one_line():
+        metadata = parquet_file(file).metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        for group in groups:
+            columns_of(group)
+        return groups
+
+
 def columns_of(group: Any) -> list[Any]:
     """The metadata of the columns of a row group."""
     return [group.column(i) for i in range(group.num_columns)]
@@ -216,27 +231,25 @@ def columns_of(group: Any) -> list[Any]:
 def parquet_file(file: InputFile, dictionaries: Sequence[str] = ()) -> Any:
     """The open Parquet file, read page by page to bound the memory of a large row group.
 
-    ``dictionaries`` are the columns that stay dictionary-encoded. Raises RobustokError for a file
-    whose metadata is damaged.
+    ``dictionaries`` are the columns that stay dictionary-encoded. Raises DamagedFile where its
+    metadata is damaged.
     """
-    with _damage_in_one_line(file):
+    with _damage_in_one_line():
         return pq.ParquetFile(
             file.path, read_dictionary=list(dictionaries), buffer_size=1 << 20, pre_buffer=False
         )
 
 
 @contextmanager
-def _damage_in_one_line(file: InputFile) -> Iterator[None]:
-    """Raise a RobustokError for a damaged Parquet file."""
+def _damage_in_one_line() -> Iterator[None]:
+    """Raise DamagedFile for a damaged Parquet file."""
     try:
         yield
     except (pa.ArrowException, OSError, OverflowError) as error:
         if _is_of_machine(error):
             raise
         reason = " ".join(str(error).split())
-        raise RobustokError(
-            f"{file.path}: not a Parquet file, or a damaged one ({reason})"
-        ) from error
+        raise DamagedFile(f"not a Parquet file, or a damaged one ({reason})") from error
 
 
 def _is_of_machine(error: Exception) -> bool:
