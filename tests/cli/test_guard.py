@@ -98,6 +98,15 @@ def test_what_is_no_sequence_is_bad_input(shell: Shell, tokenizer: str, ids: str
     shell.fails("guard", ids, "-t", tokenizer)
 
 
+@pytest.mark.parametrize("ids", ["", " ", ","])
+def test_no_ids_are_bad_input_and_an_empty_sequence_is_canonical(
+    shell: Shell, guard: Call, tokenizer: str, ids: str
+) -> None:
+    assert "an empty sequence is []" in shell.fails("guard", ids, "-t", tokenizer)
+    assert guard([]).code == 0
+    assert guard(["", []]).code == 2
+
+
 def test_a_repeated_name_is_bad_input(shell: Shell, tokenizer: str) -> None:
     line = '{"prompt_token_ids": [5], "prompt_token_ids": [6]}'
     assert "repeats a name" in shell.fails("guard", line, "-t", tokenizer)

@@ -104,6 +104,8 @@ def _parsed(text: str) -> Any:
         raise RobustokError(
             f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
         ) from None
+    if value == [] and not text.lstrip().startswith("["):
+        raise RobustokError("no ids, as from an empty variable; an empty sequence is []")
     return _ids_in(value) if isinstance(value, dict) else value
 
 
