@@ -165,19 +165,25 @@ def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
     for test, pair in pairs.items():
         families.setdefault(test.family, {})[test] = pair
     kept = {test for own in families.values() for test in clear_differences(own, compare=compare)}
+    tests = [test for claim in claims.claims for test in claim.tests]
+    sizes = Counter(test.family for test in tests)
     return {
-        test: judge(test, pairs.get(test), is_clear=test in kept)
-        for claim in claims.claims for test in claim.tests
+        test: judge(
+            test, pairs.get(test), is_clear=test in kept,
+            others=sizes[test.family] - len(families.get(test.family, ())),
+        )
+        for test in tests
     }  # fmt: skip
 
 
-def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool) -> Verdict:
+def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: int = 0) -> Verdict:
     """The verdict of one test.
 
     Args:
         test: the test.
         pair: the rows of `against` and of `of`, with answers or values by seed; None without rows.
         is_clear: whether Holm's method keeps the difference within the test's family.
+        others: tests of the family without rows, which Holm's method has not counted.
     """
     if pair is None:
         return Verdict(NOT_TESTED)
@@ -187,6 +193,8 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool) -> Verdic
     if change.seeds < test.seeds:
         note = f"{change.seeds} of {test.seeds} seeds{_paper_is_excluded(test, change, unit)}"
         return Verdict(verdict, note, change, measure)
+    if others:
+        return Verdict(verdict, f"{others} tests of its family have no rows", change, measure)
     if not HYPOTHESES[test.hypothesis]:
         if is_clear:
             verdict = CONFIRMED if upward == (test.hypothesis == "higher") else CONTRADICTED
