@@ -111,7 +111,8 @@ def register() -> None:
     kinds = (("probes", AttackedPrompts), ("generators", AttackedModel), ("detectors", Judged))
     for kind, plugin in kinds:
         name = f"garak.{kind}.robustok"
-        module = types.ModuleType(name)
+        # The report is headed by the module's docstring.
+        module = types.ModuleType(name, plugin.__doc__)
         module.__file__ = __file__  # garak's harness reads the time of its last change
         setattr(module, plugin.__name__, plugin)
         plugin.__module__ = name  # garak reads the section of its configuration from it

@@ -2,14 +2,17 @@
 
     inspect eval examples/inspect_task.py --model none -T path=MODEL -T items=questions.jsonl
 
-The attack needs log-probabilities after token ids, which the models of Inspect do not give. The
-solver therefore loads the model of the folder or hub name ``path`` itself.
+A relative path is one of the folder of that command, though Inspect runs a task in the folder of
+its file. The attack needs log-probabilities after token ids, which the models of Inspect do not
+give. The solver therefore loads the model of the folder or hub name ``path`` itself.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
 
+import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from inspect_ai import Task, task
@@ -37,6 +40,7 @@ def robust_accuracy(
         limit: the first so many items, by default all.
         seed: decides all random choices.
     """
+    path, items = _resolved(path), _resolved(items)
     samples = [
         Sample(
             id=item.key, input=item.question, choices=list(item.choices),
@@ -87,6 +91,12 @@ def chosen_option() -> Any:
         return Score(value="C" if answer == target.text else "I", answer=answer)
 
     return score
+
+
+def _resolved(name: str) -> str:
+    """A path as the shell that started Inspect sees it; any other name as it is."""
+    given = Path(os.environ.get("PWD", ".")) / name
+    return str(given) if given.exists() else name
 
 
 @cache

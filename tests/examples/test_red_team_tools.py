@@ -124,6 +124,12 @@ def test_the_command_line_of_garak_knows_the_plugins(garak: Any) -> None:
     ]
 
 
+def test_every_module_of_garak_has_the_docstring_that_heads_its_report(garak: Any) -> None:
+    for name, plugin in (("probes", "AttackedPrompts"), ("generators", "AttackedModel"),
+                         ("detectors", "Judged")):  # fmt: skip
+        assert sys.modules[f"garak.{name}.robustok"].__doc__ == getattr(garak, plugin).__doc__
+
+
 def test_garak_answers_the_recorded_prompts_under_their_attacked_ids(
     garak: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,3 +224,13 @@ def test_inspect_scores_the_option_chosen_under_attack(inspect: Any, folder: Pat
     assert state.metadata["ids"] == alone.ids.tolist()
     assert score.value == ("I" if alone.success else "C")
     assert state.output.completion == [" up", " rain"][int(np.argmax(alone.log_probs))]
+
+
+def test_inspect_reads_paths_as_the_shell_that_started_it(
+    inspect: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PWD", str(folder))
+    monkeypatch.chdir(tmp_path)  # the folder of the task's file, where Inspect runs it
+    (sample,) = inspect.robust_accuracy("model", "items.jsonl").dataset
+    assert sample.input == TEXT
+    assert inspect._resolved("owner/name") == "owner/name"

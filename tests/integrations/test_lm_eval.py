@@ -333,6 +333,13 @@ def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(
     assert len({tuple(row) for row in seen}) > len(ITEMS) / 2
 
 
+def test_an_error_of_lm_eval_is_one_line(folder: Path, capsys: Any) -> None:
+    arguments = ["--model_args", f"pretrained={folder}", "--tasks", "nosuchtask"]
+    assert run(["lm-eval", *arguments]) == 2
+    line = "robustok: lm-eval: Tasks not found: nosuchtask; `robustok lm-eval ls tasks` lists them"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+
+
 def test_wrong_arguments_are_one_line(folder: Path) -> None:
     with pytest.raises(RobustokError, match="unknown model argument 'shceme': did you mean scheme"):
         model(folder, shceme="uniform")

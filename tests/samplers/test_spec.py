@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,12 @@ def test_any_text_is_a_spec_or_an_error(text: str) -> None:
             assert "\n" not in str(error)
         else:
             assert str(rt.Spec.parse(str(spec))) == str(spec)
+
+
+@pytest.mark.parametrize(
+    "make", [rt.sampler, rt.schedule, partial(rt.at_strength, texts=["a"], splits=1)]
+)
+def test_exchanged_arguments_are_named(make: Any) -> None:
+    vocab = rt.Vocabulary.load("demo")
+    with pytest.raises(rt.RobustokError, match="exchanged: the scheme comes first"):
+        make(vocab, "stochastok")

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.study.conftest import QUICK
 
 from robustok.errors import RobustokError
 from robustok.study import find_study, load_study, plan, studies
+from robustok.study.config import study_schema
 
 FOURTH = "    - uniform-k(alpha=1.5)"  # scheme of finetune
 
@@ -36,6 +38,8 @@ def line_of(text: str, part: str) -> int:
 @pytest.mark.parametrize(("old", "new", "hints"), [
     ("  batch_size: 64", "  batch_sice: 64", ("pretrain.batch_sice", "did you mean 'batch_size'?")),
     ("  size: 600", "  size: 12", ("tokenizer.size is 12",)),
+    ("  size: 600", "  file: t.json", ("tokenizer.file", "did you mean 'name'?")),
+    ("  layers: 2", "  path: folder", ("model.path", "did you mean 'name'?")),
     ("3.0e-3", ".nan", ("pretrain.learning_rate",)),
     ("3.0e-3", ".inf", ("pretrain.learning_rate",)),
     ("3.0e-3", "-1", ("pretrain.learning_rate",)),
@@ -213,3 +217,21 @@ def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
         for table in (t for t in full.paper.tables if t.measure != "embeddings"):
             assert {q for q in table.columns if "adversarial" not in q} <= measured
             assert {row.train_scheme for row in table.rows} <= trained
+
+
+@pytest.mark.parametrize("name", studies())
+def test_every_study_is_one_of_the_schema(name: str) -> None:
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    schema = study_schema()
+    validator.check_schema(schema)
+    study = yaml.safe_load(studies()[name])
+    assert not [error.message for error in validator(schema).iter_errors(study)]
+    assert [*validator(schema).iter_errors(study | {"tokenizer": {"file": "t.json"}})]
+
+
+def test_the_schema_describes_the_fields_and_takes_what_a_study_takes() -> None:
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    schema = study_schema()
+    assert schema["$defs"]["Evaluate"]["properties"]["draws"]["description"]
+    one = validator(schema["$defs"]["QuestionsSection"] | {"$defs": schema["$defs"]})
+    assert one.is_valid({"items": "a.jsonl"}) and one.is_valid({"items": ["a.jsonl"]})

@@ -18,7 +18,14 @@ import numpy as np
 
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
-from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
+from robustok.attack.settings import (
+    SCALES,
+    SETTINGS_READ,
+    ObjectiveSettings,
+    Registry,
+    function_named,
+    objectives_reading,
+)
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -387,14 +394,6 @@ class NamedObjective:
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
 OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective")
-# The settings that each of our objectives reads, of those that not all of them read.
-SETTINGS_READ = {
-    "margin": (),
-    "target": ("target", "threshold"),
-    "refusal": ("wanted", "unwanted"),
-    "guard": ("wanted", "unwanted", "flag_probability"),
-    "classifier": ("flagged", "flag_probability"),
-}
 
 
 def objective_by_name(
@@ -427,7 +426,7 @@ def objective_by_name(
         if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(
                 f"objective '{settings.name}' does not read --{name.replace('_', '-')}: leave it "
-                "out, or give another --objective"
+                f"out, or {objectives_reading([name])}"
             )
     return NamedObjective(make, model, vocab, settings, frame)
 

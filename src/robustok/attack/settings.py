@@ -14,9 +14,10 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
 
@@ -194,6 +195,28 @@ class ObjectiveSettings(Settings):
     constraints: tuple[str, ...] = _objective_option(
         "MODULE:FUNCTION that says which candidates are allowed", "--constraint", default=()
     )
+
+
+# The settings that each of our objectives reads, of those that not all of them read.
+SETTINGS_READ = {
+    "margin": (),
+    "target": ("target", "threshold"),
+    "refusal": ("wanted", "unwanted"),
+    "guard": ("wanted", "unwanted", "flag_probability"),
+    "classifier": ("flagged", "flag_probability"),
+}
+
+
+def objectives_reading(names: Iterable[str]) -> str:
+    """What an error suggests instead of an objective that does not read these settings.
+
+    >>> objectives_reading(["wanted", "unwanted"])
+    'give --objective refusal or guard'
+    """
+    wanted = set(names).intersection(chain(*SETTINGS_READ.values()))  # all read the others
+    readers = [name for name, read in SETTINGS_READ.items() if wanted.issubset(read)]
+    readers += ["MODULE:FUNCTION"] if wanted <= {"threshold"} else []
+    return f"give --objective {' or '.join(readers)}" if readers else "no objective reads them all"
 
 
 @dataclass(frozen=True)

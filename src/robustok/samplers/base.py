@@ -451,12 +451,21 @@ def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
     Raises RobustokError for an unknown scheme or parameter, naming the nearest, for a tokenizer
     that does not fit the scheme, and for a sampler of another vocabulary.
     """
-    check_vocabulary(vocab)
+    check_order(spec, vocab)
     if isinstance(spec, Sampler):
         check_vocabulary_of(spec, vocab)
         return spec
     parsed = Spec.parse(spec)
     return scheme_class(parsed.name)(vocab, **parsed.params)
+
+
+def check_order(spec: Any, vocab: Any) -> None:
+    """Raise RobustokError unless the second argument is the vocabulary."""
+    if isinstance(spec, Vocabulary):
+        raise RobustokError(
+            "the arguments are exchanged: the scheme comes first, as in sampler('uniform', vocab)"
+        )
+    check_vocabulary(vocab)
 
 
 def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
@@ -512,6 +521,7 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
 
     Raises RobustokError as :func:`robustok.sampler` does.
     """
+    check_order(spec, vocab)
     parsed = Spec.parse(spec)
     for progress in (0.0, 1.0):
         sampler(parsed.at(progress), vocab)

@@ -19,7 +19,7 @@ from robustok.checks import MAX_STRENGTH, check_ids, check_list, check_number
 from robustok.errors import RobustokError
 from robustok.kernels.comparison import compare_rows, first_other_text
 from robustok.ragged import Ragged
-from robustok.samplers.base import Sampler, sampler
+from robustok.samplers.base import Sampler, check_order, sampler
 from robustok.samplers.parameters import Search, show
 from robustok.samplers.spec import (
     SCHEMES,
@@ -136,7 +136,7 @@ def at_strength(
         raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
     measured, target = targets[0]
     target = check_number(f"at_strength: {measured}", target, 0.0, MAX_STRENGTH)
-    check_vocabulary(vocab)
+    check_order(scheme, vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
     kind = scheme_class(call.name)
     if not kind.strength:

@@ -25,6 +25,7 @@ _UNKNOWN = (
     "extra_forbidden",
     "unexpected_keyword_argument",
 )  # pydantic's names of an unknown field
+_MEANT_NAME = ("dir", "file", "folder", "hub", "id", "model", "path", "tokenizer")
 _SCHEMES = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # that strengths set
 
 
@@ -80,6 +81,24 @@ def find_study(name: str, **changes: Any) -> Study:
     if name not in known:
         raise RobustokError(f"there is no study '{name}': {nearest(name, known)}")
     return load_study(known[name], f"{name}.yaml", **changes)
+
+
+def study_schema() -> dict[str, Any]:
+    """The JSON Schema of a study's YAML, by which editors complete and check it.
+
+    >>> sorted(study_schema()["$defs"]["TokenizerSection"]["properties"])
+    ['name', 'size']
+
+    Sections that contradict each other are found by ``study plan`` only.
+    """
+    schema = Study.model_json_schema()
+    # `load_study` applies them; the fields of a scale are any part of a study.
+    schema["properties"]["scales"] = {
+        "type": "object",
+        "additionalProperties": {"type": ["object", "null"]},
+        "description": "by name, the fields that --scale NAME replaces",
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def load_study(
@@ -270,7 +289,9 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
     problem = min(invalid.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     field, value, reason = ".".join(map(str, problem["loc"])), problem["input"], problem["msg"]
     if problem["type"] in _UNKNOWN:
-        known = nearest(str(problem["loc"][-1]), _allowed(problem["loc"]))
+        allowed, unknown = _allowed(problem["loc"]), str(problem["loc"][-1])
+        is_named = "name" in allowed and unknown in _MEANT_NAME
+        known = nearest("name" if is_named else unknown, allowed)
         return field, f"there is no field {field}; {known}"
     if problem["type"] == "missing":
         return field, f"the field {field} is missing"

@@ -53,6 +53,7 @@ def _listed(value: Any) -> Any:
     return () if value is None else (value,) if isinstance(value, str) else value
 
 
+_Listed = BeforeValidator(_listed, json_schema_input_type=tuple[str, ...] | str | None)
 EvalSpec = Annotated[str, AfterValidator(eval_spec)]
 EvalSpecs = Annotated[tuple[EvalSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
 TrainSpec = Annotated[str, AfterValidator(_train_spec)]
@@ -144,7 +145,7 @@ class CorpusSection(Strict):
     """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
 
     train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
-    held_out: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()  # one file or several
+    held_out: Annotated[tuple[str, ...], _Listed] = ()  # one file or several
     sample_by: Literal["line", "document"] = "line"  # unit of a document in .txt files
     hub: str | None = None  # its first documents are held out
     documents: int | None = Field(None, ge=1)  # greatest number to train on
@@ -217,7 +218,7 @@ class BenchmarksSection(Strict):
 class QuestionsSection(Strict):
     """Multiple-choice questions that exist, as they are: files, folders of them, or hub names."""
 
-    items: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
+    items: Annotated[tuple[str, ...], Field(min_length=1), _Listed]
 
 
 class FewShotSection(Strict):

@@ -16,6 +16,7 @@ from robustok.attack.settings import (
     AttackSettings,
     ObjectiveSettings,
     function_named,
+    objectives_reading,
 )
 from robustok.cli.options import QuestionOptions, file_option, option, refuse
 from robustok.cli.printing import bar, print_json, print_result, print_tokens, row_of
@@ -88,7 +89,9 @@ def attack(
     if of_options and search.search != "annealing" and not more:
         if others:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-            raise RobustokError(f"{names}: give another --objective, such as margin")
+            raise RobustokError(
+                f"{names}: not read by objective {objective}: {objectives_reading(others)}"
+            )
         _attack_questions(model, options, replace(search, objective=objective))
         return
     if objective == "log-probability":

@@ -146,6 +146,11 @@ def lm_eval(
         harness = HarnessCLI()
         with draw_by_draw():
             harness.execute(harness.parse_args())
+    except RobustokError:
+        raise
+    except ValueError as error:
+        hint = "; `robustok lm-eval ls tasks` lists them" if "Tasks not found" in str(error) else ""
+        raise RobustokError(f"lm-eval: {error}{hint}") from error
     finally:
         sys.argv = before
 

@@ -1,7 +1,8 @@
-"""robustok study and report: list, plan and run studies, and write their reports."""
+"""robustok study and report: list, plan and run studies, their reports, and the schema of one."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,7 +180,14 @@ def report(
     typer.echo(f"The report is at {page.resolve()}")
 
 
-add_commands(app, list_, plan, run, report)
+def schema() -> None:
+    """Print the JSON Schema of a study's YAML, for editors."""
+    from robustok.study.config import study_schema
+
+    typer.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
+
+
+add_commands(app, list_, plan, run, report, schema)
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
