@@ -364,6 +364,10 @@ def stitch(
                 f"turn {number}: the chat template writes its content {counts[number]} "
                 "times; sampled ids need a template that writes it once"
             )
+    # A space of the template before sampled ids is the one that they begin with.
+    for place, number in enumerate(numbers):
+        if vocab.decode_bytes(sampled[number]).startswith(b" "):
+            literals[place] = literals[place].removesuffix(" ")
     previous = np.empty(0, np.int32)
     parts = [_template_ids(vocab, tokenizer, literals[0], previous)]
     for number, literal in zip(numbers, literals[1:], strict=True):
@@ -408,12 +412,13 @@ def _template_ids(vocab: Vocabulary, tokenizer: Any, text: str, previous: np.nda
     if not text:
         return np.empty(0, np.int32)
     head, rest = ("", text) if not len(previous) else _split_at_special(vocab, text)
+    after = tokenizer.encode(rest, add_special_tokens=False) if rest else []
+    ended = len(previous) and after and after[0] == previous[-1] and not vocab.readable[after[0]]
+    if ended and not head.strip():  # the end that was sampled, with the template's spaces
+        return np.asarray(after[1:], np.int32)
     # In mid-text, where an encoder that adds a space to a text must add none.
     ids = vocab.encode_continuation(head.encode()) if head else []
-    if rest:
-        ids += tokenizer.encode(rest, add_special_tokens=False)
-    ended = len(previous) and ids and ids[0] == previous[-1] and not vocab.readable[ids[0]]
-    return np.asarray(ids[1:] if ended else ids, np.int32)
+    return np.asarray([*ids, *after], np.int32)
 
 
 def _split_at_special(vocab: Vocabulary, text: str) -> tuple[str, str]:

@@ -161,6 +161,9 @@ class RobustokLM(Transformers):
     ) -> tuple[list[int], list[int]]:
         if not context:
             ids = self.tok_encode(continuation, add_special_tokens=False)
+            # As in lm-eval, a start token of the text itself is its context.
+            if len(ids) and ids[0] == self.prefix_token_id:
+                ids = ids[1:]
             return [self.prefix_token_id], self._draw(ids, continuation, number)
         before, after = self._encode_pair(context, continuation)
         spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))

@@ -171,16 +171,30 @@ def log_prob_walk(trie, text, ids, token_offsets, rule):
     so every one of them starts at a node before the last one.
     """
     edges, p, _ = steps(trie, rule, text, 0, len(text))
+    # Not from the probabilities, which underflow.
+    weights = _log_weights(trie, edges, text, 0, rule)
+    total = _log_totals(edges, weights)
+    power = 1.0 / rule.setting if rule.kind == GRAMPA else 1.0
     i = np.int64(0)
     log_prob = 0.0
     for t in ids:
-        chosen = -np.inf
+        chosen, top, s = -np.inf, -np.inf, 0.0
         for e in range(edges.first[i], edges.first[i + 1]):
-            if edges.token[e] == t and p[e] > 0.0:
-                chosen = np.log(p[e])
-        log_prob += chosen
+            top = max(top, power * (weights[e] + total[i + (edges.step[e] >> 1)]))
+        for e in range(edges.first[i], edges.first[i + 1]):
+            log_weight = power * (weights[e] + total[i + (edges.step[e] >> 1)])
+            if log_weight > -np.inf:
+                s += np.exp(log_weight - top)
+            if edges.token[e] == t:
+                chosen = log_weight
+        if rule.kind == MAXMATCH:
+            top, s = 0.0, 1.0
+            for e in range(edges.first[i], edges.first[i + 1]):
+                if edges.token[e] == t:
+                    chosen = np.log(p[e]) if p[e] > 0.0 else -np.inf
         if chosen == -np.inf:
-            break
+            return -np.inf
+        log_prob += chosen - top - np.log(s)
         i += token_offsets[t + 1] - token_offsets[t]
     return log_prob
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.errors import RobustokError
 from robustok.kernels.walk import (
     GRAMPA,
     MAXMATCH,
@@ -28,6 +29,7 @@ from robustok.samplers.parameters import SCORES, count, probability
 from robustok.samplers.parameters import temperature as temperature_range
 from robustok.tokenizer.vocabulary import Vocabulary
 
+_LARGEST_SCORE = 1e6
 _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
 
 
@@ -196,6 +198,12 @@ def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     for i, score in (data.scores or {}).items():
         logs[i] = score
     fallback[list(data.byte_fallback)] = True
+    for i in data.ordinary:
+        if not abs(logs[i]) < _LARGEST_SCORE:
+            raise RobustokError(
+                f"unigram: the token {vocab.tokens[i].decode(errors='replace')!r} has a score of "
+                f"{logs[i]:g}, beside which other scores have no precision: use another scheme"
+            )
     scored = [i for i in data.ordinary if not fallback[i]]
     least = min((logs[i] for i in scored), default=0.0) - _UNKNOWN
     for i in data.byte_fallback:  # the first byte of a character bears the whole score
