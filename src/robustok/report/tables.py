@@ -199,12 +199,12 @@ def kinds_section(results: Results) -> Section | None:
     """
     tables = []
     for name in results.names:
-        base = results.get(name, "canonical")
-        if not base or base["task"] not in HUB or not isinstance(base.get("kinds"), dict):
-            continue
-        others = {s: row for s in results.eval_schemes if (row := results.get(name, s)) is not base}
-        others = {scheme: row for scheme, row in others.items() if row}
-        tables.append(_by_kind(name if len(results.names) > 1 else "subset", base, others))
+        rows = {s: row for s in results.eval_schemes if (row := results.get(name, s))}
+        rows = {s: row for s, row in rows.items() if isinstance(row.get("kinds"), dict)}
+        base = rows.pop("canonical", None)
+        if base and rows and base["task"] in HUB:
+            head = name if len(results.names) > 1 else "subset"
+            tables.append(_by_kind(head, base, rows))
     return Section(
         "kinds",
         "Accuracy by subset",
