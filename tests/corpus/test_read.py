@@ -310,6 +310,23 @@ def test_a_truncated_parquet_file_is_a_reject(tmp_path: Path, left: int) -> None
     assert find_kept(find_sources(tmp_path / "a.parquet"), "all", TEXT) == ()
 
 
+def test_damaged_parquet_pages_are_rejects(tmp_path: Path) -> None:
+    """Indices outside a dictionary, and with checksums any change."""
+    path = tmp_path / "a.parquet"
+    texts = [f"document {i % 60}" for i in range(500)]
+    for has_checksums in (False, True):
+        pq.write_table(pa.table({"text": texts}), path, write_page_checksum=has_checksums)
+        data = path.read_bytes()
+        size, damaged = len(data) - 8 - int.from_bytes(data[-8:-4], "little"), 0
+        for at in range(4, size, 5):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+            rows, rejects = read(tmp_path, shard=1 << 20)
+            assert len(rejects) <= 1
+            assert not has_checksums or [row.decode() for row in rows] == texts[: len(rows)]
+            damaged += len(rejects)
+        assert damaged > 10
+
+
 def test_damaged_parquet_metadata_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"document {i}" for i in range(50)]}), path)

@@ -377,21 +377,23 @@ def _parquet_batches(
         for column in columns_of(file.metadata.row_group(i))
     )
     average = max(decoded // max(len(positions), 1), 1)
-    batches = until_damage(file.iter_batches(max(1, min(size // average, _ROWS)), groups, names))
+    batches = file.iter_batches(max(1, min(size // average, _ROWS)), groups, names)
+    measured = until_damage((batch, _sizes(batch)) for batch in batches)
     done, wanted = 0, int(np.searchsorted(positions, stop))
-    while done < wanted and (batch := next(batches, None)) is not None:
-        if isinstance(batch, Reject):
-            rejects.append(batch)
+    while done < wanted and (entry := next(measured, None)) is not None:
+        if isinstance(entry, Reject):
+            rejects.append(entry)
             break
+        batch, sizes = entry
         where = positions[done : done + len(batch)]
         done += len(batch)
         first, last = np.searchsorted(where, (start, stop)).tolist()
         if first == last:  # only rows before the chunk
             continue
-        rows_here = batch.slice(first, last - first)
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
-        for part, rows, long in _slices(rows_here, where[first:last], column.name, size, limit):
-            yield DocumentBatch(_decoded(part, source, column, kept), rows, long, read)
+        rows_here = batch.slice(first, last - first), sizes[first:last], where[first:last]
+        for part, numbers, long in _slices(*rows_here, column.name, size, limit):
+            yield DocumentBatch(_decoded(part, source, column, kept), numbers, long, read)
     yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 
@@ -450,11 +452,14 @@ def _wanted(
 
 
 def _slices(
-    batch: pa.RecordBatch, positions: np.ndarray, name: str, size: int, limit: int
+    batch: pa.RecordBatch,
+    sizes: np.ndarray,
+    positions: np.ndarray,
+    name: str,
+    size: int,
+    limit: int,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray, list[Reject]]]:
     """The rows that have a document of at most ``limit`` bytes, cut where they sum to ``size``."""
-    lengths = [_lengths(values).to_numpy(zero_copy_only=False) for values in batch.columns]
-    sizes = np.nan_to_num(lengths).sum(axis=0).astype(np.int64)  # nan: the length of a null
     valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
     short = sizes <= limit
     rejects = [Reject(int(p), f"field '{name}' is null") for p in positions[~valid]]
@@ -465,6 +470,12 @@ def _slices(
     for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
         yield batch.take(pa.array(part)), positions[part], rejects
         rejects = []
+
+
+def _sizes(batch: pa.RecordBatch) -> np.ndarray:
+    """The bytes of each row, int64. Raises ArrowIndexError for an index outside a dictionary."""
+    lengths = [_lengths(values).to_numpy(zero_copy_only=False) for values in batch.columns]
+    return np.nan_to_num(lengths).sum(axis=0).astype(np.int64)  # nan: the length of a null
 
 
 def _lengths(values: Any) -> Any:
