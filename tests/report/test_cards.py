@@ -14,6 +14,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
+from robustok.report.figures import Panel, draw_bars
 from robustok.runtime.files import write_json, write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.tasks import frequent_words
@@ -116,8 +117,26 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
     assert card["tokenizer"][:16] in page
     assert 'src="http' not in page
     assert "<script" not in page
+    assert page.count('<div class="scroll" tabindex="0"') == page.count("<table>")
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" in page and "n = " not in page
     assert "worst attack" in page
     assert 'src="data:image/svg+xml' in page
+
+
+def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
+    interval = {"accuracy": 0.5, "low": 0.4, "high": 0.6}
+    panels = [
+        Panel(name, {"m": "m"}, {"0": "0", "worst": "worst"},
+              {("m", "0"): interval | {"chance": 0.25},
+               ("m", "worst"): interval | {"chance": last}},
+              {"m": "#000000"}, "splits")
+        for name, last in (("alike", 0.26), ("other", 0.375))
+    ]  # fmt: skip
+    alike, other = draw_bars(panels, narrow=False).axes[:2]
+    assert [line.get_ydata()[0] for line in alike.get_lines()] == [pytest.approx(25.5)]
+    segments = [tuple(line.get_segments()[0].flat) for line in other.collections
+                if line.get_linestyle()[0][1]]  # fmt: skip
+    assert segments == [(-0.5, 25.0, 0.5, 25.0), (0.5, 37.5, 1.5, 37.5)]
 
 
 def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:

@@ -331,7 +331,7 @@ def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
                 error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
             )  # fmt: skip
             labeled.add(key)
-    _draw_chance(axes, [row for group in groups for _, row in group], last)
+    _draw_chance(axes, groups, last)
     axes.set_xticks(range(len(groups)), [*panel.groups.values()], fontsize=9)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_title(panel.title, fontsize=9.5)
@@ -340,16 +340,29 @@ def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
     axes.spines["bottom"].set_color(GRID)
 
 
-def _draw_chance(axes: Axes, rows: list[Row], labeled: bool) -> None:
-    """A line at the accuracy of a guess, which differs a little between numbers of questions."""
-    chances = np.array([100 * row["chance"] for row in rows if row["chance"] >= 0])
-    if not len(chances) or np.ptp(chances) > 3:
+def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]], labeled: bool) -> None:
+    """A line at the accuracy of a guess.
+
+    It differs between numbers of questions. Where it does by more than three points, as between all
+    questions of CUTE and the attacked ones, each group has the line of its own questions.
+    """
+    known = [(at, [100 * row["chance"] for _, row in group if row["chance"] >= 0])
+             for at, group in enumerate(groups)]  # fmt: skip
+    known = [(at, chances) for at, chances in known if chances]
+    if not known:
         return
-    chance = chances.mean()
-    axes.axhline(chance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=3)
+    every = np.concatenate([chances for _, chances in known])
+    style: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 3}
+    if np.ptp(every) <= 3:
+        last = every.mean()
+        axes.axhline(last, **style)
+    else:
+        for at, chances in known:
+            last = np.mean(chances)
+            axes.hlines(last, at - 0.5, at + 0.5, **style)
     if labeled:
         axes.annotate(
-            "chance", (1, chance), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            "chance", (1, last), xycoords=("axes fraction", "data"), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=8.5, color=MUTED,
             annotation_clip=False,
         )  # fmt: skip

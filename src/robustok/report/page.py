@@ -115,9 +115,16 @@ def _breakable(text: object) -> Any:
     return Markup(re.sub(r"([(,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
 
 
+_UNBROKEN = re.compile(r"\[[^\]]*\]|\bn = \d+")
+
+
 def _whole(text: str) -> str:
-    """A text whose intervals stay on one line each."""
-    return re.sub(r"\[[^\]]*\]", lambda match: match[0].replace(", ", ",\N{NO-BREAK SPACE}"), text)
+    """The text with intervals and numbers of questions that no line end breaks.
+
+    >>> _whole("23.3 [9.9, 42.3], n = 30").split(" ")
+    ['23.3', '[9.9,\xa042.3],', 'n\xa0=\xa030']
+    """
+    return _UNBROKEN.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
 def colored(tokens: Sequence[bytes]) -> str:
