@@ -253,7 +253,7 @@ def test_the_tree_draws_summands_given_their_sum() -> None:
     pmf, start = np.array([0.5, 0.0, 0.3, 0.2, 0.9, 0.1]), np.array([0, 4, 6])
     block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
     none = np.zeros(2, np.int64)
-    types = Types(none, none, none, start, pmf, pmf, none, np.zeros((1, 8)))
+    types = Types(none, none, start, pmf, pmf, none, np.zeros((1, 8)))
     tree = build_tree(types, block)
     distribution: dict[tuple[int, ...], Fraction] = {}
     for path in np.ndindex(4, 2, 4, 2, 2):

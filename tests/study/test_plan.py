@@ -78,11 +78,12 @@ def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
 
 
 def test_first_repeat_adds_seeds_to_those_of_an_earlier_run() -> None:
-    def keys(**repeats: int) -> set[str]:
-        return {cell.key for cell in plan(load_study(QUICK, "a", **repeats))}
+    def keys(first: int, count: int) -> set[str]:
+        study = load_study(QUICK, "a", first_repeat=first, repeats=count)
+        return {cell.key for cell in plan(study)}
 
-    first, others = keys(repeats=1), keys(first_repeat=1, repeats=2)
-    assert first | others == keys(repeats=3)
+    first, others = keys(0, 1), keys(1, 2)
+    assert first | others == keys(0, 3)
     shared = {cell.kind for cell in plan(load_study(QUICK, "a")) if cell.key in first & others}
     assert shared == {"data", "tokenizer", "examples"}  # the questions are those of seed 0
 
