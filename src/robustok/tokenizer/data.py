@@ -114,23 +114,44 @@ def search_of(strings: Collection[str]) -> Callable[[str], object] | None:
     return re.compile(expression).search
 
 
+def search_all(strings: Collection[str]) -> Callable[[str], Iterator[re.Match[str]]] | None:
+    """All matches of some strings in a text, in order; None where there is no such search.
+
+    >>> [match.group() for match in search_all(["a", "ab", "b"])("xabb")]
+    ['ab', 'b']
+
+    Each is the longest at the first place where there is one after the match before.
+    """
+    ordered = sorted({*strings})
+    if not ordered or not ordered[0]:
+        return None
+    expression = _one_of(ordered, 0, longest=True)
+    return None if expression is None else re.compile(expression).finditer
+
+
 _MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
 
 
-def _one_of(strings: list[str], depth: int) -> str | None:
-    """A regular expression for any of sorted, distinct strings; None where it is too deep."""
+def _one_of(strings: list[str], depth: int, *, longest: bool = False) -> str | None:
+    """A regular expression for any of sorted, distinct strings; None where it is too deep.
+
+    ``longest``: whether the match is the longest of those that begin at one place.
+    """
     if len(strings) == 1:
         return re.escape(strings[0])
     shared = _shared(strings[0], strings[-1])
     rest = [string[shared:] for string in strings]
     begin = re.escape(strings[0][:shared])
-    if not rest[0]:  # all others begin with this one
+    is_whole = not rest[0]  # all others begin with this one
+    if is_whole and not longest:
         return begin
     if depth == _MOST_NESTED:
         return None
-    groups = itertools.groupby(rest, lambda string: string[0])
-    inner = [_one_of(list(group), depth + 1) for _, group in groups]
-    return None if None in inner else f"{begin}(?:{'|'.join(map(str, inner))})"
+    groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
+    inner = [_one_of(list(group), depth + 1, longest=longest) for _, group in groups]
+    if None in inner:
+        return None
+    return f"{begin}(?:{'|'.join(map(str, inner))}){'?' * is_whole}"
 
 
 def _shared(a: str, b: str) -> int:

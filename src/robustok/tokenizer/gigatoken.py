@@ -1,8 +1,9 @@
 """Canonical ids by gigatoken, where they are known to equal those of ``tokenizers``.
 
-gigatoken loads the same model, without special tokens, once enough text was encoded to repay the
-time of loading. Before its first use it is compared with ``tokenizers`` on texts of many kinds. A
-text that it may encode differently is left to the caller, who encodes it with ``tokenizers``.
+gigatoken loads the same model, without added tokens, once enough text was encoded to repay the time
+of loading. Before its first use it is compared with ``tokenizers`` on texts of many kinds. It
+encodes the parts of a text between added tokens, which are found as the library finds them. A text
+that it may encode differently is left to the caller, who encodes it with ``tokenizers``.
 
 gigatoken keeps the ids of pre-tokens in a hash table that grows without limit and whose hash has no
 secret seed. The table is therefore replaced when the process has grown, and gigatoken is no longer
@@ -40,7 +41,13 @@ from robustok.runtime.environment import (
     import_lock,
     missing_line,
 )
-from robustok.tokenizer.data import TokenizerData, library_error, library_errors, search_of
+from robustok.tokenizer.data import (
+    TokenizerData,
+    library_error,
+    library_errors,
+    search_all,
+    search_of,
+)
 from robustok.tokenizer.gigatoken_check import (
     are_checked,
     check_texts,
@@ -62,7 +69,6 @@ EXCESS = 1.0  # processor seconds above that, on balance, after which gigatoken 
 _MUCH = 2048  # characters of a call whose processor time is always measured
 _LATE = 1e-3  # seconds on the clock after which the next _WINDOW calls are measured, too
 _WINDOW = 64
-_COMPARED = 1 << 20  # parts of added tokens that are looked up
 _CALL = 64  # characters that take as long as the overhead of a call of ``tokenizers``
 PART = 1 << 16  # characters after which a text is cut where it can be
 LONGEST = 1 << 18  # characters without a simple cut, after which pre-tokens are looked for
@@ -72,6 +78,10 @@ _LAST = 8  # pre-tokens at the end of a part that are compared
 
 # A byte-level pre-tokenizer of those that gigatoken knows always cuts here, whatever is around.
 _CUT = re.compile(r"[A-Za-z](?= [A-Za-z])")
+
+# gigatoken encodes a SentencePiece text word by word, unless a token goes from one to the next.
+_SPAN = re.compile(r"[\t\n\r][ ▁]")
+_ANY_SPAN = re.compile(rb"([^ \0]) ")
 
 
 class GigatokenEncoder:
@@ -104,10 +114,11 @@ class GigatokenEncoder:
         self._normalizer: Any = None
         if self.reason is None:
             encoder: Any = data.encoder
-            self._simple, marks = _added_tokens(data)
-            self._added = [token["content"] for token in self._simple]
-            self._has_added, self._has_other = search_of(self._added), search_of(marks)
+            self._ids, self._find_added, others = _added_tokens(data)
+            self._has_other = search_of(others)
+            self._in_normalized = any(data.added[i].normalized for i in self._ids.values())
             self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
+            self._spans_words = not self._byte_level and _span_words(data.tokens)
             self._before = " " * (data.stages.space_rules or ()).count("before")
         _encoders.add(self)
 
@@ -135,6 +146,8 @@ class GigatokenEncoder:
             except RobustokError as e:
                 self.reason = str(e)
                 return
+            if self.reason is not None:  # it failed
+                return
             if different is not None:
                 self.reason = f"gigatoken gives other ids for {different!r}"
                 return
@@ -156,29 +169,28 @@ class GigatokenEncoder:
     def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
         """The first text or character of the comparison with ``tokenizers`` that has other ids."""
         some = self._data.tokens[:: max(1, len(self._data.tokens) // 256)]
-        added = self._added[:64]
+        added = [*self._ids][:64]
         texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
         texts += [
             f"{a} x{a}{a}y {a}{b}\n{b}z" for a, b in zip(added, added[1:] + added, strict=False)
         ]
         expected = self._data.encoder.encode_batch(texts, parse_special=False)
         for text, ids in zip(texts, expected, strict=True):
-            plain = self._prepared(text)
-            if plain is not None and backend(plain).tolist() != ids:
+            row = self._encode_with(backend, text)
+            if row is not None and row.tolist() != ids:
                 return text
         if self._byte_level and not are_checked():
             return first_difference(self._data.stages.pre_tokenizer or {})
         return None
 
     def _json(self) -> str:
-        """A tokenizer.json of the same model, with added tokens that depend on nothing else."""
+        """A tokenizer.json of the same model, without added tokens."""
         original = self._data.encoder.tokenizer  # type: ignore[attr-defined]
         plain = Tokenizer(original.model)
         if not self._byte_level and "inside" in (self._data.stages.space_rules or ()):
             plain.normalizer = normalizers.Replace(" ", "▁")  # type: ignore[assignment]
         plain.pre_tokenizer = original.pre_tokenizer
-        added = json.dumps(self._simple, ensure_ascii=False)
-        return plain.to_str().replace('"added_tokens":[]', f'"added_tokens":{added}', 1)
+        return _without_spanning(plain.to_str()) if self._spans_words else plain.to_str()
 
     # --- one text -----------------------------------------------------------------------------
 
@@ -186,17 +198,71 @@ class GigatokenEncoder:
         """One row of :meth:`encode`."""
         if self._backend is None and not self._load_if_worth([text]):
             return None
-        plain = self._prepared(text)
-        if plain is None:
+        backend = self._backend
+        return None if backend is None else self._encode_with(backend, text)
+
+    def _encode_with(self, backend: Callable[[str], np.ndarray], text: Text) -> np.ndarray | None:
+        """The ids by gigatoken, None where it may give other ids than ``tokenizers``."""
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        if self._has_mark(text):
             return None
-        if len(plain) <= PART:
-            return self._encode_part(plain)
-        has_added = bool(self._has_added and self._has_added(plain))
+        if self._find_added is None:
+            return self._encode_between(backend, text, is_normalized=False)
+        # The library looks for added tokens in the text as it came, or as it became.
+        if self._in_normalized and self._normalizer is not None:
+            text = self._normalized(text)
+            if self._has_mark(text):
+                return None
+        rows: list[np.ndarray | None] = []
+        begin = 0
+        for match in self._find_added(text):
+            added = self._ids.get(match.group())
+            if added is None:  # a special token, which is text
+                continue
+            if match.start() > begin:
+                part = text[begin : match.start()]
+                rows.append(self._encode_between(backend, part, self._in_normalized))
+            rows.append(np.array([added], np.int32))
+            begin = match.end()
+        if begin < len(text) or not rows:
+            rows.append(self._encode_between(backend, text[begin:], self._in_normalized))
+        return _joined(rows)
+
+    def _encode_between(
+        self, backend: Callable[[str], np.ndarray], text: str, is_normalized: bool
+    ) -> np.ndarray | None:
+        """:meth:`_encode_with` for a text between added tokens, which has none."""
+        if not self._byte_level:
+            # The normalizer leaves an empty text empty.
+            text = self._before + text if text and not is_normalized else text
+            if self._spans_words and _SPAN.search(text):
+                return None
+        else:
+            if not is_normalized and self._normalizer is not None:
+                normalized = self._normalized(text)
+                if normalized != text and self._has_mark(normalized):
+                    return None
+                text = normalized
+            if has_unsafe(text):
+                return None
+        if len(text) <= PART:
+            return self._encode_part(backend, text)
         if self._byte_level:
-            return self._encode_parts(plain, None if has_added else self._cutter)
-        if has_added or self._data.encoder.tokenizer.pre_tokenizer is not None:  # type: ignore
-            return self._encode_part(plain) if len(plain) <= WHOLE else None
-        return self._join_windows(plain.replace("▁", " "), None)
+            return self._encode_parts(backend, text)
+        if self._data.stages.pre_tokenizer is not None:
+            return self._encode_part(backend, text) if len(text) <= WHOLE else None
+        return self._join_windows(backend, text.replace("▁", " "), None)
+
+    def _normalized(self, text: str) -> str:
+        """The text as the library normalizes it, since gigatoken has another release of Unicode."""
+        if text.isascii() and self._data.stages.composes:
+            return text
+        normalized: str = self._normalizer.normalize_str(text)
+        return normalized
 
     @computed_once
     def _cutter(self) -> PreTokenizer | None:
@@ -209,10 +275,7 @@ class GigatokenEncoder:
         """int64 [ids]: the bytes of each token."""
         return np.fromiter(map(len, self._data.tokens), np.int64, len(self._data.tokens))
 
-    def _encode_part(self, part: str) -> np.ndarray | None:
-        backend = self._backend
-        if backend is None:
-            return None
+    def _encode_part(self, backend: Callable[[str], np.ndarray], part: str) -> np.ndarray | None:
         # The clock of processor time takes microseconds, too long beside a short text.
         exact = len(part) >= _MUCH or self._suspected > 0
         clock = time.thread_time if exact else time.perf_counter
@@ -227,31 +290,9 @@ class GigatokenEncoder:
             return None
         finally:
             self._running.pop()
-        self._watch(len(part), seconds, exact)
+        if backend is self._backend:  # not while it is compared
+            self._watch(len(part), seconds, exact)
         return ids
-
-    def _prepared(self, text: Text) -> str | None:
-        """What gigatoken must encode, None where it may give other ids than ``tokenizers``."""
-        if isinstance(text, bytes):
-            try:
-                text = text.decode("utf8")
-            except UnicodeDecodeError:
-                return None
-        if self._has_mark(text):
-            return None
-        if not self._byte_level:
-            return self._before + text if text else text
-        # gigatoken has another release of Unicode, so the library itself normalizes.
-        if not (self._normalizer is None or (text.isascii() and self._data.stages.composes)):
-            normalized: str = self._normalizer.normalize_str(text)
-            # The library looks for added tokens in the text as it came, or as it became.
-            if normalized != text and (
-                self._has_mark(normalized)
-                or (self._has_added and (self._has_added(text) or self._has_added(normalized)))
-            ):
-                return None
-            text = normalized
-        return text if text.isascii() or not has_unsafe(text) else None
 
     def _has_mark(self, text: str) -> bool:
         """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
@@ -263,42 +304,42 @@ class GigatokenEncoder:
 
     # --- long texts ---------------------------------------------------------------------------
 
-    def _encode_parts(self, text: str, cutter: PreTokenizer | None) -> np.ndarray | None:
-        """The ids of a byte-level text by the ids of its parts, None where it cannot be cut.
-
-        ``cutter``: None where the pre-tokens are not known, as in a text with added tokens.
-        """
+    def _encode_parts(self, backend: Callable[[str], np.ndarray], text: str) -> np.ndarray | None:
+        """The ids of a byte-level text by the ids of its parts, None where it cannot be cut."""
+        cutter = self._cutter
         rows: list[np.ndarray | None] = []
         begin = 0
         while len(text) - begin > PART:
             cut = _CUT.search(text, begin + PART // 2, begin + LONGEST)
             if cut is None:
                 break
-            rows.append(self._encode_part(text[begin : cut.end()]))
+            rows.append(self._encode_part(backend, text[begin : cut.end()]))
             begin = cut.end()
         rest = text[begin:]
         if len(rest) <= LONGEST or (cutter is None and len(rest) <= WHOLE):
-            rows.append(self._encode_part(rest))
+            rows.append(self._encode_part(backend, rest))
         elif cutter is None:
             return None
         else:
             for part, is_pre_token in _pre_token_parts(rest.encode(), cutter):
-                rows.append(
-                    self._join_windows(part, cutter) if is_pre_token else self._encode_part(part)
-                )
+                if is_pre_token:
+                    rows.append(self._join_windows(backend, part, cutter))
+                else:
+                    rows.append(self._encode_part(backend, part))
                 if rows[-1] is None:
                     return None
-        known = [row for row in rows if row is not None]
-        return np.concatenate(known) if len(known) == len(rows) else None
+        return _joined(rows)
 
-    def _join_windows(self, text: str, cutter: PreTokenizer | None) -> np.ndarray | None:
+    def _join_windows(
+        self, backend: Callable[[str], np.ndarray], text: str, cutter: PreTokenizer | None
+    ) -> np.ndarray | None:
         """The ids of one pre-token from those of windows, None where windows do not meet.
 
         ``cutter`` must leave each window whole; None where there is none.
         """
         raw = text.encode()
         rows: list[np.ndarray] = []
-        window = self._encode_window(raw, 0, cutter)
+        window = self._encode_window(backend, raw, 0, cutter)
         while window is not None:
             ids, starts, end = window
             if end == len(raw):
@@ -308,7 +349,7 @@ class GigatokenEncoder:
                 begin = _last_start(raw, starts, end - overlap)
                 if begin is None:
                     break
-                following = self._encode_window(raw, begin, cutter)
+                following = self._encode_window(backend, raw, begin, cutter)
                 if following is None:
                     break
                 first = int(np.searchsorted(starts, begin))
@@ -325,8 +366,9 @@ class GigatokenEncoder:
         return None
 
     def _encode_window(
-        self, raw: bytes, begin: int, cutter: PreTokenizer | None
-    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        self, backend: Callable[[str], np.ndarray], raw: bytes, begin: int,
+        cutter: PreTokenizer | None,
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:  # fmt: skip
         """The ids of a window from ``begin``, where each token starts in ``raw``, and its end.
 
         None where it cannot be encoded alone.
@@ -338,7 +380,7 @@ class GigatokenEncoder:
             array = np.frombuffer(raw[begin:end], np.uint8)
             if len(cutter.cut(array, np.array([0, len(array)]))) != 1:
                 return None
-        ids = self._encode_part(raw[begin:end].decode())
+        ids = self._encode_part(backend, raw[begin:end].decode())
         if ids is None:
             return None
         lengths = self._lengths[ids]
@@ -449,45 +491,71 @@ def _obstacle(data: TokenizerData) -> str | None:
     return None if known else "gigatoken does not know this pre-tokenizer"
 
 
-def _added_tokens(data: TokenizerData) -> tuple[list[dict], list[str]]:
-    """Added tokens that gigatoken may look for, as in a tokenizer.json, and texts of the rest.
+def _span_words(tokens: list[bytes]) -> bool:
+    """Whether tokens have a space after another character, and all of these are whitespace."""
+    before = {*_ANY_SPAN.findall(b"\0".join(tokens))}
+    return bool(before) and before <= {b"\t", b"\n", b"\r"}
 
-    Special tokens are in neither: they are plain text.
+
+def _without_spanning(text: str) -> str:
+    """A tokenizer.json without the tokens that `_SPAN` finds, which no text without it has."""
+    spec = json.loads(text)
+    model = spec["model"]
+    model["merges"] = [merge for merge in model["merges"] if not _SPAN.search("".join(merge))]
+    # Other names leave no hole in the ids.
+    model["vocab"] = {
+        f"\0{i}" if _SPAN.search(token) else token: i for token, i in model["vocab"].items()
+    }
+    return json.dumps(spec, ensure_ascii=False)
+
+
+def _added_tokens(
+    data: TokenizerData,
+) -> tuple[dict[str, int], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
+    """How added tokens are found.
+
+    Returns the ids of those that are found as the library finds them, whatever is around; the
+    search for them, which also finds special tokens, since they hide others although they are
+    plain text; and texts of the rest, None of which may be in a text.
     """
-    added, stages = data.plain_added, data.stages
-    contents = {token.content for token in added.values()}
-    inside = _inside_others(contents)
-    # Where each part of a text gets its own space, ids depend on the added tokens around.
-    writes = "before" in (stages.space_rules or ())
-    apart = stages.byte_level or (not writes and stages.pre_tokenizer is None)
+    added, stages = data.encoder.tokenizer.get_added_tokens_decoder(), data.stages  # type: ignore
+    plain = {i: token for i, token in added.items() if not token.special}
     # The library looks for tokens of both kinds one after the other.
-    apart = apart and len({token.normalized for token in added.values()}) == 1
-    simple, others = [], set()
-    for i, token in added.items():
+    of_normalized = {token.normalized for token in plain.values()}
+    alike = {i: token for i, token in added.items() if token.normalized in of_normalized}
+    writes = "before" in (stages.space_rules or ())
+    # A text on each side of an added token is cut as one of its own.
+    apart = len(of_normalized) == 1 and not stages.adds_space
+    apart = apart and not (writes and True in of_normalized)
+    ids: dict[str, int] = {}
+    others: set[str] = set()
+    hidden: set[str] = set()
+    for i, token in alike.items():
         content = token.content
-        bound = token.lstrip or token.rstrip or token.single_word
         matched = data.source.id_to_token(i)  # the normalized content of a normalized token
-        if apart and not (
-            bound or matched != content or content in inside or {*content} & {" ", "▁"}
-        ):
-            simple.append({"id": i, "content": content, "special": False, "lstrip": False,
-                           "rstrip": False, "normalized": False, "single_word": False})  # fmt: skip
+        marks = token.normalized and not stages.byte_level and bool({*content} & {" ", "▁"})
+        if token.special:
+            hidden.add(content)
+            apart = apart and matched == content and not marks
+        elif matched != content or marks or token.lstrip or token.rstrip or token.single_word:
+            others |= {content, matched}
         else:
-            for text in (content, matched):
-                others.add(text if stages.byte_level else text.replace(" ", "▁"))
-    return simple, sorted(others - {""})
+            ids[content] = i
+    search = search_all({*ids, *hidden}) if ids and apart else None
+    if search is None:
+        others |= {*ids}
+        ids = {}
+    if not stages.byte_level:
+        others = {text.replace(" ", "▁") for text in others}
+    return ids, search, sorted(others - {""})
 
 
-def _inside_others(contents: set[str]) -> set[str]:
-    """The strings that are part of another one; all where finding them takes too long."""
-    sizes = {len(content) for content in contents}
-    if sum(map(len, contents)) * len(sizes) > _COMPARED:
-        return contents
-    parts = (
-        content[at : at + size] for content in contents for size in sizes if size < len(content)
-        for at in range(len(content) - size + 1)
-    )  # fmt: skip
-    return contents.intersection(parts)
+def _joined(rows: list[np.ndarray | None]) -> np.ndarray | None:
+    """The ids of all parts, None where one is not known."""
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
+        return None
+    return known[0] if len(known) == 1 else np.concatenate(known)
 
 
 def _process_size() -> int | None:
