@@ -76,6 +76,9 @@ def test_a_compressed_file_is_read_as_far_as_it_is_whole(tmp_path: Path, kind: s
     rows, rejects = read(tmp_path, size=1 << 16)
     assert [reject.reason.count("damaged") for reject in rejects] == [1]
     assert rows == texts[: len(rows)]
+    path.write_bytes(content[:4] + b"#" * 100)
+    with pytest.raises(RobustokError, match=r"a\.jsonl\..*: the file is damaged, and nothing"):
+        find_column(find_sources(tmp_path), None)
 
 
 @pytest.mark.parametrize("groups", [1, 7, 100])

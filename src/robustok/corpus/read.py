@@ -165,12 +165,18 @@ def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, p
 
 
 def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
-    """The JSON objects among the first lines of a file, one in memory at a time."""
+    """The JSON objects among the first lines of a file, one in memory at a time.
+
+    Raises DamagedFile where the file is damaged before its first line ends.
+    """
     (chunk,) = cut_chunks([source], source.size + 1)
     stream, raw = open_stream(source)
     with raw, stream:
-        for entry in islice(_entries(chunk, stream, max_row_bytes), _FIRST):
-            if isinstance(entry, tuple):
+        for number, entry in enumerate(islice(_entries(chunk, stream, max_row_bytes), _FIRST)):
+            if isinstance(entry, Reject):
+                if number == 0 and entry.position < 0:
+                    raise DamagedFile(entry.reason)
+            else:
                 try:
                     row = json.loads(entry[1])
                 except (ValueError, RecursionError):

@@ -38,7 +38,7 @@ MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a re
 
 
 class DamagedFile(RobustokError):
-    """A Parquet file whose metadata cannot be read, and so no row of it."""
+    """A file of which no row can be read, as a Parquet file with damaged metadata."""
 
 
 @dataclass(frozen=True)
