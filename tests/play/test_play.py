@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from robustok import attack as package
 from robustok.errors import RobustokError
 from robustok.play import server
 from robustok.play.server import LONGEST, SAMPLES, attack_steps, picture, probabilities
+from robustok.samplers import BUILT_IN
 from robustok.scoring import score
 
 
@@ -97,6 +99,36 @@ def test_the_page_knows_its_model_and_asks_none_without_one() -> None:
     with client() as asking:
         assert asking.get("/api/about").json()["model"] is None
         assert asking.post("/api/score", json={}).status_code == 404
+
+
+def test_the_page_offers_every_scheme_that_fits() -> None:
+    with client() as asking:
+        offered = asking.get("/api/about").json()["schemes"]
+        names = [scheme["name"] for scheme in offered]
+        assert names[0] == "stochastok"
+        assert {*names} == {scheme.name for scheme in BUILT_IN} - {"unigram"}  # a BPE has no scores
+        for scheme in offered:
+            specs = [scheme["example"]]
+            if scheme["strength"]:
+                ends = (scheme["least"], scheme["most"])
+                specs += [f"{scheme['name']}({scheme['strength']}={end})" for end in ends]
+            for spec in specs:
+                answer = asking.post("/api/draw", json={"text": "a word", "scheme": spec})
+                assert answer.status_code == 200, answer.json()
+
+
+def test_what_the_page_shows_belongs_to_the_text_that_it_shows() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on this machine: install it to run the script of the page")
+    page = Path(server.__file__).with_name("page.html")
+    script = Path(__file__).with_name("page_in_node.js")
+    done = subprocess.run([node, script, page], capture_output=True, text=True, check=True)
+    answered, changed, late, empty = json.loads(done.stdout)
+    assert answered == ["7", 6, ""]  # two options of three elements each
+    assert changed == ["7", 0, ""]  # no answer to the text before
+    assert late == ["7", 0, ""]  # nor one that comes after the change
+    assert empty == ["–", 0, "type a text"]
 
 
 def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
 
 
 def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
-    interval = {"accuracy": 0.5, "low": 0.4, "high": 0.6}
+    interval: dict[str, Any] = {"accuracy": 0.5, "low": 0.4, "high": 0.6}
     panels = [
         Panel(name, {"m": "m"}, {"0": "0", "worst": "worst"},
               {("m", "0"): interval | {"chance": 0.25},
@@ -133,8 +133,9 @@ def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
         for name, last in (("alike", 0.26), ("other", 0.375))
     ]  # fmt: skip
     alike, other = draw_bars(panels, narrow=False).axes[:2]
+    lines: Any = other.collections
     assert [line.get_ydata()[0] for line in alike.get_lines()] == [pytest.approx(25.5)]
-    segments = [tuple(line.get_segments()[0].flat) for line in other.collections
+    segments = [tuple(line.get_segments()[0].flat) for line in lines
                 if line.get_linestyle()[0][1]]  # fmt: skip
     assert segments == [(-0.5, 25.0, 0.5, 25.0), (0.5, 37.5, 1.5, 37.5)]
 

@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from robustok.errors import RobustokError
 from robustok.runtime.display import visible
-from robustok.samplers import measure, sampler
+from robustok.samplers import BUILT_IN, measure, sampler
 from robustok.samplers.parameters import Number
 from robustok.samplers.spec import Spec, scheme_class, schemes_in
 
@@ -82,7 +82,10 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
     names = list(vocabularies)
 
     page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
-    about: dict[str, Any] = {"tokenizers": names, "model": None, "longest": LONGEST}
+    about: dict[str, Any] = {
+        "tokenizers": names, "schemes": offered_schemes(vocabularies), "model": None,
+        "longest": LONGEST,
+    }  # fmt: skip
     if model is not None:  # the last part of its path or hub name
         name = Path(str(model.config.name_or_path)).name
         about["model"] = name or type(model).__name__
@@ -114,6 +117,26 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
         Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK), www_redirect=False),
     ]
     return Starlette(routes=routes, middleware=checks)
+
+
+def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> list[dict[str, Any]]:
+    """Every scheme that fits one of the vocabularies, random ones first.
+
+    Each has its ``name``, a spec as ``example``, and where it has a strength that is a number, the
+    name of this parameter with the ``least`` and the ``most`` of the page's slider.
+    """
+    offered = []
+    for scheme in sorted(BUILT_IN, key=lambda scheme: scheme.deterministic):
+        if scheme.needs and not any(map(scheme.needs.is_met, vocabularies.values())):
+            continue
+        entry: dict[str, Any] = {"name": scheme.name, "example": scheme.example, "strength": None}
+        kind = scheme.parameters.get(scheme.strength or "")
+        if isinstance(kind, Number):
+            # Of alpha, which has no upper end, three times what is searched first.
+            most = kind.search.high * (3 if kind.search.high == 1 < kind.search.highest else 1)
+            entry |= {"strength": scheme.strength, "least": kind.search.low, "most": most}
+        offered.append(entry)
+    return offered
 
 
 class _SecurityHeaders:
