@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
-from robustok.evaluation.embeddings import check_sentence
 from robustok.study.cells.base import Summary
 from robustok.study.cells.models import PRETRAINED, ModelCell
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
@@ -36,8 +35,11 @@ class Embeddings(Measurement):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for sentence in self.sentences:
-            check_sentence(sentence)
+        if self.sentences:
+            from robustok.evaluation.embeddings import check_sentence  # needs torch
+
+            for sentence in self.sentences:
+                check_sentence(sentence)
 
     @property
     def eval_scheme(self) -> str:
