@@ -84,7 +84,7 @@ def test_no_space_is_added_in_mid_text() -> None:
     turns = [{"role": "user", "content": "the"}, {"role": "assistant", "ids": vocab.encode("rest")},
              {"role": "user", "content": "there"}]  # fmt: skip
     stitched = stitch(vocab, chat(vocab, BARE), turns, generation_prompt=False)
-    assert vocab.decode(stitched.ids) == " [user] the [assistant]  rest [user] there "
+    assert vocab.decode(stitched.ids) == " [user] the [assistant] rest [user] there "
 
 
 def test_what_cannot_be_stitched(vocab: rt.Vocabulary) -> None:

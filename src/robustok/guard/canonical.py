@@ -16,6 +16,7 @@ from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.data import broken_spans
+from robustok.tokenizer.spelling import MARK
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _ROUNDS = 4  # for a normalizer that changes its own output
@@ -81,7 +82,7 @@ class SegmentEncoder:
         if same.all() and not placed.any() and not words:
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
-        self._try_other_sources(rows, segments, placed, same)
+        self._try_other_sources(rows, texts, segments, placed, same)
         continued = np.zeros(len(texts), np.bool_)
         if self.vocab.adds_space:
             continued = np.isin(before, [i for i in set(before.tolist()) if self._joins(i)])
@@ -114,17 +115,26 @@ class SegmentEncoder:
         return sources
 
     def _try_other_sources(
-        self, rows: list[np.ndarray], segments: Segments, placed: np.ndarray, same: np.ndarray
-    ) -> None:
+        self, rows: list[np.ndarray], texts: list[bytes], segments: Segments, placed: np.ndarray,
+        same: np.ndarray,
+    ) -> None:  # fmt: skip
         """Replace rows by the canonical ids of other sources, and set ``same``."""
-        words = self.vocab.data.spelling.words
-        for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
+        spelling = self.vocab.data.spelling
+        spans = list(zip(segments.begin.tolist(), segments.end.tolist(), strict=True))
+        has_placed = [bool(placed[begin:end].any()) for begin, end in spans]
+        if spelling.marked:  # ids without placed ones have one other source: "▁" for each space
+            chosen = [i for i in np.flatnonzero(~same).tolist() if not has_placed[i]]
+            sources = self.plain_sources([texts[i] for i in chosen])
+            marked = self.encode_batch([source.replace(b" ", MARK) for source in sources])
+            self._replace(rows, same, chosen, texts, marked)
+        words = spelling.words
+        for s, (begin, end) in enumerate(spans):
             ids = segments.ids[begin:end]
             if np.array_equal(rows[s], ids):
                 continue
-            if not same[s] or placed[begin:end].any():
+            if has_placed[s]:
                 canonical = self.vocab.canonical_of(ids)
-                if canonical is None and placed[begin:end].any():
+                if canonical is None:
                     with suppress(RobustokError):
                         canonical = self.vocab.canonicalize(ids)
                 if canonical is not None:
