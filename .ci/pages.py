@@ -68,6 +68,10 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         study = (run / "study.json").read_text(encoding="utf-8")
         study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
         (folder / "study.json").write_text(study, encoding="utf-8")
+    record["missing"] = [
+        one for one in record["missing"]
+        if not any(one.items() <= row.items() for row in (*stay, *new))
+    ]  # fmt: skip
     _write(folder / "run.json", record)
     rows = [json.dumps(row, ensure_ascii=False) for row in _kinds_once([*stay, *new])]
     (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
