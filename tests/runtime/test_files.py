@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,20 @@ def test_a_full_disk_is_one_line(error: Exception) -> None:
         files.disk_full_in_one_line(Path("runs/a")),
     ):
         raise error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_the_error_of_a_write_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def part_of(path: Path) -> Iterator[Path]:
+        yield Path("/dev/full")
+
+    monkeypatch.setattr(files, "part_of", part_of)
+    for write in (files.write_whole, files.write_rows):
+        with pytest.raises(OSError, match=r"No space left on device: .*a\.jsonl"):
+            write(tmp_path / "a.jsonl", "abc")
 
 
 def test_another_error_stays_what_it_is() -> None:

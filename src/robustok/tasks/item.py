@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import COMPRESSIONS, json_lines, part_of
+from robustok.runtime.files import COMPRESSIONS, clear_parts, json_lines, locked, write_whole
 from robustok.runtime.files import write_rows as write_json_lines
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 from robustok.version import __version__
@@ -343,12 +343,10 @@ def write_dataset(
     ...               words=8, source="this page", language="en", seed=0)
     PosixPath('odd')
 
-    The card holds the schema, the counts and what trivial rules reach.
+    The card holds the schema, the counts and what trivial rules reach. It is written last: a folder
+    with a card is whole.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for split in SPLITS:
-        write_items(folder / f"{split}.jsonl", splits[split])
     kinds = list(dict.fromkeys(item.kind for item in splits["train"]))
     by_kind = {split: Counter(item.kind for item in splits[split]) for split in SPLITS}
     rows = [f"| {kind} | {by_kind['train'][kind]} | {by_kind['test'][kind]} |" for kind in kinds]
@@ -360,8 +358,12 @@ def write_dataset(
         baselines=", ".join(f"{name} {100 * share:.1f}" for name, share in reached.items()),
         chance=100 * sum(1 / len(item.choices) for item in test) / len(test),
     )  # fmt: skip
-    with part_of(folder / "README.md") as part:
-        part.write_text(card, encoding="utf-8")
+    with locked(folder):
+        clear_parts(folder)
+        (folder / "README.md").unlink(missing_ok=True)
+        for split in SPLITS:
+            write_items(folder / f"{split}.jsonl", splits[split])
+        write_whole(folder / "README.md", card)
     return folder
 
 
