@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from robustok.attack.settings import AttackSettings, CertifySettings, ObjectiveSettings
 from robustok.cli import printing
-from robustok.cli.app import application
+from robustok.cli.app import application, names_alone
 from robustok.cli.options import add_commands, option
 from robustok.runtime import hub
 from robustok.training.recipe import Recipe
@@ -89,6 +90,22 @@ def test_every_field_with_help_is_an_option(
         flags = one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
         if one.metadata.get("help") and flags:
             assert f"{flags[0].partition('/')[0]} " in text
+
+
+def test_the_help_of_all_commands_is_that_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for app in (application(), names_alone()):
+        typer.main.get_command(app).main(["--help"], "robustok", standalone_mode=False)
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
+
+
+def test_the_help_of_all_commands_imports_none() -> None:
+    code = "import sys; from robustok.cli.app import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "robustok.cli.app" in loaded
+    assert {"robustok.cli.options", "robustok.models", "robustok.study"}.isdisjoint(loaded)
 
 
 def test_no_command_has_two_options_of_one_name() -> None:

@@ -13,19 +13,36 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import add_commands
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS, missing_line
 from robustok.version import __version__
 
-# The module of each command, in the order of --help.
-_MODULES = {
-    "sample": "texts", "count": "texts", "inspect": "texts", "play": "texts",
-    "corpus": "corpus", "data": "corpus", "pretrain": "training", "finetune": "training",
-    "evaluate": "evaluate", "icl": "evaluate", "attack": "attack", "perplexity": "evaluate",
-    "lm-eval": "evaluate", "certify": "certify", "embeddings": "certify", "bound": "certify",
-    "guard": "guard", "audit": "guard", "report": "study", "doctor": "doctor",
-    "study": "study", "analyze": "analyze",
+# Each command's module and the first line of its help, in the order of --help.
+_COMMANDS = {
+    "sample": ("texts", "Draw tokenizations of TEXT."),
+    "count": ("texts", "Count the tokenizations of TEXT, exactly."),
+    "inspect": ("texts", "Show the tokenizations of TEXT."),
+    "play": ("texts", "Serve an interactive page about the tokenizations of a text."),
+    "corpus": ("corpus", "Re-tokenize every document of a corpus with a scheme."),
+    "data": ("corpus", "Generate a data set of questions about letters."),
+    "pretrain": ("training", "Train a small model on drawn tokenizations."),
+    "finetune": ("training", "Fine-tune MODEL on drawn tokenizations."),
+    "evaluate": ("evaluate", "Measure MODELS under drawn tokenizations."),
+    "icl": ("evaluate", "Measure MODEL with few-shot examples before every question."),
+    "attack": ("attack", "Attack MODEL through the tokenization of its questions."),
+    "perplexity": ("evaluate", "Measure MODEL's perplexity on text, canonical and drawn."),
+    "lm-eval": ("evaluate", "Run lm-eval with contexts tokenized by a scheme."),
+    "certify": ("certify", "Certify the answers of MODELS against retokenization."),
+    "embeddings": ("certify", "Compare the tokenizations of a word inside MODELS."),
+    "bound": ("certify", "Compute the bound of MODELS from their weights."),
+    "guard": ("guard", "Compare IDS with the canonical encoding of their text."),
+    "audit": ("guard", "Report how far id sequences in PATHS drifted."),
+    "report": ("study", "Write the report of runs or files of results."),
+    "doctor": ("doctor",
+               "Show versions, hardware, caches and missing packages, or check a tokenizer."),
+    "study": ("study", "List, plan and run studies. `study NAME` is `study run NAME`."),
+    "analyze": ("analyze",
+                "Analyze schemes without a model. The analyses of the paper's appendix, and bias."),
 }  # fmt: skip
 _GROUPS = ("study", "analyze")  # commands that have commands
 
@@ -50,6 +67,30 @@ def _options(
 
 def application(only: str | None = None) -> typer.Typer:
     """All commands; of ``only`` one the others are not imported, which takes longer than it."""
+    from robustok.cli.options import add_commands  # not for a page of names alone
+
+    app = _empty_application()
+    for name, (module, _) in _COMMANDS.items():
+        if only not in (None, name):
+            continue
+        commands = import_module(f"robustok.cli.commands.{module}")
+        if name in _GROUPS:
+            app.add_typer(commands.app, name=name)
+        else:
+            settings = commands.LM_EVAL if name == "lm-eval" else {}
+            add_commands(app, getattr(commands, name.replace("-", "_")), **settings)
+    return app
+
+
+def names_alone() -> typer.Typer:
+    """The application for `--help`, `--version` and wrong names: no command is imported."""
+    app = _empty_application()
+    for name, (_, help) in _COMMANDS.items():
+        app.command(name, help=help)(lambda: None)
+    return app
+
+
+def _empty_application() -> typer.Typer:
     app = typer.Typer(
         name="robustok",
         help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
@@ -59,15 +100,6 @@ def application(only: str | None = None) -> typer.Typer:
         epilog="Add --debug to any command for the traceback of an error.",
     )
     app.callback()(_options)
-    for name, module in _MODULES.items():
-        if only not in (None, name):
-            continue
-        commands = import_module(f"robustok.cli.commands.{module}")
-        if name in _GROUPS:
-            app.add_typer(commands.app, name=name)
-        else:
-            settings = commands.LM_EVAL if name == "lm-eval" else {}
-            add_commands(app, getattr(commands, name.replace("-", "_")), **settings)
     return app
 
 
@@ -93,7 +125,11 @@ def run(args: Sequence[str]) -> int:
 def _run(args: Sequence[str], debug: bool) -> int:
     first = next((arg for arg in args if not arg.startswith("-")), None)
     try:
-        app = application(first if first in _MODULES else None)
+        completes = "_ROBUSTOK_COMPLETE" in os.environ  # a shell asks for the options of a command
+        if first in _COMMANDS or completes:
+            app = application(first if first in _COMMANDS else None)
+        else:
+            app = names_alone()
         code = typer.main.get_command(app).main(
             [arg for arg in args if arg != "--debug"] or ["--help"],
             prog_name="robustok",
