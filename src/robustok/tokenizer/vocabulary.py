@@ -25,6 +25,7 @@ from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
+from robustok.tokenizer.spelling import MARK
 
 if TYPE_CHECKING:
     from robustok.lattice import Lattice
@@ -340,13 +341,38 @@ class Vocabulary:
                     text = text.decode("utf8")
                 except UnicodeDecodeError:
                     return  # bytes that are no text are tokens one by one
-            if encoder.is_accepted(text):
+            if self._is_first_source(text, ids) or encoder.is_accepted(text):
                 return
         for run in runs_of(self, ids):
             if self.readable[run[0]]:
                 self._check_canonical(text, run, len(run) < len(ids))
             elif not self.token_lengths[run].all():
                 raise RobustokError(self._refusal(text, run, None))
+
+    def _is_first_source(self, text: str, ids: np.ndarray) -> bool:
+        """Whether a text, whose ids are given, is their first source: then they are canonical.
+
+        False where a quick look does not tell.
+        """
+        kind, spelling = int(self._source_kinds[ids].max(initial=0)), self.data.spelling
+        if kind > 1 or (kind == 1 and (spelling.prefix or spelling.suffix)):
+            return False
+        spelled, source = self.decode_bytes(ids), text.encode()
+        if spelled.startswith(spelling.lossy or b"\xff"):
+            return False
+        if kind == 0:
+            return spelling.plain_source(spelled) == source
+        return spelled == source and not (spelling.marked and MARK in source)
+
+    @derived_property
+    def _source_kinds(self) -> np.ndarray:
+        """0: an id that is not placed; 1: one that stands in a source as its bytes; 2: others."""
+        spelling = self.data.spelling
+        kinds = np.where(self.readable, self.is_placed, 2).astype(np.uint8)
+        kinds[[*spelling.contents, *spelling.single]] = 2
+        if spelling.unknown in spelling.placed:
+            kinds[spelling.unknown] = 2
+        return kinds
 
     def _check_canonical(self, text: Text, ids: np.ndarray, is_part: bool) -> None:
         """Raise RobustokError where ids without special ones are not canonical.
