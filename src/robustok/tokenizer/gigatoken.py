@@ -81,6 +81,7 @@ _CUT = re.compile(r"[A-Za-z](?= [A-Za-z])")
 
 # gigatoken encodes a SentencePiece text word by word, unless a token goes from one to the next.
 _SPAN = re.compile(r"[\t\n\r][ ▁]")
+_WORD_END = re.compile(r"(?<=\S) ")
 _ANY_SPAN = re.compile(rb"([^ \0]) ")
 
 
@@ -118,7 +119,9 @@ class GigatokenEncoder:
             self._has_other = search_of(others)
             self._in_normalized = any(data.added[i].normalized for i in self._ids.values())
             self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
-            self._spans_words = not self._byte_level and _span_words(data.tokens)
+            stages = data.stages
+            alone = stages.space_rules == ("inside",) and stages.pre_tokenizer is None
+            self._spans_words = not self._byte_level and alone and _span_words(data.tokens)
             self._before = " " * (data.stages.space_rules or ()).count("before")
         _encoders.add(self)
 
@@ -240,7 +243,7 @@ class GigatokenEncoder:
             # The normalizer leaves an empty text empty.
             text = self._before + text if text and not is_normalized else text
             if self._spans_words and _SPAN.search(text):
-                return None
+                return self._encode_around_spans(backend, text)
         else:
             if not is_normalized and self._normalizer is not None:
                 normalized = self._normalized(text)
@@ -256,6 +259,19 @@ class GigatokenEncoder:
         if self._data.stages.pre_tokenizer is not None:
             return self._encode_part(backend, text) if len(text) <= WHOLE else None
         return self._join_windows(backend, text.replace("▁", " "), None)
+
+    def _encode_around_spans(
+        self, backend: Callable[[str], np.ndarray], text: str
+    ) -> np.ndarray | None:
+        """The ids of a text with spans, which the library encodes with the words beside them."""
+        parts = [*_parts_around_spans(text.replace("▁", " "))]
+        spans = [part for part, has_span in parts if has_span]
+        rows = iter(self._data.encoder.encode_batch(spans, parse_special=False))
+        return _joined([
+            np.array(next(rows), np.int32) if has_span
+            else self._encode_between(backend, part, is_normalized=True)
+            for part, has_span in parts
+        ])  # fmt: skip
 
     def _normalized(self, text: str) -> str:
         """The text as the library normalizes it, since gigatoken has another release of Unicode."""
@@ -495,6 +511,25 @@ def _span_words(tokens: list[bytes]) -> bool:
     """Whether tokens have a space after another character, and all of these are whitespace."""
     before = {*_ANY_SPAN.findall(b"\0".join(tokens))}
     return bool(before) and before <= {b"\t", b"\n", b"\r"}
+
+
+def _parts_around_spans(text: str) -> Iterator[tuple[str, bool]]:
+    """A text cut between words where no token goes on, and whether `_SPAN` is in each part."""
+    begin = 0
+    for span in _SPAN.finditer(text):
+        if span.start() < begin:
+            continue
+        cut = text.rfind(" ", begin, span.start())
+        while cut > begin and text[cut - 1].isspace():
+            cut = text.rfind(" ", begin, cut)
+        if cut > begin:
+            yield text[begin:cut], False
+        after = _WORD_END.search(text, span.end())
+        end = len(text) if after is None else after.start()
+        yield text[max(cut, begin) : end], True
+        begin = end
+    if begin < len(text):
+        yield text[begin:], False
 
 
 def _without_spanning(text: str) -> str:
