@@ -223,6 +223,21 @@ def test_the_commands_of_the_readme_work_as_typed_in_an_empty_folder(
     assert not capsys.readouterr().err
 
 
+def test_the_numbers_of_the_readme_are_those_of_the_pages() -> None:
+    page = (ROOT / "docs/results/finetuning-curve-1500.md").read_text(encoding="utf-8")
+    results = README.partition("## Results")[2].partition("## Speed")[0]
+    accuracies = re.findall(r"([\d.]+)% (\[[\d., ]+\])", results)
+    assert len(accuracies) == 4
+    assert all(f"{accuracy} {interval}" in page for accuracy, interval in accuracies)
+    which = (ROOT / "docs/which-scheme.md").read_text(encoding="utf-8")
+    (change,) = re.findall(r"−[\d.]+ points \[[^]]+\]", results)
+    assert change in which.replace("\n", " ")
+    table = (ROOT / "docs/speed.md").read_text(encoding="utf-8").partition("## Five")[0]
+    speed = README.partition("## Speed")[2].partition("## License")[0]
+    assert "87 MB/s, `uniform` 30 and" in speed and "25, 8.6 and 5.7 times" in speed
+    assert "| 25 (87) |" in table and "| 8.6 (30) |" in table and "5.7, 5.2 (18, 20, 18) |" in table
+
+
 def test_make_has_the_targets_of_the_readme() -> None:
     targets = re.findall(r"^make (\w+)", README, re.M)
     assert len(targets) == 2
