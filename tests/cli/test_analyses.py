@@ -71,8 +71,13 @@ def test_embeddings_of_two_models_alone_and_in_a_sentence(tmp_path: Path, shell:
     assert all(len(r["mean"]) == 3 and r["words"] == 4 for r in first)
     again = shell.rows(line, *given)  # from the files
     assert [r["mean"] for r in again] == [r["mean"] for r in first]
-    assert len(rows_of(tmp_path / "embeddings.csv")) == 4 * 3
-    assert {f.name for f in tmp_path.glob("*.png")} == {"embeddings.png"}
+    assert len(rows_of(tmp_path / "figures/embeddings.csv")) == 4 * 3
+    report = (tmp_path / "report.md").read_text()
+    assert report.startswith("# Embeddings of canonical, other\n")
+    head = (
+        "| layer | canonical | canonical in “the {word} was” | other | other in “the {word} was” |"
+    )
+    assert head in report
     assert "4 words × 6 draws" in shell.ok(line, *given)
 
 

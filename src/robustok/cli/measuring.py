@@ -61,9 +61,10 @@ def measure(
     """
     rows: dict[str, list[Row]] = {}
     named = by_name(models)
+    title = f"{kind.capitalize()} of {', '.join(named)}"
     with _folder(options.out) as folder:
         for name, path in named.items():
-            study = _study(name, path, kind, options, sections)
+            study = _study(name, path, title, options, sections | {"name": kind})
             own = folder / name if len(named) > 1 else folder
             shared = (folder / "cells").absolute() if len(named) > 1 else None
             with bar(kind) as progress:
@@ -102,7 +103,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 
 def _study(
-    name: str, path: str, kind: str, options: RunOptions, sections: Mapping[str, Any]
+    name: str, path: str, title: str, options: RunOptions, sections: Mapping[str, Any]
 ) -> Study:
     """The study of one model; an error names the option instead of the field."""
 
@@ -117,8 +118,7 @@ def _study(
         "dtype": options.dtype,
     }
     tokenizer = {} if options.tokenizer is None else {"tokenizer": {"name": options.tokenizer}}
-    title = f"{kind.capitalize()} of {name}"
-    fields = {"name": kind, "title": title, "seed": options.seed, "model": model, **tokenizer}
+    fields = {"title": title, "seed": options.seed, "model": model, **tokenizer}
     return checked_study({**fields, **sections}, error)
 
 

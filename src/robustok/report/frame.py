@@ -289,9 +289,11 @@ def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     if measured.empty:
         return measured
     name_models(measured, None, SOURCES)
+    columns = (measured[name] for name in ("panel", "training", "layers"))
     layers: DataFrame = pd.DataFrame([
-        layer | {"model": in_panel(panel, re.sub(r" #\d+$", "", layer["model"]))}
-        for panel, row in zip(measured["panel"], measured["layers"], strict=True)
+        layer | {"model": panel if panel and training == UNTRAINED else
+                 in_panel(panel, re.sub(r" #\d+$", "", layer["model"]))}
+        for panel, training, row in zip(*columns, strict=True)
         for layer in row
     ])  # fmt: skip
     merged = []

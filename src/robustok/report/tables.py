@@ -339,7 +339,11 @@ def layer_section(rows: Sequence[Row], folder: Path) -> Section | None:
     layers["text"] = [
         f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
     ]
-    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
+    layers["column"] = [
+        f"{model} in “{sentence}”" if sentence else model
+        for model, sentence in layers[["model", "sentence"]].itertuples(index=False)
+    ]
+    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "column", "layer", "–")
     return Section(
         "embeddings",
         "Distance between the tokenizations of a word, by layer",
