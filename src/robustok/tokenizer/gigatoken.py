@@ -81,6 +81,7 @@ _CUT = re.compile(r"[A-Za-z](?= [A-Za-z])")
 
 # gigatoken encodes a SentencePiece text word by word, unless a token goes from one to the next.
 _SPAN = re.compile(r"[\t\n\r][ ▁]")
+_SPANS = [before + space for before in "\t\n\r" for space in " ▁"]  # a tenth of the search's time
 _WORD_END = re.compile(r"(?<=\S) ")
 _ANY_SPAN = re.compile(rb"([^ \0]) ")
 
@@ -117,7 +118,7 @@ class GigatokenEncoder:
             encoder: Any = data.encoder
             self._ids, self._find_added, others = _added_tokens(data)
             self._has_other = search_of(others)
-            self._in_normalized = any(data.added[i].normalized for i in self._ids.values())
+            self._in_normalized = any(data.added[ids[0]].normalized for ids in self._ids.values())
             self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
             stages = data.stages
             alone = stages.space_rules == ("inside",) and stages.pre_tokenizer is None
@@ -229,7 +230,7 @@ class GigatokenEncoder:
             if match.start() > begin:
                 part = text[begin : match.start()]
                 rows.append(self._encode_between(backend, part, self._in_normalized))
-            rows.append(np.array([added], np.int32))
+            rows.append(added)
             begin = match.end()
         if begin < len(text) or not rows:
             rows.append(self._encode_between(backend, text[begin:], self._in_normalized))
@@ -242,7 +243,7 @@ class GigatokenEncoder:
         if not self._byte_level:
             # The normalizer leaves an empty text empty.
             text = self._before + text if text and not is_normalized else text
-            if self._spans_words and _SPAN.search(text):
+            if self._spans_words and any(span in text for span in _SPANS):
                 return self._encode_around_spans(backend, text)
         else:
             if not is_normalized and self._normalizer is not None:
@@ -546,7 +547,7 @@ def _without_spanning(text: str) -> str:
 
 def _added_tokens(
     data: TokenizerData,
-) -> tuple[dict[str, int], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
+) -> tuple[dict[str, np.ndarray], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
     """How added tokens are found.
 
     Returns the ids of those that are found as the library finds them, whatever is around; the
@@ -562,7 +563,7 @@ def _added_tokens(
     # A text on each side of an added token is cut as one of its own.
     apart = len(of_normalized) == 1 and not stages.adds_space
     apart = apart and not (writes and True in of_normalized)
-    ids: dict[str, int] = {}
+    ids: dict[str, np.ndarray] = {}
     others: set[str] = set()
     hidden: set[str] = set()
     for i, token in alike.items():
@@ -575,7 +576,7 @@ def _added_tokens(
         elif matched != content or marks or token.lstrip or token.rstrip or token.single_word:
             others |= {content, matched}
         else:
-            ids[content] = i
+            ids[content] = np.array([i], np.int32)
     search = search_all({*ids, *hidden}) if ids and apart else None
     if search is None:
         others |= {*ids}

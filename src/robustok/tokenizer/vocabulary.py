@@ -369,9 +369,8 @@ class Vocabulary:
         """0: an id that is not placed; 1: one that stands in a source as its bytes; 2: others."""
         spelling = self.data.spelling
         kinds = np.where(self.readable, self.is_placed, 2).astype(np.uint8)
-        kinds[[*spelling.contents, *spelling.single]] = 2
-        if spelling.unknown in spelling.placed:
-            kinds[spelling.unknown] = 2
+        others = {*spelling.contents, *spelling.single, spelling.unknown}
+        kinds[[*(others & spelling.placed)]] = 2
         return kinds
 
     def _check_canonical(self, text: Text, ids: np.ndarray, is_part: bool) -> None:
@@ -393,8 +392,27 @@ class Vocabulary:
         spelling = self.data.spelling
         if self.data.encoder.accepts_all and spelling.unknown not in spelling.placed:
             return
+        if self._are_first_sources(texts, rows):
+            return
         for text, ids in zip(texts, rows, strict=True):
             self._check_accepted(text, ids)
+
+    def _are_first_sources(self, texts: list[Text], rows: Ragged) -> bool:
+        """:meth:`_is_first_source` for all texts at once, where nothing is written around them."""
+        spelling = self.data.spelling
+        if spelling.prefix or spelling.suffix or spelling.lossy:
+            return False
+        if self._source_kinds[rows.values].max(initial=0) > 1:
+            return False
+        sources = [text.encode() if isinstance(text, str) else text for text in texts]
+        source = b"".join(sources)
+        if spelling.marked and MARK in source:
+            return False
+        spelled, offsets = spell_rows(
+            self.token_bytes, self.token_offsets, rows.values, rows.offsets
+        )
+        lengths = np.fromiter(map(len, sources), np.int64, len(sources))
+        return spelled.tobytes() == source and np.array_equal(np.diff(offsets), lengths)
 
     def _refusal(self, text: Text, ids: np.ndarray, canonical: np.ndarray | None) -> str:
         """Why a text is refused, in one line."""
