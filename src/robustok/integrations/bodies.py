@@ -200,6 +200,7 @@ class RequestBody:
     def replaced(self, rows: dict[int, np.ndarray]) -> bytes:
         """The body with other ids in some rows, written anew; all other values stay as they are.
 
+        >>> from robustok.integrations.serving import PromptGuard
         >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}')
         >>> body.replaced({0: np.array([266])})
         b'{"prompt": [266], "n": 1}'
