@@ -272,3 +272,15 @@ def test_scores_that_leave_no_precision_are_refused_and_small_ones_do_not_underf
     assert unigram(-2000.0).log_prob([1, 2]) == pytest.approx(-1999.0)
     with pytest.raises(RobustokError, match=r"the token 'a' has a score of -1e\+300"):
         unigram(-1e300).sample("ab", seed=0)
+
+
+def test_a_special_token_that_is_a_word_is_refused_where_it_hides_another_token() -> None:
+    """Without parsing, the text has other ids that spell it."""
+    tokenizer = Tokenizer(models.BPE(vocab={"\t": 0, "!": 1, "!\t": 2}, merges=[("!", "\t")]))
+    tokenizer.add_special_tokens([AddedToken("!", normalized=False, special=True)])
+    vocab = rt.Vocabulary.load(tokenizer)
+    assert vocab.encode("!\t!").tolist() == [2, 1]
+    with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+        vocab.encode("!\t!", parse_special=True)
+    with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+        vocab.encode_batch(["!\t!"], parse_special=True)

@@ -195,7 +195,7 @@ class Vocabulary:
             ids = np.array(self._encode_rows([text], True)[0], np.int32)
         else:
             ids = self.encode_unchecked(text)
-        self._check_accepted(text, ids)
+        self._check_accepted(text, ids, parse_special)
         return ids
 
     def encode_unchecked(self, text: Text) -> np.ndarray:
@@ -215,7 +215,7 @@ class Vocabulary:
         """
         texts = check_texts(texts)
         rows = self.encode_batch_unchecked(texts, parse_special)
-        self._check_all_accepted(texts, rows)
+        self._check_all_accepted(texts, rows, parse_special)
         return rows
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
@@ -330,10 +330,15 @@ class Vocabulary:
                         found[category] = character.encode()
         return [*found.values()]
 
-    def _check_accepted(self, text: Text, ids: np.ndarray) -> None:
-        """Raise RobustokError where the ids of a text are not canonical as `spelling` defines."""
+    def _check_accepted(self, text: Text, ids: np.ndarray, parse_special: bool) -> None:
+        """Raise RobustokError where the ids of a text are not canonical as `spelling` defines.
+
+        ``parse_special``: how the ids were encoded.
+        """
         spelling, encoder = self.data.spelling, self.data.encoder
-        if spelling.unknown not in spelling.placed or spelling.unknown not in ids:
+        # A special token that is a word may have hidden another token.
+        is_known = not (parse_special and spelling.words)
+        if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
             if encoder.accepts_all:
                 return
             if isinstance(text, bytes):
@@ -350,9 +355,9 @@ class Vocabulary:
                 raise RobustokError(self._refusal(text, run, None))
 
     def _is_first_source(self, text: str, ids: np.ndarray) -> bool:
-        """Whether a text, whose ids are given, is their first source: then they are canonical.
+        """Whether a text, of which ``encode_unchecked`` gave the ids, is their first source.
 
-        False where a quick look does not tell.
+        Then they are canonical. False where a quick look does not tell.
         """
         kind, spelling = int(self._source_kinds[ids].max(initial=0)), self.data.spelling
         if kind > 1 or (kind == 1 and (spelling.prefix or spelling.suffix)):
@@ -388,14 +393,15 @@ class Vocabulary:
             return
         raise RobustokError(self._refusal(text, ids, canonical))
 
-    def _check_all_accepted(self, texts: list[Text], rows: Ragged) -> None:
+    def _check_all_accepted(self, texts: list[Text], rows: Ragged, parse_special: bool) -> None:
         spelling = self.data.spelling
-        if self.data.encoder.accepts_all and spelling.unknown not in spelling.placed:
-            return
-        if self._are_first_sources(texts, rows):
-            return
+        if not (parse_special and spelling.words):
+            if self.data.encoder.accepts_all and spelling.unknown not in spelling.placed:
+                return
+            if self._are_first_sources(texts, rows):
+                return
         for text, ids in zip(texts, rows, strict=True):
-            self._check_accepted(text, ids)
+            self._check_accepted(text, ids, parse_special)
 
     def _are_first_sources(self, texts: list[Text], rows: Ragged) -> bool:
         """:meth:`_is_first_source` for all texts at once, where nothing is written around them."""
