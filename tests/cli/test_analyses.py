@@ -73,7 +73,7 @@ def test_embeddings_of_two_models_alone_and_in_a_sentence(tmp_path: Path, shell:
     assert [r["mean"] for r in again] == [r["mean"] for r in first]
     assert len(rows_of(tmp_path / "figures/embeddings.csv")) == 4 * 3
     report = (tmp_path / "report.md").read_text()
-    assert report.startswith("# Embeddings of canonical, other\n")
+    assert report.startswith("# embeddings: canonical, other\n")
     head = (
         "| layer | canonical | canonical in “the {word} was” | other | other in “the {word} was” |"
     )

@@ -43,13 +43,13 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
     assert shell.ok("report", str(run)) == f"The report is at {page}\n"
     assert page.read_bytes() == written
     text = page.with_suffix(".md").read_text()
-    assert text.startswith("# Evaluate of model\n")
+    assert text.startswith("# evaluate: model\n")
     for (scheme, draws), items in zip(
         (("canonical", 1), ("uniform", 3)), items_in(run), strict=True
     ):
         accuracy = 100 * sum(item["correct"] for item in items) / len(ITEMS)
         cells = rf"{scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
-        line = rf"\| model → canonical \| {cells}"
+        line = rf"\| model \| {cells}"
         assert re.search(line, text), (line, text)
     assert (run / "figures" / "heatmap.png").is_file()
 
@@ -113,7 +113,7 @@ def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
     assert run(["report", *files]) == 2
     assert run(["report", *files, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert text.startswith("# Evaluate of model\n")
+    assert text.startswith("# evaluate: model\n")
     assert "canonical | uniform |" in text and "attacks | adversarial(" in text
 
 

@@ -61,7 +61,7 @@ def measure(
     """
     rows: dict[str, list[Row]] = {}
     named = by_name(models)
-    title = f"{kind.capitalize()} of {', '.join(named)}"
+    title = f"{kind}: {', '.join(named)}"
     with _folder(options.out) as folder:
         for name, path in named.items():
             study = _study(name, path, title, options, sections | {"name": kind})

@@ -92,7 +92,11 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
     ]  # fmt: skip
     frame["panel"] = joined(frame[varying])
     if by is not None:
-        frame["name"] = list(map(in_panel, frame["panel"], frame[by]))
+        alone = untrained and "train_scheme" not in fields  # named by the model, not by a training
+        frame["name"] = [
+            panel if alone and panel else in_panel(panel, name)
+            for panel, name in zip(frame["panel"], frame[by], strict=True)
+        ]
     return varying
 
 
