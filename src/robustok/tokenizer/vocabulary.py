@@ -219,7 +219,10 @@ class Vocabulary:
         return rows
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
-        """What :meth:`encode_batch` returns, also for texts that it refuses."""
+        """What :meth:`encode_batch` returns, also for texts that it refuses.
+
+        ``texts`` and ``parse_special`` are those of :meth:`encode_batch`.
+        """
         if parse_special:
             return Ragged.from_rows(self._encode_rows(list(texts), True))
         fast = self.gigatoken.encode(texts)
