@@ -1,7 +1,14 @@
-"""For all tests: no hub, no bars of other libraries, and one thread, which decides last bits."""
+"""For all tests: no hub, no bars of other libraries, one thread, which decides last bits, and the
+same random examples in every run, so that a failure repeats.
+"""
 
 import os
+
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")

@@ -124,6 +124,14 @@ def test_canonical_encodings_are_those_of_the_library(data, name):
     assert outcome(lambda: [same.encode(*one, add_special_tokens=adds)]) == expected
 
 
+@pytest.mark.parametrize("text", ["  [x]", " [x]", "   [x] ", "a  [x]", "  ", " "])
+@pytest.mark.parametrize("name", ["byte-level", "untrimmed", "prefix"])
+def test_several_spaces_at_the_start_are_no_prefix(name: str, text: str) -> None:
+    plain = TOKENIZERS[name]
+    same = rt.stochastic(plain, "canonical", seed=0)
+    assert everything(same.encode(text)) == everything(plain.encode(text))
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.sampled_from(sorted(TOKENIZERS)))
 def test_changes_are_those_of_the_library(data, name):

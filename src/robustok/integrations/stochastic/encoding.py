@@ -123,8 +123,8 @@ class DrawnText:
 class Trim(NamedTuple):
     """How a byte-level post-processor cut white space off the offsets of tokens.
 
-    ``keeps_prefix``: the first space of the text, which the tokenizer put there, has no offsets to
-    cut. ``first``: the token that was the first of its encoding.
+    ``keeps_prefix``: a single space at the start of the text counts as the tokenizer's own, which
+    has no offsets to cut. ``first``: the token that was the first of its encoding.
     """
 
     keeps_prefix: bool
@@ -135,9 +135,9 @@ class Trim(NamedTuple):
         low, high = span
         lead = len(token) - len(token.lstrip(_SPACES))
         trail = len(token) - len(token.rstrip(_SPACES))
-        if lead:
-            lead -= self.keeps_prefix and (number == self.first or low == 0)
-            low = min(low + lead, high)
+        if lead == 1 and self.keeps_prefix and (number == self.first or low == 0):
+            lead = 0
+        low = min(low + lead, high)
         if trail and high >= trail:
             high = max(high - trail, low)
         return low, high
