@@ -15,6 +15,7 @@ from robustok.study.measurements.base import (
     OnQuestions,
     Opened,
     chance,
+    overflow_text,
     rounded,
 )
 
@@ -85,6 +86,4 @@ class Evaluate(ByScheme, OnQuestions):
         text += f"{row['draws']} draws"
         if "consistency" in row:
             text += f", consistency {row['consistency']:.3f}"
-        if "overflowed" in row:
-            text += f", {row['overflowed']} longer than the model's max_length"
-        return text
+        return text + overflow_text(row)

@@ -24,6 +24,7 @@ from robustok.study.measurements.base import (
     Opened,
     Subject,
     chance,
+    overflow_text,
     strength_of,
 )
 from robustok.study.sections import NOT_IN_KEY, eval_spec
@@ -133,9 +134,7 @@ class Attack(OnQuestions, AttackSettings):
         before = "{start_accuracy:.3f} [{start_low:.3f}, {start_high:.3f}] before".format_map(row)
         text = f"{row['eval_scheme']}: accuracy {share_of}, {before}, {row['n']} items, "
         text += f"{row['n_scored']} tokenizations scored"
-        if "overflowed" in row:
-            text += f", {row['overflowed']} longer than the model's max_length"
-        return text
+        return text + overflow_text(row)
 
 
 @dataclass(frozen=True, kw_only=True)
