@@ -36,6 +36,15 @@ _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
 
 
+def overflow_option() -> Any:
+    """A field of what to do with rows that are too long, in every setting that has it."""
+    return option(
+        "rows longer than the model's max_length: error, drop, left or canonical", default="error",
+        metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
+        panel="Model",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Settings:
     """Base of the settings: fields are checked against their ``min`` and ``choices``."""

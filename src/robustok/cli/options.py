@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from robustok.attack.settings import overflow_option
 from robustok.checks import check_settings
 from robustok.checks import option as option
 from robustok.errors import RobustokError
@@ -283,15 +284,6 @@ class WordOptions:
         if self.words_file:
             return read_words(self.words_file)
         return frequent_words(self.words, **settings)
-
-
-def overflow_option() -> Any:
-    """A field of what to do with rows that are too long."""
-    return option(
-        "rows longer than the model's max_length: error, drop, left or canonical", default="error",
-        metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
-        panel="Model",
-    )  # fmt: skip
 
 
 def tokenizer_option(**metadata: Any) -> Any:

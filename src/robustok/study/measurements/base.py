@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from robustok import evaluation
+from robustok.attack.settings import overflow_option
 from robustok.checks import check_settings, option
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import computed_once
@@ -161,14 +162,7 @@ class OnQuestions(Measurement):
     items: int | None = option(
         "number of questions of each task, at most", "--limit", default=None, min=1
     )
-    overflow: Literal["error", "drop", "left", "canonical"] = option(
-        "rows longer than the model's max_length: error, drop, left or canonical",
-        default="error",
-        metavar="POLICY",
-        choices=("error", "drop", "left", "canonical"),
-        noun="overflow policy",
-        panel="Model",
-    )
+    overflow: Literal["error", "drop", "left", "canonical"] = overflow_option()
 
     def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
         for data, few_shot in product(subject.questions, subject.few_shots):
