@@ -22,6 +22,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from decimal import Context, Decimal
 from statistics import median
 from typing import Any
 
@@ -109,6 +110,9 @@ def _joined(item: bytes, count: int) -> bytes:
     return b",".join([item] * count)
 
 
+# Halfway between two floats, the slowest number to read.
+_HALF = format(Context(prec=1_100).multiply(Decimal.from_float(5e-324), Decimal("1.5")), "f")
+
 # Bodies of at most 2 MB that cost a JSON parser or the guard most, and short ones of many prompts.
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "1,000 short prompts": lambda: b'{"prompt":[%s]}' % _joined(b"[83,258,3797]", 1_000),
@@ -133,12 +137,26 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "660,000 strings": lambda: b'{"prompt":[%s]}' % _joined(b'""', 660_000),
     "1 million commas in a text": lambda: b'{"prompt":"%s"}' % (b"1," * 990_000),
     "text with escapes": lambda: b'{"prompt":"%s"}' % (b'\\",' * 660_000),
-    "2 million digits in a string": lambda: b'{"prompt":["a","%s"]}' % (b"0" * 1_990_000),
+    "2 million digits in a string": lambda: b'{"prompt_token_ids":["%s"]}' % (b"0" * 1_970_000),
     "2 million minus signs in a string": lambda: (
-        b'{"prompt_token_ids":["%s"]}' % (b"-" * 1_990_000)
+        b'{"prompt_token_ids":["%s"]}' % (b"-" * 1_970_000)
     ),
+    "2 million spaces in a string": lambda: b'{"prompt_token_ids":["%s"]}' % (b" " * 1_970_000),
+    "2 million backslashes": lambda: b'{"prompt":"%s"}' % (b"\\" * 1_980_000),
+    "330,000 escaped letters": lambda: b'{"prompt":"%s"}' % (b"\\u0041" * 330_000),
+    "660,000 surrogates": lambda: b'{"prompt":"%s"}' % (b"\xed\xa0\x80" * 660_000),
+    "2 million spaces": lambda: b"{%s}" % (b" " * 1_990_000),
+    "2 million minus signs": lambda: b"-" * 1_990_000,
+    "one integer of 2 million digits": lambda: b'{"prompt":[%s]}' % (b"9" * 1_980_000),
     "500 integers of 4,000 digits": lambda: b'{"prompt":[%s]}' % _joined(b"9" * 4_000, 490),
+    "160,000 numbers 1e9": lambda: b'{"prompt":[%s]}' % _joined(b"1e9", 160_000),
+    "1,800 halves of the least float": lambda: b'{"x":[%s]}' % _joined(_HALF.encode(), 1_800),
+    "130,000 rows of a tensor": lambda: (
+        b'{"inputs":[{"name":"input_ids","shape":[130000,1],"data":[%s]}]}' % _joined(b"1", 130_000)
+    ),
     "open brackets": lambda: b"[" * 32_000,
+    "2 million open brackets": lambda: b"[" * 1_990_000,
+    "2 million open braces": lambda: b"{" * 1_990_000,
 }
 
 

@@ -211,7 +211,7 @@ def test_prompts_are_in_the_order_of_the_body() -> None:
 def test_tensors_of_kserve() -> None:
     def rows(**tensor: Any) -> Any:
         raw = json.dumps({"inputs": [{"name": "input_ids", **tensor}]}).encode()
-        found = read_body(raw, FIELDS, LIMITS)
+        found = read_body(raw, FIELDS, LIMITS._replace(values=30))
         return found.rows, found.unknown
 
     assert rows(shape=[2, 3], data=[1, 2, 3, 4, 5, 6]) == ([[1, 2, 3], [4, 5, 6]], 0)
@@ -221,6 +221,9 @@ def test_tensors_of_kserve() -> None:
     assert rows(name="max_tokens", shape=[1], data=[16]) == ([], 1)
     assert rows(name=["input_ids"], shape=[1], data=[16]) == ([], 1)
     assert rows(name="temperature", shape=[1], data=[0.7]) == ([], 0)
+    assert len(rows(shape=[30, 1], data=[1] * 30)[0]) == 30
+    with pytest.raises(Refused, match="more than 30 rows"):
+        rows(shape=[31, 1], data=[1] * 31)
 
 
 @pytest.mark.parametrize("short", [0, 1 << 16])
@@ -240,6 +243,7 @@ def test_rewriting_keeps_all_other_values(short: int, monkeypatch: pytest.Monkey
         (b'{"seed": %s}' % (b"9" * 5000), "not-json"),
         (b'{"prompt": [01]}', "not-json"),
         (b'{"prompt": "\xff"}', "not-json"),
+        (b'{"prompt": "\xed\xa0\x80"}', "not-json"),  # a surrogate, which UTF-8 has not
         (b'""' * 3000, "not-json"),
         (b'"', "not-json"),
         ('{"prompt": [1]}'.encode("utf-16-le"), "not-json"),
@@ -254,6 +258,36 @@ def test_hostile_json_ends_in_an_error(raw: bytes, code: str) -> None:
     with pytest.raises(Refused) as refused:
         read_body(raw, FIELDS, LIMITS)
     assert refused.value.reason == code
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "-" * 200,
+        "0" * 200,
+        " " * 200,
+        [int("9" * 4000)] * 20,
+        [0.1] * 100,
+        {str(i): i for i in range(100)},
+    ],
+    ids=["minus signs", "zeros", "spaces", "long integers", "floats", "keys"],
+)
+def test_what_takes_long_is_read_with_pauses(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_SHORT", 20)
+    monkeypatch.setattr(bodies, "_STEPS", 10)
+    pauses: list[None] = []
+    monkeypatch.setattr(bodies, "pause", lambda: pauses.append(None))
+    assert read_body(json.dumps({"x": [value]}).encode(), FIELDS, LIMITS).value == {"x": [value]}
+    assert len(pauses) >= 2
+
+
+@given(st.text(alphabet=" \t+-_.019٣a", max_size=12))
+def test_long_strings_are_read_as_short_ones(text: str) -> None:
+    read = bodies._can_be_digits(text)
+    assert read == (set(text) <= set(" \t+-_.019٣") and bool(set(text) & set("019٣")))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bodies, "_SHORT", 3)
+        assert bodies._can_be_digits(text) == read
 
 
 def test_deep_nesting_ends_in_an_error() -> None:
