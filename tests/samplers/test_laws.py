@@ -246,33 +246,9 @@ def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> N
     assert_distribution(seen, {(d,): p / whole for d, p in enumerate(split) if p})
 
 
-def test_the_tree_draws_summands_given_their_sum() -> None:
-    from robustok.kernels.conditional import build_tree, draw_tree
-    from robustok.kernels.distances import Types
-
-    pmf, start = np.array([0.5, 0.0, 0.3, 0.2, 0.9, 0.1]), np.array([0, 4, 6])
-    block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
-    none = np.zeros(2, np.int64)
-    types = Types(none, none, start, pmf, pmf, none, np.zeros((1, 8)))
-    tree = build_tree(types, block)
-    distribution: dict[tuple[int, ...], Fraction] = {}
-    for path in np.ndindex(4, 2, 4, 2, 2):
-        p = np.prod([pmf[start[x] + d] for x, d in zip(block, path, strict=True)])
-        if sum(path) == 4 and p > 0:
-            distribution[tuple(int(d) for d in path[::-1])] = Fraction(float(p))
-    whole = sum(distribution.values())
-    assert np.isclose(tree.table[tree.base[1] + 4 - tree.low[1]], float(whole))
-    state, rows = np.uint64(7), []
-    for _ in range(5000):
-        distance = np.zeros(5, np.int64)
-        state = np.uint64(draw_tree(tree, 4, state, words, distance))
-        rows.append(tuple(distance.tolist()))
-    assert_distribution(rows, {path: p / whole for path, p in distribution.items()})
-
-
 @only_compiled
 def test_uniform_k_of_very_many_words_is_at_its_distance() -> None:
-    """40,000 words: more than are convolved one after another."""
+    """40,000 words: the last group alone has 625."""
     vocab = toy([b" ", b"a", b"b", b" a", b"ab", b" ab"])
     ids = canonical(vocab, b" ab" * 40_000)
     for k in (3, 30_000, 119_999):

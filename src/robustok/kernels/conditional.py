@@ -3,8 +3,7 @@
 Three ways, from the most common case to the rarest:
 
 - Blocks given their sum: their distributions are convolved, one block after another
-  (`convolve_group`) or in a binary tree (`build_tree`). Rows are trimmed, so all rows of a tree
-  together take time and memory of about the number of blocks times its logarithm.
+  (`convolve_group`). Rows are trimmed, so n blocks take time and memory of about n**1.5.
 - Long unbroken blocks by probabilistic divide and conquer (`draw_by_tail`). Paths are Markov chains
   under the weights z**distance. The probability of every distance is computed for the last part of
   the lattice, its tail. A path is drawn up to the tail and accepted with a probability proportional
@@ -74,94 +73,12 @@ def enlarge(table, used, extra):
 
 
 @njit()
-def largest(sums, row):
-    """The largest probability of ``row`` (an index of a row that was kept).
-
-    ``sums``: `Sums`.
-    """
+def largest(sums):
+    """The largest probability of row 0 of ``sums`` (`Sums`)."""
     best = 0.0
-    for s in range(sums.high[row] - sums.low[row] + 1):
-        best = max(best, sums.table[sums.base[row] + s])
+    for s in range(sums.high[0] - sums.low[0] + 1):
+        best = max(best, sums.table[sums.base[0] + s])
     return best
-
-
-@njit()
-def build_tree(types, kind):
-    """The tree over blocks of types ``kind`` (int64 [blocks]), as `Sums` of 2 * leaves rows.
-
-    Node 1 is the root, 2 i and 2 i + 1 are the children of node i, and block t is node leaves + t.
-    Leaves are a power of two; those after the blocks are the sum 0. The rows of blocks are those of
-    ``types.probability``, which the table begins with.
-    """
-    types, kind = borrow(types), borrow(kind)
-    leaves = np.int64(1)
-    while leaves < len(kind):
-        leaves *= 2
-    base = np.zeros(2 * leaves, np.int64)
-    low = np.zeros(2 * leaves, np.int64)
-    high = np.zeros(2 * leaves, np.int64)
-    size = len(types.probability)
-    table = np.empty(size + 1 + 64 * len(kind))
-    copy_to(types.probability, size, table, 0)
-    table[size] = 1.0
-    used = np.int64(size + 1)
-    for t in range(leaves):
-        if t < len(kind):
-            base[leaves + t] = types.start[kind[t]]
-            high[leaves + t] = types.start[kind[t] + 1] - types.start[kind[t]] - 1
-        else:
-            base[leaves + t] = size
-    for i in range(leaves - 1, 0, -1):
-        a, b = 2 * i, 2 * i + 1
-        width = high[a] - low[a] + high[b] - low[b] + 1
-        table = enlarge(table, used, width)
-        row = table[used : used + width]
-        row[:] = 0.0
-        right = table[base[b] : base[b] + high[b] - low[b] + 1]
-        for d in range(high[a] - low[a] + 1):
-            p = table[base[a] + d]
-            if p > 0.0:
-                target = row[d : d + len(right)]
-                for s in range(len(right)):
-                    target[s] += p * right[s]
-        first, last = trim(row)
-        base[i], low[i] = used + first, low[a] + low[b] + first
-        high[i] = low[a] + low[b] + last
-        used += last + 1
-    return Sums(table, base, low, high)
-
-
-@njit()
-def draw_tree(tree, total, state, blocks, distance):
-    """Draw the distances of a tree's blocks given that they sum to ``total``; returns the state.
-
-    ``tree``: `Sums` of `build_tree`. ``total`` must have a positive probability at the root.
-    ``blocks``: int64 [blocks of the tree]. Block t's distance is written to distance[blocks[t]].
-    ``distance``: int64 [blocks of the text].
-    """
-    table, base, low, high = borrow(tree)
-    leaves = len(base) // 2
-    sums = np.zeros(2 * leaves, np.int64)
-    sums[1] = total
-    for i in range(1, leaves):
-        a, b, s = 2 * i, 2 * i + 1, sums[i]
-        begin, end = max(low[a], s - high[b]), min(high[a], s - low[b])
-        whole = 0.0
-        for x in range(begin, end + 1):
-            whole += table[base[a] + x - low[a]] * table[base[b] + s - x - low[b]]
-        u, state = uniform(state)
-        left, chosen = u * whole, begin
-        for x in range(begin, end + 1):
-            p = table[base[a] + x - low[a]] * table[base[b] + s - x - low[b]]
-            if p > 0.0:
-                chosen = x
-                left -= p
-                if left < 0.0:
-                    break
-        sums[a], sums[b] = chosen, s - chosen
-    for t in range(len(blocks)):
-        distance[blocks[t]] = sums[leaves + t]
-    return state
 
 
 class Tail(NamedTuple):
@@ -546,10 +463,9 @@ def convolve_group(types, kind, k):
 
 @njit()
 def group_size(blocks):
-    """How many blocks to convolve: the table grows with it, the attempts needed shrink with it.
+    """How many of ``blocks`` to convolve: the table grows with it, the attempts needed shrink.
 
     Draws depend on it. The factor of a third and the share of 1/64 were measured.
     """
-    if blocks <= 48:
-        return blocks
-    return max(min(max(np.int64(blocks ** (2.0 / 3.0) / 3.0), 48), 1024), blocks // 64)
+    size = max(np.int64(blocks ** (2.0 / 3.0) / 3.0), min(blocks // 64, 1024), 48)
+    return min(size, blocks)

@@ -52,6 +52,7 @@ from robustok.kernels.trie import Trie
 
 SHORT = 24  # symbols of the longest block whose best pair is found by a search of all pairs
 _NONE = 1 << 30  # more than any rank
+_END = _NONE << 32  # more than any key of a step
 _NOTHING = -1  # less than any key of a step
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
 _NEVER = 1 << 60
@@ -310,6 +311,50 @@ def _sorted_steps(key, merges):
     return order
 
 
+@njit(inline="always")
+def _skip_void(steps, live, order, t):
+    """The first index of ``order`` from ``t`` on whose step is not void; len(order): there is none.
+
+    ``live``: `Blocks.live`; the steps of a live block are void. ``order``: as for `_run_trials`.
+    """
+    while t < len(order) and live[steps.block[order[t]]]:
+        t += 1
+    return t
+
+
+@njit(inline="always")
+def _next_merge(scratch, live, steps, order, t, size):
+    """The next merge of all blocks: its key, or _END; whether it is on the heap; t and the size.
+
+    It stays where it is: on top of the heap or at ``order[t]``. ``t``: from where on the steps
+    remain. ``size``: entries of the heap; those of pairs that are none any more are taken off.
+    ``live``, ``order``: as for `_skip_void`.
+    """
+    t, heap = _skip_void(steps, live, order, t), scratch.heap
+    while size > 0 and scratch.rank[heap[0] & 0xFFFFFFFF] != heap[0] >> 32:
+        _, size = pop(heap, size)
+    key = steps.key[order[t]] if t < len(order) else np.int64(_END)
+    on_heap = size > 0 and heap[0] < key
+    return heap[0] if on_heap else key, on_heap, t, size
+
+
+@njit(inline="always")
+def _exchange(steps, live, order, t, first_on_heap):
+    """Let the dropped step ``order[t]`` change places with the next one; returns its new index.
+
+    -1 where something else comes between: a merge of its own block, or ``first_on_heap`` (int64,
+    the key on top of the heap, or _END). ``live``, ``order``: as for `_skip_void`.
+    """
+    step, later = order[t], _skip_void(steps, live, order, t + 1)
+    if later == len(order):
+        return np.int64(-1)
+    key, block = steps.key[order[later]], steps.block[order[later]]
+    if block == steps.block[step] or steps.other[step] <= key >> 32 or first_on_heap <= key:
+        return np.int64(-1)
+    order[later - 1], order[later] = order[later], step  # what is between them is void
+    return later - 1
+
+
 @njit()
 def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
     """Drop and keep the merges of all blocks; returns the state of the random numbers.
@@ -319,23 +364,18 @@ def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
     """
     dropout, blocks, steps = borrow(dropout), borrow(blocks), borrow(steps)
     order = borrow(order)
-    scratch, merges = dropout.scratch, dropout.merges
-    heap, live = scratch.heap, blocks.live
-    count, n = len(order), blocks.first[len(blocks.end)]
+    scratch, heap, live = dropout.scratch, dropout.scratch.heap, blocks.live
+    n = blocks.first[len(blocks.end)]
     t, dropped = np.int64(0), np.int64(0)
     while True:
-        while t < count and live[steps.block[order[t]]]:
-            t += 1
-        while size > 0 and scratch.rank[heap[0] & 0xFFFFFFFF] != heap[0] >> 32:
-            _, size = pop(heap, size)  # not a pair any more
-        from_heap = size > 0 and (t == count or heap[0] < steps.key[order[t]])
-        if not from_heap and t == count:
+        key, on_heap, t, size = _next_merge(scratch, live, steps, order, t, size)
+        if key == _END:
             return state
         kept -= 1
         if kept >= 0:
-            if from_heap:
-                key, size = pop(heap, size)
-                size = apply(merges, scratch, n, size, key & 0xFFFFFFFF)
+            if on_heap:
+                _, size = pop(heap, size)
+                size = apply(dropout.merges, scratch, n, size, key & 0xFFFFFFFF)
             else:
                 t += 1
             for x in range(dropped):
@@ -343,24 +383,17 @@ def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
             dropped = 0
             continue
         kept, state = next_kept(kept_after, dropout.log_keep, state)
-        kept_after = np.int64(-1)
-        if from_heap:
-            scratch.dropped[dropped], size = pop(heap, size)
-            dropped += 1
-            continue
-        step = order[t]
-        later = t + 1
-        while later < count and live[steps.block[order[later]]]:
-            later += 1
-        if kept > 0 and later < count:
-            key = steps.key[order[later]]
-            apart = steps.block[order[later]] != steps.block[step]
-            if apart and steps.other[step] > key >> 32 and (size == 0 or heap[0] > key):
-                t = later - 1  # the steps that are skipped are void
-                order[t], order[later] = order[later], step
+        kept_after = np.int64(_UNKNOWN)
+        if on_heap:
+            _, size = pop(heap, size)
+        else:
+            block = steps.block[order[t]]
+            first_on_heap = heap[0] if size > 0 else np.int64(_END)
+            place = _exchange(steps, live, order, t, first_on_heap) if kept > 0 else np.int64(-1)
+            if place >= 0:
+                t = place
                 continue
-        key = steps.key[step]
-        size = _make_live(dropout, blocks, steps, steps.block[step], count, key, size)
+            size = _make_live(dropout, blocks, steps, block, len(order), key, size)
         scratch.dropped[dropped] = key
         dropped += 1
 
@@ -381,7 +414,7 @@ def merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at):
     steps = Steps(
         np.empty(n + SHORT, np.int64), np.empty(n + SHORT, np.int32), np.empty(n + SHORT, np.int32)
     )
-    number = _merge_blocks(dropout, blocks, steps, 0, count, 0, np.int64(_NONE) << 32)
+    number = _merge_blocks(dropout, blocks, steps, 0, count, 0, np.int64(_END))
     size = np.int64(0)
     for b in range(count):
         if blocks.live[b]:

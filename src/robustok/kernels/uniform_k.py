@@ -8,7 +8,7 @@ The paper's table of positions by distances is not built.
    expected distance is k (`distances`). Blocks are independent under the product of weights.
 3. Each block draws its own distance. A draw whose distances sum to k is uniform over distance k,
    whatever z is; others are rejected. To reject few, the last blocks are drawn given their sum,
-   from convolutions (`convolve_group`, `build_tree`), or the last part of the unbroken blocks is
+   from convolutions (`convolve_group`), or the last part of the unbroken blocks is
    (`draw_by_tail`).
 4. Each block draws a tokenization of its distance.
 
@@ -33,12 +33,10 @@ from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.conditional import (
     Draws,
     Target,
-    build_tree,
     convolve_group,
     draw_by_table,
     draw_by_tail,
     draw_distances,
-    draw_tree,
     group_size,
     largest,
 )
@@ -49,7 +47,6 @@ from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.store import DISTANCE, DRAWN, NOT_DRAWN, RARE, draw, priced_edges
 
 STAGED = 1024  # bytes of unbroken blocks beyond which their last part is drawn by stages
-TREE = 1024  # blocks of the largest group that is convolved one block after another
 TRIES = 4096  # of a draw by group; the longest texts expect some 100
 
 
@@ -168,22 +165,15 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
 
     ``types``: after `accumulate`. ``target``: `Target`. ``draws``: `Draws`, appended to
     ``draws.ids`` from ``at`` on. Returns the end, and how many draws there are: fewer than
-    ``draws`` has states where one used up its tries, or where the group is too large for a kernel
-    without ``longs``.
+    ``draws`` has states where one used up its tries.
     """
     store, types, kind = borrow(store), borrow(types), borrow(kind)
     out = borrow(draws.ids)
     group = _last_group(kind)
-    if longs is None and len(group) > TREE:
-        return at, 0
     before = group[0] if len(group) else len(kind)  # blocks that draw their own distance
-    root = np.int64(0)  # the row of all blocks of the group
-    if longs is not None and len(group) > TREE:
-        sums, root = build_tree(types, kind[group]), np.int64(1)
-    else:
-        sums = convolve_group(types, kind[group], target.k)
-    best = largest(sums, root)
-    base, low, high = sums.base[root], sums.low[root], sums.high[root]
+    sums = convolve_group(types, kind[group], target.k)
+    best = largest(sums)
+    base, low, high = sums.base[0], sums.low[0], sums.high[0]  # of all blocks of the group
     distance = np.empty(len(kind), np.int64)
     paths = (
         None
@@ -208,10 +198,7 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
                     break
         if not accepted:
             return at, d
-        if longs is not None and root == 1:
-            state = draw_tree(sums, rest, state, group, distance)
-        else:
-            state = _draw_group(types, kind, group, sums, rest, state, distance)
+        state = _draw_group(types, kind, group, sums, rest, state, distance)
         at, state = _append_draw(store, kind, types, distance, paths, state, out, at)
         draws.ends[d] = at
     return at, len(draws.states)
