@@ -33,23 +33,8 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
     assert (receipt["rows"], receipt["rejects"], receipt["settings"]["seed"]) == (80, 1, 3)
 
 
-def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    line = f"corpus {source} {tmp_path}/out -t {tokenizer} -s uniform --seed 0 --format packed"
-    line += " --block-size 32"
-    assert "no such special token" in shell.fails(f"{line} --end </end>")
-    shell.ok(line)
-    assert sorted(p.name for p in (tmp_path / "out" / "data").iterdir()) == [
-        "part-000000.draw0.npy",
-        "part-000000.draw0.offsets.npy",
-    ]
-
-
 @pytest.mark.parametrize(("more", "message"), [
     ("uniform-k(alpha=0)", "the run changed nothing: all 5 rows"),
-    ("uniform --end x", "--end has no effect with --format parquet"),
-    ("uniform --block-size 9", "--block-size has no effect with --format parquet"),
-    ("uniform --format packed --keep-columns a", "keep-columns has no effect"),
     ("uniform --engine spark", "unknown engine 'spark'"),
     ("uniform --column body", "no field 'body'"),
     ("uniformk", "unknown scheme 'uniformk': did you mean"),

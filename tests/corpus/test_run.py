@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,26 +109,6 @@ def test_every_document_once_and_a_receipt_that_tells(
     assert record["digest"] == receipt.digest
     for file in (f for shard in record["shards"] for f in shard["files"]):
         assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
-
-
-@pytest.mark.usefixtures("inline")
-def test_packed(run_small: Any, tmp_path: Path, vocab: rt.Vocabulary) -> None:
-    receipt = run_small("packed", draws=2, format="packed", block_size=16)
-    run_small("rows", draws=2)
-    (end,) = vocab.special
-    for shard in receipt.shards:
-        for draw, file in enumerate(shard["files"][::2]):
-            blocks = np.load(tmp_path / "packed" / file["name"], mmap_mode="r")
-            assert (blocks.dtype, blocks.shape[1]) == (np.int32, 16)
-            name = f"part-{shard['shard']:06d}.parquet"
-            rows = pq.read_table(tmp_path / "rows" / "data" / name).to_pylist()
-            documents = [[*r["input_ids"], end] for r in rows if r["draw"] == draw]
-            ids = [i for document in documents for i in document]
-            flat = blocks.reshape(-1).tolist()
-            offsets = np.load(tmp_path / "packed" / file["name"].replace(".npy", ".offsets.npy"))
-            assert [flat[a:b] for a, b in itertools.pairwise(offsets)] == documents
-            assert flat[: len(ids)] == ids
-            assert flat[len(ids) :] == [end] * (-len(ids) % 16)
 
 
 @pytest.mark.usefixtures("inline")
@@ -238,13 +216,11 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
     ("message", "settings"),
     [
         ("unknown engine 'rays': did you mean 'ray'", {"engine": "rays"}),
-        ("unknown format", {"format": "csv"}),
         ("workers=0", {"workers": 0}),
         ("shard_bytes=0", {"shard_bytes": 0}),
         ("draws must be an integer", {"draws": 1.5}),
         ("seed must be an integer", {"seed": 1.5}),
         ("epoch=9223372036854775808", {"epoch": 2**63}),
-        ("no such special token", {"format": "packed", "end": "<end>"}),
     ],
 )
 def test_a_wrong_setting_is_one_line(

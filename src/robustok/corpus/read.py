@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,11 +69,11 @@ def find_column(
         if source.format in ("text", "document"):
             return Column("text", "text")
         try:
-            for kinds in _first_kinds(source, max_row_bytes):
+            for fields in _first_fields(source, max_row_bytes):
                 for column in wanted:
-                    if kind := kinds.get(column):
+                    if column in fields and (kind := fields[column].kind):
                         return Column(column, kind)
-                seen |= dict.fromkeys(kinds)
+                seen |= dict.fromkeys(fields)
         except DamagedFile as error:
             damage = damage or f"{source.path}: {error}"
     if damage and not seen:
@@ -103,8 +103,9 @@ def find_kept(
     types: dict[str, set[pa.DataType]] = {}
     for source in sources:
         with suppress(DamagedFile):
-            for name, kind in _field_types(source, max_row_bytes):
-                types.setdefault(name, set()).add(kind)
+            for fields in _first_fields(source, max_row_bytes):
+                for name, field in fields.items():
+                    types.setdefault(name, set()).add(field.type)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
     else:
@@ -141,27 +142,26 @@ def read_chunk(
     return reader(chunk, column, size, kept, max_row_bytes)
 
 
-def _first_kinds(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, str | None]]:
-    """What each field can hold (``text``, ``ids`` or None), in each of the first rows of a file."""
-    if source.format == "parquet":
-        yield {field.name: _arrow_kind(field) for field in parquet_file(source).schema_arrow}
-    else:
-        for row in _first_rows(source, max_row_bytes):
-            yield {
-                name: "text" if isinstance(value, str) else "ids" if _is_ids(value) else None
-                for name, value in row.items()
-            }
+class _Field(NamedTuple):
+    """What a field can hold (``text``, ``ids`` or None), and the type that it is kept as."""
+
+    kind: str | None
+    type: pa.DataType
 
 
-def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, pa.DataType]]:
-    """The names and types of a file's fields; a value of JSON is kept as a string."""
+def _first_fields(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, _Field]]:
+    """The fields of each of the first rows of a file, or of the schema of a Parquet file."""
     if source.format == "parquet":
-        for field in parquet_file(source).schema_arrow:
-            kind = field.type
-            yield field.name, kind.value_type if pa.types.is_dictionary(kind) else kind
+        yield {
+            field.name: _Field(
+                _arrow_kind(field),
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
+            )
+            for field in parquet_file(source).schema_arrow
+        }
     elif source.format == "jsonl":
         for row in _first_rows(source, max_row_bytes):
-            yield from ((name, pa.string()) for name in row)
+            yield {name: _Field(_json_kind(value), pa.string()) for name, value in row.items()}
 
 
 def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
@@ -191,8 +191,10 @@ def _common(types: set[pa.DataType]) -> pa.DataType:
     return types.pop() if len(types) == 1 else pa.string()
 
 
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and set(map(type, value)) <= {int}
+def _json_kind(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "text"
+    return "ids" if isinstance(value, list) and set(map(type, value)) <= {int} else None
 
 
 class _NoDocument(Exception):
@@ -347,7 +349,7 @@ def _encode(text: str, what: str) -> bytes:
 
 
 def _id_array(value: Any, field: str) -> np.ndarray:
-    if not _is_ids(value):
+    if _json_kind(value) != "ids":
         raise _NoDocument(f"field '{field}' is not a list of token ids")
     ids = np.asarray(value)  # of any type that holds the largest
     if value and not 0 <= ids.min() <= ids.max() < 2**31:

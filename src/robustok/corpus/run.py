@@ -22,7 +22,6 @@ from robustok.checks import check_epoch, check_integer
 from robustok.corpus.read import find_column, find_kept
 from robustok.corpus.shard import (
     COUNTED,
-    FORMATS,
     RUN,
     Job,
     ShardProgress,
@@ -51,7 +50,7 @@ from robustok.runtime.processes import (
     dispatch,
 )
 from robustok.samplers import sampler
-from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
+from robustok.tokenizer.vocabulary import Vocabulary
 
 ENGINES = ("local", "ray")
 TRIES = 3  # attempts at a chunk whose process died
@@ -111,9 +110,6 @@ def run_corpus(
     keep_columns: Sequence[str] | str = (),
     sample_by: str = "line",
     max_row_bytes: int = MAX_ROW_BYTES,
-    format: str = "parquet",
-    block_size: int | None = None,
-    end: str | int | None = None,
     engine: str = "local",
     workers: int | None = None,
     shard_bytes: int | None = None,
@@ -139,18 +135,11 @@ def run_corpus(
         draws: tokenizations of each document, at least 1.
         column: field that holds texts or canonical ids; by default the first of text, input_ids and
             ids that the files have.
-        keep_columns: names of fields to copy beside each draw, or ``"all"``; only for Parquet
-            output.
+        keep_columns: names of fields to copy beside each draw, or ``"all"``.
         sample_by: what a document of a text file is: a ``"line"`` (default), or the whole file
             (``"document"``).
         max_row_bytes: greatest size of one row, in decompressed bytes; a longer row is a reject.
             Default 16 MiB.
-        format: ``"parquet"``, with one row for each draw (see
-            :class:`~robustok.corpus.transform.Retokenize`), or ``"packed"``: `.npy` files of rows
-            of ``block_size`` ids.
-        block_size: ids in a row of ``"packed"`` output, by default 2048.
-        end: the special token, or its id, after each document of a packed file; by default the
-            end-of-text token of the vocabulary.
         engine: ``"local"`` (processes on this machine) or ``"ray"`` (a Ray cluster).
         workers: shards in work at once, at least 1; by default one for each core.
         shard_bytes: input bytes of a shard; by default a 256th of the input, within 2 and 64 MiB.
@@ -164,15 +153,13 @@ def run_corpus(
     another run, a full disk, and for a run that changed nothing, unless its scheme is canonical.
     """
     check_choice("engine", engine, ENGINES)
-    check_choice("format", format, FORMATS)
     seed, epoch = check_integer("seed", seed), check_epoch(epoch)
     draws = check_integer("draws", draws, 1)
     max_row_bytes = check_integer("max_row_bytes", max_row_bytes, 1)
-    given = {"block_size": block_size, "workers": workers, "shard_bytes": shard_bytes}
-    block_size, workers, shard_bytes = (
-        None if value is None else check_integer(name, value, 1) for name, value in given.items()
+    workers, shard_bytes = (
+        None if value is None else check_integer(name, value, 1)
+        for name, value in (("workers", workers), ("shard_bytes", shard_bytes))
     )
-    _check_format_options(format, block_size=block_size, end=end, keep_columns=keep_columns)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
     sources = find_sources(inputs, sample_by)
@@ -180,24 +167,18 @@ def run_corpus(
     _refuse_overlap(inputs, sources, folder)
     field = find_column(sources, column, max_row_bytes)
     kept = find_kept(sources, keep_columns, field, max_row_bytes)
-    block_size = block_size or 2048
-    last = -1 if format == "parquet" else end_of_text(vocab, end)
     settings = {
         "tokenizer": vocab.fingerprint, "scheme": spec, "seed": seed, "epoch": epoch,
-        "draws": draws, "column": field.name, "kind": field.kind, "format": format,
+        "draws": draws, "column": field.name, "kind": field.kind,
         "sample_by": sample_by, "max_row_bytes": max_row_bytes,
         **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
-        **({"block_size": block_size, "end": last} if format == "packed" else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }  # fmt: skip
     names = tuple(f.name for f in kept)
     retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
     with disk_full_in_one_line(folder), locked(folder):
         digest = _check_plan(folder, settings, sources)
-        job = Job(
-            folder.absolute(), retokenize, field, kept, max_row_bytes, format, block_size, last,
-            digest,
-        )  # fmt: skip
+        job = Job(folder.absolute(), retokenize, field, kept, max_row_bytes, digest)
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:
@@ -207,17 +188,6 @@ def run_corpus(
         receipt = _receipt(job, chunks, settings)
         write_json(folder / RUN / "receipt.json", asdict(receipt))
     return _check_useful(receipt, folder)
-
-
-def _check_format_options(format: str, **options: Any) -> None:
-    """Refuse an option that has no effect on this format."""
-    for name, value in options.items():
-        used_by = "parquet" if name == "keep_columns" else "packed"
-        if value not in (None, (), []) and format != used_by:
-            raise RobustokError(
-                f"--{name.replace('_', '-')} has no effect with --format {format}: leave it out, or"
-                f" give --format {used_by}"
-            )
 
 
 def _work(

@@ -1,10 +1,6 @@
 """Makes one shard from one chunk of input; the workers of every engine call this.
 
-A shard is a Parquet file with a row for each draw, or token files for training: one set for each
-draw, so that training on one after the other does not repeat a document immediately. Rows of
-`block_size` ids are an int32 `.npy` of shape [rows, block_size]; each document is followed by the
-end token, with which the last row is padded too. `.offsets.npy`, int64, holds the start of each
-document in the flat array, and the end of the last one.
+A shard is a Parquet file with a row for each draw.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
 from robustok.runtime.files import find_damage, part_of, read_json_or_none, sha256_of, write_json
 
-FORMATS = ("parquet", "packed")
 COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
 # `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.
 RUN = "__run__"
@@ -51,9 +46,6 @@ class Job:
     column: Column
     kept: tuple[pa.Field, ...]
     max_row_bytes: int
-    format: str
-    block_size: int
-    end: int
     digest: str
 
     def manifest(self, chunk: Chunk) -> Path:
@@ -84,12 +76,7 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[
             return parts[name]
 
         with ExitStack() as opened:
-            path = f"data/{chunk.name}"
-            shard = (
-                _ParquetShard(path, job.kept, new_part, opened)
-                if job.format == "parquet"
-                else _PackedShard(path, draws, job.end, job.block_size, new_part, opened)
-            )
+            shard = _Shard(f"data/{chunk.name}.parquet", job.kept, new_part, opened)
             rejects = _Rejects(chunk, new_part, opened)
             size = max(_BATCH // draws, _LEAST)
             for batch in read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes):
@@ -180,15 +167,14 @@ class _Rejects:
             self.count += 1
 
 
-class _ParquetShard:
+class _Shard:
     """One Parquet file, compressed with zstd, in row groups of about a million ids."""
 
     def __init__(
         self, path: str, kept: Sequence[pa.Field], new_part: NewPart, opened: ExitStack
     ) -> None:
-        writer = pq.ParquetWriter(
-            new_part(f"{path}.parquet"), pa.schema([*SCHEMA, *kept]), compression="zstd"
-        )
+        schema = pa.schema([*SCHEMA, *kept])
+        writer = pq.ParquetWriter(new_part(path), schema, compression="zstd")
         self._writer = opened.enter_context(writer)
         self._waiting: list[pa.Table] = []
         self._ids = 0
@@ -204,51 +190,3 @@ class _ParquetShard:
             table = pa.concat_tables(self._waiting)
             self._writer.write_table(table, row_group_size=len(table))
             self._waiting, self._ids = [], 0
-
-
-class _PackedShard:
-    """A pair of files for each draw: rows of ``block_size`` ids, and where the documents start.
-
-    `numpy.load(file, mmap_mode="r")` maps them.
-    """
-
-    def __init__(
-        self, path: str, draws: int, end: int, block_size: int,
-        new_part: NewPart, opened: ExitStack,
-    ) -> None:  # fmt: skip
-        self._end, self._block_size = end, block_size
-        self._offsets = [[0] for _ in range(draws)]
-        self._files: list[tuple[Any, Any]] = []
-        for draw in range(draws):
-            tokens, offsets = (
-                opened.enter_context(new_part(f"{path}.draw{draw}{suffix}").open("w+b"))
-                for suffix in (".npy", ".offsets.npy")
-            )
-            _write_header(tokens, 0, block_size)
-            self._files.append((tokens, offsets))
-
-    def write(self, table: pa.Table) -> None:
-        rows = table.column("input_ids").combine_chunks()
-        draws = len(self._files)
-        for draw, (file, _) in enumerate(self._files):
-            part = rows.take(pa.array(np.arange(draw, len(rows), draws)))
-            ends = np.cumsum(part.value_lengths().to_numpy(), dtype=np.int64)
-            np.insert(part.flatten().to_numpy(), ends, self._end).astype("<i4").tofile(file)
-            starts = self._offsets[draw]
-            starts += (starts[-1] + ends + np.arange(1, len(ends) + 1)).tolist()
-
-    def finish(self) -> None:
-        for (tokens, offsets), starts in zip(self._files, self._offsets, strict=True):
-            rows = -(-starts[-1] // self._block_size)
-            np.full(rows * self._block_size - starts[-1], self._end, "<i4").tofile(tokens)
-            tokens.seek(0)
-            _write_header(tokens, rows, self._block_size)
-            np.save(offsets, np.array(starts, "<i8"), allow_pickle=False)
-
-
-def _write_header(file: Any, rows: int, block_size: int) -> None:
-    """Write the header of a .npy file. NumPy pads it for a growing first dimension, so its length
-    stays the same."""
-    about = {"descr": "<i4", "fortran_order": False, "shape": (rows, block_size)}
-    np.lib.format.write_array_header_1_0(file, about)
-    file.flush()

@@ -41,9 +41,6 @@ class CorpusOptions:
     """Options of `corpus` that have the names of the parameters of ``run_corpus``."""
 
     draws: int = draws_option("draws of each document", 1)
-    format: str = option(
-        "parquet: one row per draw; packed: .npy of full blocks", default="parquet", metavar="NAME",
-    )  # fmt: skip
     engine: str = option(
         "local, or ray for a cluster that shares the folders", default="local", metavar="NAME"
     )
@@ -53,12 +50,10 @@ class CorpusOptions:
         default=None, metavar="NAME",
     )  # fmt: skip
     keep_columns: str | None = option(
-        "other columns to keep: a,b or all [parquet]", default=None, metavar="NAMES"
+        "other columns to keep: a,b or all", default=None, metavar="NAMES"
     )
     max_row_bytes: int = option("longer rows are rejected", default=16 << 20, min=1)
     epoch: int = option("another epoch has other draws", default=0, min=0)
-    block_size: int | None = option("ids in a packed row  [default: 2048]", default=None, min=1)
-    end: str | None = option("token after each document [packed]", default=None, metavar="TOKEN")
 
 
 def corpus(
