@@ -47,7 +47,16 @@ from robustok.checks import (
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
-from robustok.kernels.store import DRAWN, NO_ROOM, NOT_DRAWN, RARE, clear, copy_records, new_store
+from robustok.kernels.store import (
+    DRAWN,
+    NO_PATH,
+    NO_ROOM,
+    RARE,
+    Store,
+    clear,
+    copy_records,
+    new_store,
+)
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.runtime.processes import available_cores
@@ -320,7 +329,9 @@ class Sampler(Scheme):
         """
         return size  # no token of a text is shorter than a byte
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(
+        self, batch: kernels.Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray
+    ) -> None:
         """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``.
 
         By default each draw is a call of ``draw``. Its generator is Philox with the stream's first
@@ -368,15 +379,14 @@ class StoredSampler(Sampler):
     time; which one a row meets changes the time and not the draw.
     """
 
-    # The messages for the codes NO_PATH and NOT_DRAWN of `kernels.store`.
-    _no_path: ClassVar[str] = (
-        "the vocabulary has no tokenization of the text: it lacks a token for one of its bytes; "
-        "use a tokenizer with all 256 bytes, or take such characters out"
-    )
-    _too_rare: ClassVar[str] = ""
+    # Why a text cannot be drawn, by the code that its kernel ends with.
+    _failures: ClassVar[dict[int, str]] = {
+        NO_PATH: "the vocabulary has no tokenization of the text: it lacks a token for one of its "
+        "bytes; use a tokenizer with all 256 bytes, or take such characters out"
+    }
 
     @computed_once
-    def _stores(self) -> list[Any]:
+    def _stores(self) -> list[Store]:
         """The idle stores."""
         return []
 
@@ -391,8 +401,10 @@ class StoredSampler(Sampler):
         """
         raise NotImplementedError
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        """Draw texts first..last by the kernel; a text without space is drawn again with space."""
+    def _draw(
+        self, batch: kernels.Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray
+    ) -> None:
+        """Draw texts first..last by the kernel; where it stops, change what it lacks and go on."""
         kernel, tables, settings = self._kernel
         if self._reads_bytes and batch.values.dtype != np.uint8:
             texts = kernels.texts_between(batch, first, last)
@@ -402,31 +414,24 @@ class StoredSampler(Sampler):
             store = self._stores.pop()
         except IndexError:
             store = new_store()
-        scale = 1
-        text, total = first, 0  # the first text that is not drawn, and the ids of those before it
-        rows = kernels.Rows(out, ends)
+        draws, scale = int(batch.draws), 1
+        text = first  # the first text that is not drawn
         while True:
+            done = (text - first) * draws
+            total = int(ends[done - 1]) if done else 0
+            rows = kernels.Rows(out[total:], ends[done:])
             used = store.used.copy()
             reached, code = kernel(tables, store, batch, *settings, text, last, rows)
-            drawn = (reached - text) * int(batch.draws)
             if total:
-                rows.ends[:drawn] += total
-            if code == DRAWN:
-                break
-            if drawn:
-                total = int(rows.ends[drawn - 1])
-                rows = kernels.Rows(out[total:], rows.ends[drawn:])
+                ends[done : (reached - first) * draws] += total
             if code == RARE:
                 settings = (*settings[:-1], True)
             elif code != NO_ROOM:
-                self._stores.append(store)
-                reason = self._too_rare if code == NOT_DRAWN else self._no_path
-                raise RobustokError(f"{self.name}: {reason}")
-            elif reached == text and _needs_larger(store, used):
+                break
+            elif reached == text and _is_small(store, used):
                 scale *= _LARGER
-                larger = new_store(scale)
-                copy_records(store, larger)
-                store = larger
+                smaller, store = store, new_store(scale)
+                copy_records(smaller, store)
             else:
                 clear(store)
             text = reached
@@ -436,6 +441,8 @@ class StoredSampler(Sampler):
             self._stores.append(store)
             if len(self._stores) > 1:
                 del self._stores[cores_read_once() :]
+        if code != DRAWN:
+            raise RobustokError(f"{self.name}: {self._failures[code]}")
 
 
 def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
@@ -691,7 +698,7 @@ def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
     return marks.astype(np.bool_)
 
 
-def _needs_larger(store: Any, used: np.ndarray) -> bool:
+def _is_small(store: Store, used: np.ndarray) -> bool:
     """Whether one text alone fills the store, or half of it, which had ``used`` before the text."""
     words, records = (store.used - used)[:2].tolist()
     # Records may fill half of the slots.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.batch import Rows, spelled, texts_between
+from robustok.kernels.batch import Batch, Rows, spelled, texts_between
 from robustok.kernels.merges import BITS, build_merges
 from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
 from robustok.kernels.stochastok import pairs_of
@@ -57,7 +57,7 @@ class BpeDropout(Sampler):
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1, rule: str = "provilkov") -> None:
         super().__init__(vocab, p=p, rule=rule)
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         # These kernels add 15 ms to `import robustok`, and few programs draw from this scheme.
         with import_lock:
             from robustok.kernels.dropout import draw_bpe_dropout

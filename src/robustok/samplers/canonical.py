@@ -7,10 +7,10 @@ the documentation explains it.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
+from robustok.kernels.batch import Batch
 from robustok.samplers.base import Sampler
 from robustok.tokenizer.data import split_at_broken
 
@@ -33,7 +33,7 @@ class Canonical(Sampler):
         """0 for the canonical tokenization, minus infinity for any other."""
         return 0.0 if np.array_equal(ids, canonical) else -np.inf
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         at, draws = 0, int(batch.draws)
         offsets = batch.offsets[first : last + 1].tolist()
         for t, (begin, end) in enumerate(itertools.pairwise(offsets)):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.batch import gather
+from robustok.kernels.batch import Batch, gather
 from robustok.kernels.numbers import uniforms
 from robustok.samplers.base import Sampler, sampler, write_rows
 from robustok.samplers.canonical import Canonical
@@ -84,7 +84,7 @@ class Mix(Sampler):
         terms = [np.log(w) + s.log_prob(ids) for w, s in pairs]
         return min(float(np.logaddexp.reduce(terms)), 0.0)  # rounding can pass 0
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         draws = int(batch.draws)
         u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, self.stream)
         picks = np.searchsorted(self.edges, u, side="right")  # the scheme of each draw of each text

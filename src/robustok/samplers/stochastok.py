@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.batch import Rows
+from robustok.kernels.batch import Batch, Rows
 from robustok.kernels.stochastok import (
     MOST_PICKS,
     PickRate,
@@ -25,6 +25,7 @@ from robustok.kernels.stochastok import (
 )
 from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
 from robustok.kernels.stochastok_uniform import spans as spans_of
+from robustok.kernels.store import NOT_DRAWN
 from robustok.lattice import Lattice
 from robustok.runtime.environment import computed_once
 from robustok.samplers.base import StoredSampler
@@ -107,7 +108,7 @@ class StochasTok(StoredSampler):
     def _kernel(self) -> Any:
         return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate, self.ways)
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.ways > 2:
             super()._draw(batch, first, last, out, ends)
             return
@@ -142,10 +143,10 @@ class StochasTokUniform(StoredSampler):
     exact = True
     alpha: float
     support: str
-    _too_rare = (
-        "too few segmentations of a token come from two-way splits: use "
-        "support='all' or another alpha"
-    )
+    _failures = StoredSampler._failures | {
+        NOT_DRAWN: "too few segmentations of a token come from two-way splits: use "
+        "support='all' or another alpha",
+    }
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab, alpha=alpha, support=support)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.store import NOT_DRAWN
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
@@ -83,10 +84,10 @@ class UniformK(StoredSampler):
     strength = "alpha"
     color = "#0072b2"
     exact = True
-    _too_rare = (
-        "this distance is too rare among the tokenizations of the text to be drawn: "
-        "take another k or alpha, or shorter texts"
-    )
+    _failures = StoredSampler._failures | {
+        NOT_DRAWN: "this distance is too rare among the tokenizations of the text to be drawn: "
+        "take another k or alpha, or shorter texts",
+    }
     alpha: float | None
     k: int | None
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.batch import Batch
+from robustok.kernels.store import NO_PATH
 from robustok.kernels.walk import (
     GRAMPA,
     MAXMATCH,
@@ -38,7 +40,7 @@ class WalkSampler(StoredSampler):
 
     _reads_bytes = True
     _reads_canonical = False
-    _no_path = "a text has no tokenization that this scheme allows"
+    _failures = {NO_PATH: "a text has no tokenization that this scheme allows"}
 
     def _step_rule(self) -> StepRule:
         raise NotImplementedError
@@ -179,7 +181,7 @@ class MaxMatchDropout(WalkSampler):
     def _step_rule(self) -> StepRule:
         return _plain_rule(MAXMATCH, self.p)
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.p == 0.0:
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
         else:
