@@ -20,7 +20,6 @@ from robustok.attack import (
     as_objective,
     attack_prompt,
     attack_prompts,
-    function_named,
     objective_by_name,
     read_attacks,
     run_suite,
@@ -28,6 +27,7 @@ from robustok.attack import (
 )
 from robustok.attack.objectives import OBJECTIVES
 from robustok.attack.search import SEARCHES
+from robustok.runtime.registry import function_named
 
 PROMPTS = [Prompt(str(n), text) for n, text in enumerate(
     ("happen, glad", "glad rain", "happen rain", "straight garden", "half", "carry, baby up")
@@ -172,4 +172,4 @@ def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(voc
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(RobustokError, match="'greedy' is already registered"):
         SEARCHES.register("greedy")(finest)
-    assert set(OBJECTIVES.names()) >= {"margin", "target", "refusal", "guard", "classifier"}
+    assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard", "classifier"}

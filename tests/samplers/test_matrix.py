@@ -18,13 +18,13 @@ from tests.oracles.vocabulary import canonical, fitting, toy
 import robustok as rt
 from robustok.samplers import BUILT_IN
 from robustok.samplers.parameters import REQUIRED
-from robustok.samplers.spec import scheme_class
+from robustok.samplers.spec import SCHEMES
 
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b"</s>"])
 
 
 def scheme_of(spec: str) -> type[rt.Sampler]:
-    return scheme_class(rt.Spec.parse(spec).name)
+    return SCHEMES[rt.Spec.parse(spec).name]
 
 
 def toy_sampler(spec: str, vocab: rt.Vocabulary | None = None) -> rt.Sampler:

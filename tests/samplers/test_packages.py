@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +14,9 @@ import pytest
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.samplers import spec as registry
+from robustok.runtime import registry
 from robustok.samplers.parameters import probability
+from robustok.samplers.spec import SCHEMES
 
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a"], special=[b"<s>", b"</s>"])
 
@@ -102,14 +102,11 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registered schemes are gone after the test."""
-    schemes = dict(registry.SCHEMES)
-    monkeypatch.setattr(registry, "_loaded", [])
-    monkeypatch.setattr(registry, "_failed", {})
-    yield
-    registry.SCHEMES.clear()
-    registry.SCHEMES.update(schemes)
+    fresh = {"_known": dict(SCHEMES), "_failures": {}, "_is_loaded": False}
+    for name, value in fresh.items():
+        monkeypatch.setattr(SCHEMES, name, value)
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -22,8 +22,6 @@ from robustok.attack.settings import (
     SCALES,
     SETTINGS_READ,
     ObjectiveSettings,
-    Registry,
-    function_named,
     objectives_reading,
 )
 from robustok.errors import RobustokError, check_choice
@@ -40,6 +38,7 @@ from robustok.evaluation.questions import (
 )
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
+from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
 from robustok.tokenizer.vocabulary import Vocabulary
 

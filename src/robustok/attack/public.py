@@ -41,7 +41,7 @@ from robustok.attack.records import write_attacks as write_attacks
 from robustok.attack.settings import AttackSettings as AttackSettings
 from robustok.attack.settings import CertifySettings as CertifySettings
 from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
-from robustok.attack.settings import function_named as function_named
 from robustok.attack.suite import SuiteResult as SuiteResult
 from robustok.attack.suite import run_suite as run_suite
 from robustok.attack.suite import suite_settings as suite_settings
+from robustok.runtime.registry import function_named as function_named

@@ -17,13 +17,14 @@ import numpy as np
 
 from robustok.attack.objectives import CausalObjective, Constraint, Objective
 from robustok.attack.records import Attack, Prompt, Step
-from robustok.attack.settings import AttackSettings, Registry
+from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import append, check_candidate_length, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
+from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import LOG_ZERO

@@ -4,22 +4,16 @@ Every field is the one declaration of its option. Its metadata holds ``help``; `
 command line where they are not those of the name; ``panel``, the group of `--help`; and, where it
 has them, ``choices`` and ``min``. An attack has a canonical string form, which names it in results,
 as in ``adversarial(distances=(2), start=canonical, steps=10)``.
-
-Objectives and searches have names, as schemes have (:class:`Registry`).
 """
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
-from operator import attrgetter
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from robustok.checks import check_integer, check_list, check_settings, option
 from robustok.errors import RobustokError, nearest
@@ -336,74 +330,3 @@ def _read(name: str, value: str) -> Any:
         return tuple(int(number) for number in value.strip("()").split(",") if number.strip())
     except ValueError:
         raise RobustokError(f"{name}={value}: give a whole number") from None
-
-
-T = TypeVar("T")
-_place = attrgetter("__module__", "__qualname__")  # where a function is defined
-
-
-class Registry(Generic[T]):
-    """Functions of one kind by name.
-
-    >>> registry = Registry("search")
-    >>> @registry.register("nothing")
-    ... def nothing(trial):
-    ...     yield []
-    >>> registry.names(), registry["nothing"] is nothing
-    (['nothing'], True)
-
-    Args:
-        kind: what it holds, for errors.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._known: dict[str, T] = {}
-
-    def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that registers a function by its ``name``.
-
-        Raises RobustokError for a name that another function has.
-        """
-
-        def decorate(function: T) -> T:
-            other = self._known.get(name, function)
-            # Where a module is imported again, its function replaces the earlier one.
-            if other is not function and _place(other) != _place(function):
-                raise RobustokError(f"{self.kind} '{name}' is already registered: rename one")
-            self._known[name] = function
-            return function
-
-        return decorate
-
-    def names(self) -> list[str]:
-        """All names."""
-        return [*self._known]
-
-    def __getitem__(self, name: str) -> T:
-        """The function of a name or MODULE:FUNCTION; raises RobustokError where there is none."""
-        if name in self._known:
-            return self._known[name]
-        if ":" in name:
-            return function_named(name)  # type: ignore[return-value]
-        raise RobustokError(f"unknown {self.kind} '{name}': {nearest(name, self._known)}")
-
-
-def function_named(name: str) -> Callable[..., Any]:
-    """The function of a ``name`` MODULE:FUNCTION, of the working folder or an installed package.
-
-    >>> function_named("math:sqrt")(9)
-    3.0
-
-    Raises RobustokError where there is no such module or function.
-    """
-    module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # noqa: PTH109
-        sys.path.append(os.getcwd())  # noqa: PTH109
-    try:
-        value = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RobustokError(f"no function '{name}': {error}") from None
-    if not callable(value):
-        raise RobustokError(f"'{name}' is no function: give MODULE:FUNCTION")
-    return value

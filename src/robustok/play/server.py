@@ -38,7 +38,7 @@ from robustok.errors import RobustokError
 from robustok.runtime.display import visible
 from robustok.samplers import BUILT_IN, measure, sampler
 from robustok.samplers.parameters import Number
-from robustok.samplers.spec import Spec, scheme_class, schemes_in
+from robustok.samplers.spec import SCHEMES, Spec, schemes_in
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
@@ -256,7 +256,7 @@ def check_spec(spec: str | Spec, depth: int = 1) -> None:
     parsed = Spec.parse(spec)
     if depth > DEEPEST:
         raise RobustokError(f"at most {DEEPEST} schemes inside one another here")
-    scheme = scheme_class(parsed.name)
+    scheme = SCHEMES[parsed.name]
     for name, value in parsed.params.items():
         kind = scheme.parameters[name]
         if (

@@ -28,7 +28,7 @@ from robustok.report.style import (
     scheme_and_strength,
 )
 from robustok.runtime.environment import computed_once
-from robustok.samplers.spec import Spec, find_scheme
+from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED
 
@@ -173,7 +173,7 @@ class Results:
     def hardest(self) -> str | None:
         """The random scheme furthest from canonical: without parameters, else of most splits."""
         for spec in self.eval_schemes:
-            scheme = find_scheme(family(spec))
+            scheme = SCHEMES.find(family(spec))
             if scheme and not scheme.parameters and not scheme.deterministic:
                 return spec
         splits = [spec for strength, spec in self.splits() if strength > 0]
@@ -317,7 +317,7 @@ def nominal_splits(eval_scheme: str) -> float | None:
     (0.0, 0.5)
     >>> nominal_splits("uniform")
     """
-    scheme = find_scheme(family(eval_scheme))
+    scheme = SCHEMES.find(family(eval_scheme))
     if scheme is None or scheme.nominal_splits is None or splits_in(eval_scheme) is not None:
         return None
     if isinstance(scheme.nominal_splits, str):

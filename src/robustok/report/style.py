@@ -18,7 +18,7 @@ from robustok.attack.settings import AttackSettings, is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.runtime.files import write_csv, write_whole
 from robustok.samplers.parameters import Number, show
-from robustok.samplers.spec import Spec, find_scheme, read_call
+from robustok.samplers.spec import SCHEMES, Spec, read_call
 from robustok.samplers.strength import splits_in
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def colors(specs: list[str]) -> list[str]:
     """
     spare = iter(OTHERS * len(specs))
     base = {
-        name: getattr(find_scheme(name), "color", "") or next(spare)
+        name: getattr(SCHEMES.find(name), "color", "") or next(spare)
         for name in dict.fromkeys(map(family, specs))
     }
     members = {name: [s for s in specs if family(s) == name] for name in base}
@@ -244,7 +244,7 @@ def short(spec: str) -> str:
 
 def _settings(spec: str, *, strength: bool = True) -> list[str]:
     """The numbers and words of a spec: the strength first, any other number with its name."""
-    scheme = find_scheme(family(spec))
+    scheme = SCHEMES.find(family(spec))
     if scheme is None:
         return []
     named = splits_in(spec) is not None  # by its measured strength, which is no parameter
@@ -297,7 +297,7 @@ def panel_title(panel: str, *more: str) -> str:
     """
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
     names = [one_line(short(part)) for part in parts]
-    pretrained = len(parts) == 1 and find_scheme(family(parts[0]))
+    pretrained = len(parts) == 1 and SCHEMES.find(family(parts[0]))
     title = f"{names[0]} pre-training" if pretrained else ", ".join(names)
     return "\n".join(line for line in (title, *more) if line)
 
@@ -310,7 +310,7 @@ def scheme_and_strength(bar: str) -> tuple[str, str]:
     >>> scheme_and_strength("stochastok(ways=3, splits=0.5)")
     ('stochastok, 3 ways', '0.5')
     """
-    scheme, value = find_scheme(family(bar)), splits_in(bar)
+    scheme, value = SCHEMES.find(family(bar)), splits_in(bar)
     if scheme is not None and value is None:
         value = Spec.parse(bar).params.get(scheme.strength)
     if not isinstance(value, (int, float)):

@@ -60,7 +60,7 @@ from robustok.kernels.store import (
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.runtime.processes import available_cores
-from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, scheme_class, spec_string
+from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, spec_string
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
@@ -463,7 +463,7 @@ def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
         check_vocabulary_of(spec, vocab)
         return spec
     parsed = Spec.parse(spec)
-    return scheme_class(parsed.name)(vocab, **parsed.params)
+    return SCHEMES[parsed.name](vocab, **parsed.params)
 
 
 def check_order(spec: Any, vocab: Any) -> None:

@@ -12,16 +12,15 @@ entered by :func:`register`, those of this package in ``robustok.samplers``.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from robustok.checks import check_list, check_number, shown
 from robustok.errors import RobustokError, nearest
+from robustok.runtime.registry import Registry
 from robustok.samplers.parameters import (
     REQUIRED,
     Need,
@@ -31,16 +30,11 @@ from robustok.samplers.parameters import (
     read_value,
 )
 
-GROUP = "robustok.schemes"  # the entry-point group of packages with schemes
-SCHEMES: dict[str, type[Any]] = {}  # every registered subclass of Sampler, by name
-
 _LONGEST, _DEEPEST = 10_000, 8
 _SPEC = re.compile(r"([A-Za-z][\w-]*)\s*(?:\((.*)\))?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 _RAMP_START = re.compile(r"\A\s*+([^\s(>]++)\s*+->\s*+")  # anchored: linear time
 _WEIGHT = Number(0.0, 1.0)
-_failed: dict[str, str] = {}  # entry point: why it could not be loaded
-_loaded: list[bool] = []  # not empty once the entry points were loaded
 
 
 @dataclass(frozen=True)
@@ -177,7 +171,7 @@ class Spec:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checked = scheme_class(self.name).checked(self.params)
+        checked = SCHEMES[self.name].checked(self.params)
         object.__setattr__(self, "params", MappingProxyType(checked))
 
     @classmethod
@@ -225,7 +219,7 @@ class Spec:
 
     @property
     def _scheme(self) -> type[Scheme]:
-        return scheme_class(self.name)
+        return SCHEMES[self.name]
 
     def __str__(self) -> str:
         return spec_string(self._scheme, self.params)
@@ -254,7 +248,7 @@ def read_call(text: str) -> Call:
     if not match:
         raise RobustokError(f"cannot read the scheme {text!r}: write it as uniform-k(alpha=0.5)")
     name, inside = match[1], (match[2] or "").strip()
-    scheme = scheme_class(name)
+    scheme = SCHEMES[name]
     params: dict[str, Any] = {}
     for part in split_parameters(text, inside):
         key, equals, value = (x.strip() for x in part.partition("="))
@@ -374,12 +368,7 @@ def register(scheme: S) -> S:
     if not (isinstance(scheme, type) and issubclass(scheme, Scheme)):
         raise RobustokError(f"register takes a subclass of robustok.Sampler, not {scheme!r}")
     scheme._check_complete()
-    name = scheme.name
-    other = SCHEMES.get(name)
-    if other and (other.__module__, other.__qualname__) != (scheme.__module__, scheme.__qualname__):
-        raise RobustokError(f"a scheme '{name}' is already registered: give it another name")
-    SCHEMES[name] = scheme
-    return scheme
+    return SCHEMES.register(scheme.name)(scheme)
 
 
 def schemes() -> dict[str, type[Any]]:
@@ -390,44 +379,13 @@ def schemes() -> dict[str, type[Any]]:
 
     A package whose scheme cannot be loaded causes a warning of one line.
     """
-    _load_packages()
-    for reason in _failed.values():
-        warnings.warn(reason, stacklevel=2)
-    _failed.clear()
-    return dict(SCHEMES)
+    return SCHEMES.with_packages()
 
 
-def find_scheme(name: str) -> type[Any] | None:
-    """The class of a scheme; None where neither this nor an installed package has one."""
-    if name not in SCHEMES:
-        _load_packages()
-    return SCHEMES.get(name)
+def _register_loaded(value: Any) -> None:
+    """Register the class of an entry point; a module registers its schemes itself."""
+    if isinstance(value, type):
+        register(value)
 
 
-def scheme_class(name: str) -> type[Any]:
-    """The class of a scheme; raises RobustokError that names the nearest where there is none."""
-    scheme = find_scheme(name)
-    if scheme is not None:
-        return scheme
-    if name in _failed:
-        raise RobustokError(_failed[name])
-    raise RobustokError(f"unknown scheme '{name}': {nearest(name, SCHEMES)}")
-
-
-def _load_packages() -> None:
-    """Register the schemes of installed packages, once a process."""
-    if _loaded:
-        return
-    _loaded.append(True)  # before loading: a package may look schemes up while it is imported
-    for entry in entry_points(group=GROUP):
-        try:
-            scheme = entry.load()
-            if isinstance(scheme, type):  # a module registers its schemes itself
-                register(scheme)
-        except Exception as error:  # whatever the code of the package raises
-            package = entry.dist.name if entry.dist else entry.module
-            text = " ".join(str(error).split())
-            _failed[entry.name] = (
-                f"the scheme '{entry.name}' of the package {package} cannot be loaded: "
-                f"{type(error).__name__}: {text}"
-            )
+SCHEMES: Registry[type[Any]] = Registry("scheme", "robustok.schemes", _register_loaded)

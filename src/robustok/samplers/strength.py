@@ -25,9 +25,7 @@ from robustok.samplers.spec import (
     SCHEMES,
     Call,
     Spec,
-    find_scheme,
     read_call,
-    scheme_class,
     spec_string,
 )
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
@@ -138,7 +136,7 @@ def at_strength(
     target = check_number(f"at_strength: {measured}", target, 0.0, MAX_STRENGTH)
     check_order(scheme, vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
-    kind = scheme_class(call.name)
+    kind = SCHEMES[call.name]
     if not kind.strength:
         names = ", ".join(name for name, s in SCHEMES.items() if s.strength)
         raise RobustokError(
@@ -152,7 +150,7 @@ def _solved(
     call: Call, vocab: Vocabulary, rows: Ragged, measured: str, target: float, seed: int
 ) -> Sampler:
     """The scheme with the strength at which the draws for ``rows`` measure the target."""
-    kind = scheme_class(call.name)
+    kind = SCHEMES[call.name]
 
     def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
@@ -237,7 +235,7 @@ def at_splits(spec: str, splits: float) -> str:
         return str(parsed)
     if parsed.is_schedule:
         raise RobustokError(f"{parsed} is a schedule, whose strength changes: leave strength out")
-    kind = scheme_class(parsed.name)
+    kind = SCHEMES[parsed.name]
     params = {name: x for name, x in parsed.params.items() if name != kind.strength}
     others = [kind.parameters[name].show(name, x) for name, x in params.items()]
     return f"{parsed.name}({', '.join([*others, f'splits={show(splits)}'])})"
@@ -249,7 +247,7 @@ def splits_in(name: str) -> float | None:
     >>> splits_in("stochastok(splits=0.5)"), splits_in("stochastok(alpha=0.5)")
     (0.5, None)
     """
-    scheme = find_scheme(name.partition("(")[0].strip())
+    scheme = SCHEMES.find(name.partition("(")[0].strip())
     if scheme is None or "splits" in scheme.parameters or "splits=" not in name:
         return None
     splits = read_call(name).params.get("splits")
@@ -267,6 +265,6 @@ def sampler_at_splits(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sam
         return None
     call = read_call(name)
     others = {key: x for key, x in call.params.items() if key != "splits"}
-    spec = spec_string(scheme_class(call.name), others)
+    spec = spec_string(SCHEMES[call.name], others)
     drawn = list(islice(cycle(texts), _TEXTS))
     return at_strength(spec, vocab, drawn, splits=splits)

@@ -15,7 +15,6 @@ from robustok.attack.settings import (
     SUITE_LIMIT,
     AttackSettings,
     ObjectiveSettings,
-    function_named,
     objectives_reading,
 )
 from robustok.cli.options import QuestionOptions, file_option, option, refuse
@@ -24,6 +23,7 @@ from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
 from robustok.report.analyses import draw_curve
 from robustok.runtime.files import write_rows
+from robustok.runtime.registry import function_named
 from robustok.tasks import read_items
 
 CONTROL = "random, same number scored"
