@@ -133,7 +133,7 @@ def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
               {"m": "#000000"}, "splits")
         for name, last in (("alike", 0.26), ("other", 0.375))
     ]  # fmt: skip
-    alike, other = draw_bars(panels, narrow=False).axes[:2]
+    alike, other = draw_bars(panels).axes[:2]
     lines: Any = other.collections
     (line,) = alike.get_lines()
     assert np.asarray(line.get_ydata())[0] == pytest.approx(25.5)

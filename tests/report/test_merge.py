@@ -279,7 +279,7 @@ def test_a_heat_map_of_many_tasks_has_a_row_for_each() -> None:
         row("canonical", "uniform", 0.5, task=f"task-{i}", train_scheme=scheme, cell=f"{i}{scheme}")
         for i in range(10) for scheme in ("canonical", "uniform")
     ]  # fmt: skip
-    panels = heat_panels(Results(rows), narrow=False)
+    panels = heat_panels(Results(rows))
     assert [panel.title for panel in panels] == ["canonical", "uniform"]
     assert (len(panels[0].series), len(panels[0].groups)) == (10, 1)
 
@@ -345,6 +345,6 @@ def test_bars_have_a_line_at_the_accuracy_of_a_guess_in_every_panel() -> None:
         for task in ("copa", "piqa")
         for scheme in ("canonical", "stochastok(alpha=3)")
     ]
-    for axes in draw_bars(strength_panels(Results(rows)), narrow=False).axes:
+    for axes in draw_bars(strength_panels(Results(rows))).axes:
         heights = [np.asarray(line.get_ydata(), float) for line in axes.lines]
         assert any((height == 25).all() for height in heights)

@@ -255,7 +255,7 @@ def test_an_ensemble_is_a_column_of_the_report() -> None:
     query = "ensemble(uniform, draws=8)"
     more = [row(train, query, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
     results = Results([*ROWS, *more])
-    (panel,) = heat_panels(results, narrow=False)
+    (panel,) = heat_panels(results)
     assert panel.groups[query] == "uniform\n8 draws at once"
     assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}  # type: ignore[index]
     assert query in [line[1] for line in measurement_table(results).lines]

@@ -34,12 +34,14 @@ from robustok.report.style import (
     MUTED,
     OTHERS,
     SAMPLED,
+    WIDTH,
     Row,
     colors,
     draw_line,
     figure_style,
     grouped,
     label_axes,
+    legend_above,
     new_figure,
     percent_axis,
     plain,
@@ -70,16 +72,16 @@ _VERDICTS = {  # bottom to top: proven, then what only a search says, then broke
 }
 
 
+@figure_style()
 def draw_split_counts(results: Sequence[SplitCounts], folder: Path) -> list[Path]:
     """A panel for each scheme: draws as bars, distributions as lines (paper, split counts)."""
-    with figure_style():
-        figure, panels = _panels(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
-        tints = colors([c.scheme for c in results])
-        for counts, axes, color in zip(results, panels, tints, strict=False):
-            _draw_counts(axes, counts, color)
-        for axes in panels[len(results) :]:
-            axes.set_visible(False)
-        return save_all(figure, folder / "split-counts", split_rows(results))
+    figure, panels = _panels(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
+    tints = colors([c.scheme for c in results])
+    for counts, axes, color in zip(results, panels, tints, strict=False):
+        _draw_counts(axes, counts, color)
+    for axes in panels[len(results) :]:
+        axes.set_visible(False)
+    return save_all(figure, folder / "split-counts", split_rows(results))
 
 
 def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
@@ -120,24 +122,24 @@ def split_rows(results: Sequence[SplitCounts]) -> list[Row]:
     ]
 
 
+@figure_style()
 def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) -> list[Path]:
     """A column a tokenizer, a row a number of splits; a bar a scheme for each segmentation.
 
     ``by_tokenizer`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
     """
     levels = max(len(s.by_splits) for s in by_tokenizer.values())
-    with figure_style():
-        figure, panels = _panels(levels, len(by_tokenizer), (5.6, 2.6))
-        for column, (name, result) in enumerate(by_tokenizer.items()):
-            for level in range(levels):
-                axes = panels[level * len(by_tokenizer) + column]
-                _draw_level(axes, result, level)
-                splits = counted(level + 1, "split")
-                axes.set_title(f"{name}: “{plain(result.token)}”, {splits}")
-                if column == 0:
-                    axes.set_ylabel("share, %")
-        _shared_legend(figure, panels[0], ncols=len(next(iter(by_tokenizer.values())).shares))
-        return save_all(figure, folder / "segmentations", segmentation_rows(by_tokenizer))
+    figure, panels = _panels(levels, len(by_tokenizer), (5.6, 2.6))
+    for column, (name, result) in enumerate(by_tokenizer.items()):
+        for level in range(levels):
+            axes = panels[level * len(by_tokenizer) + column]
+            _draw_level(axes, result, level)
+            splits = counted(level + 1, "split")
+            axes.set_title(f"{name}: “{plain(result.token)}”, {splits}")
+            if column == 0:
+                axes.set_ylabel("share, %")
+    legend_above(figure, panels[0])
+    return save_all(figure, folder / "segmentations", segmentation_rows(by_tokenizer))
 
 
 def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
@@ -177,6 +179,7 @@ def segmentation_rows(by_tokenizer: Mapping[str, Segmentations]) -> list[Row]:
     ]  # fmt: skip
 
 
+@figure_style()
 def draw_dropout(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Induced splits against p: mean with one standard deviation, from minimum to maximum.
 
@@ -184,20 +187,19 @@ def draw_dropout(rows: Sequence[Row], folder: Path) -> list[Path]:
     """
     rules = grouped(rows, "rule")
     tints = dict(zip(rules, (*OTHERS[1:], *OTHERS), strict=False)) | {"paper": INK}
-    with figure_style():
-        figure, (axes,) = new_figure((6.4, 4.0))
-        for i, (name, points) in enumerate(rules.items()):
-            at = [row["p"] + (i - (len(rules) - 1) / 2) * 0.018 for row in points]
-            mean, std, least, most = (
-                [row[field] for row in points] for field in ("mean", "std", "min", "max")
-            )
-            axes.vlines(at, least, most, color=tints[name], linewidth=1, alpha=0.6)
-            axes.errorbar(at, mean, std, fmt=_mark(i), color=tints[name], markersize=5,
-                          elinewidth=3, label=name)  # fmt: skip
-        x, y = "probability of dropping a merge", "induced splits: mean, one s.d., extremes"
-        label_axes(axes, x, y, xticks=sorted(grouped(rows, "p")))
-        axes.legend()
-        return save_all(figure, folder / "dropout", rows)
+    figure, (axes,) = new_figure((WIDTH, 3.4))
+    for i, (name, points) in enumerate(rules.items()):
+        at = [row["p"] + (i - (len(rules) - 1) / 2) * 0.018 for row in points]
+        mean, std, least, most = (
+            [row[field] for row in points] for field in ("mean", "std", "min", "max")
+        )
+        axes.vlines(at, least, most, color=tints[name], linewidth=1, alpha=0.6)
+        axes.errorbar(at, mean, std, fmt=_mark(i), color=tints[name], markersize=5,
+                      elinewidth=3, label=name)  # fmt: skip
+    x, y = "probability of dropping a merge", "induced splits: mean, one s.d., extremes"
+    label_axes(axes, x, y, xticks=sorted(grouped(rows, "p")))
+    axes.legend()
+    return save_all(figure, folder / "dropout", rows)
 
 
 def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
@@ -210,6 +212,7 @@ def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
     ]  # fmt: skip
 
 
+@figure_style()
 def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
     """A column a tokenizer: distance from uniform above, support below, against the splits.
 
@@ -218,24 +221,23 @@ def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
     by_tokenizer = grouped(rows, "tokenizer")
     fields = {"total_variation": "total variation, %", "support": "support covered, %"}
     columns = len(by_tokenizer)
-    with figure_style():
-        figure, panels = _panels(2, columns, (4.4, 2.8))
-        plots = product(fields.items(), by_tokenizer.items())
-        for number, (axes, plot) in enumerate(zip(panels, plots, strict=True)):
-            (field, label), (name, own) = plot
-            for i, (scheme, color, points) in enumerate(_schemes(own)):
-                axes.plot(  # smaller markers on top, so that covered ones stay visible
-                    [row["splits"] for row in points], [100 * row[field] for row in points],
-                    color=color, label=scheme, marker=_mark(i), markersize=max(10 - i, 3.5),
-                    linewidth=max(3 - 0.35 * i, 1), clip_on=False,
-                )  # fmt: skip
-            label_axes(
-                axes, "splits of a word", "" if number % columns else label,
-                title=name if number < columns else "", xticks=sorted(grouped(own, "splits")),
+    figure, panels = _panels(2, columns, (4.4, 2.8))
+    plots = product(fields.items(), by_tokenizer.items())
+    for number, (axes, plot) in enumerate(zip(panels, plots, strict=True)):
+        (field, label), (name, own) = plot
+        for i, (scheme, color, points) in enumerate(_schemes(own)):
+            axes.plot(  # smaller markers on top, so that covered ones stay visible
+                [row["splits"] for row in points], [100 * row[field] for row in points],
+                color=color, label=scheme, marker=_mark(i), markersize=max(10 - i, 3.5),
+                linewidth=max(3 - 0.35 * i, 1), clip_on=False,
             )  # fmt: skip
-            axes.sharey(panels[number - number % columns])
-        _shared_legend(figure, panels[0], ncols=2, fontsize=8.5)
-        return save_all(figure, folder / "bias", rows)
+        label_axes(
+            axes, "splits of a word", "" if number % columns else label,
+            title=name if number < columns else "", xticks=sorted(grouped(own, "splits")),
+        )  # fmt: skip
+        axes.sharey(panels[number - number % columns])
+    legend_above(figure, panels[0])
+    return save_all(figure, folder / "bias", rows)
 
 
 def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
@@ -248,25 +250,25 @@ def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
     ]  # fmt: skip
 
 
+@figure_style()
 def draw_growth(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Tokens drawn over canonical tokens against alpha, a panel a tokenizer.
 
     ``rows`` are those of :func:`growth_rows`.
     """
     by_tokenizer = grouped(rows, "tokenizer")
-    with figure_style():
-        figure, panels = _panels(1, len(by_tokenizer), (4.6, 3.6))
-        for axes, (name, own) in zip(panels, by_tokenizer.items(), strict=True):
-            for i, (scheme, color, points) in enumerate(_schemes(own)):
-                axes.errorbar(
-                    [row["alpha"] for row in points], [row["ratio"] for row in points],
-                    [Z95 * row["error"] for row in points], color=color, label=scheme,
-                    marker=_mark(i), markersize=4.5,
-                )  # fmt: skip
-            axes.axhline(1, color=GRID, linewidth=1)
-            label_axes(axes, "alpha", "tokens drawn / canonical tokens", title=name)
-            axes.legend()
-        return save_all(figure, folder / "growth", rows)
+    figure, panels = _panels(1, len(by_tokenizer), (4.6, 3.6))
+    for axes, (name, own) in zip(panels, by_tokenizer.items(), strict=True):
+        for i, (scheme, color, points) in enumerate(_schemes(own)):
+            axes.errorbar(
+                [row["alpha"] for row in points], [row["ratio"] for row in points],
+                [Z95 * row["error"] for row in points], color=color, label=scheme,
+                marker=_mark(i), markersize=4.5,
+            )  # fmt: skip
+        axes.axhline(1, color=GRID, linewidth=1)
+        label_axes(axes, "alpha", "tokens drawn / canonical tokens", title=name)
+        axes.legend()
+    return save_all(figure, folder / "growth", rows)
 
 
 def growth_rows(by_tokenizer: Mapping[str, Sequence[Growth]]) -> list[Row]:
@@ -287,18 +289,13 @@ def _mark(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def _shared_legend(figure: Figure, axes: Axes, **style: Any) -> None:
-    """The legend of one panel above all of them."""
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper left", **style)
-
-
 def _schemes(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
     """The rows of each scheme, with its name and its color."""
     schemes = grouped(rows, "scheme")
     return list(zip(schemes, colors([*schemes]), schemes.values(), strict=True))
 
 
+@figure_style()
 def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     """Mean distance of a word's tokenizations by layer: a color a model, a dash a sentence.
 
@@ -309,27 +306,26 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     looks: list[dict[str, Any]] = [{"color": color, "marker": mark} for color, mark in
              zip(colors([*models]), cycle(MARKERS), strict=False)]  # fmt: skip
     dashes = list(islice(cycle(DASHES), len(sentences)))
-    with figure_style():
-        figure, (axes,) = new_figure((7.2, 4.2))
-        for own, look in zip(models.values(), looks, strict=True):
-            by_sentence = grouped(own, "sentence")
-            for sentence, dash in zip(sentences, dashes, strict=True):
-                draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash,
-                          markersize=4.5, linewidth=1.7, **look)  # fmt: skip
-        last = max(row["layer"] for row in rows)
-        step = max(1, last // 10)
-        label_axes(
-            axes, "layer (0: the embedding)", "distance to the canonical tokenization",
-            xticks=[0, *range(step, last, step), last] if last else [0],
-        )  # fmt: skip
-        axes.set_ylim(bottom=0)
-        keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
-        if len(sentences) > 1 or sentences[0]:
-            names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
-            keys += [_key(color=MUTED, linestyle=dash, label=name)
-                     for name, dash in zip(names, dashes, strict=True)]  # fmt: skip
-        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-        save_all(figure, stem, rows)
+    figure, (axes,) = new_figure((WIDTH, 3.4))
+    for own, look in zip(models.values(), looks, strict=True):
+        by_sentence = grouped(own, "sentence")
+        for sentence, dash in zip(sentences, dashes, strict=True):
+            draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash,
+                      markersize=4.5, linewidth=1.7, **look)  # fmt: skip
+    last = max(row["layer"] for row in rows)
+    step = max(1, last // 10)
+    label_axes(
+        axes, "layer (0: the embedding)", "distance to the canonical tokenization",
+        xticks=[0, *range(step, last, step), last] if last else [0],
+    )  # fmt: skip
+    axes.set_ylim(bottom=0)
+    keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
+    if len(sentences) > 1 or sentences[0]:
+        names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
+        keys += [_key(color=MUTED, linestyle=dash, label=name)
+                 for name, dash in zip(names, dashes, strict=True)]  # fmt: skip
+    legend_above(figure, keys=keys)
+    save_all(figure, stem, rows)
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
@@ -373,7 +369,7 @@ def _panel_a_model(
         for axes, model in zip(panels, models, strict=True):
             axes.set_title(model, pad=9)
         yield list(zip(panels, models.values(), strict=True))
-        figure.legend(handles=keys, loc="outside upper left", ncols=min(count, 2))
+        legend_above(figure, keys=keys)
         save_all(figure, stem, rows)
 
 
@@ -443,18 +439,18 @@ def _key(**style: Any) -> Any:
     return Line2D([], [], linewidth=1.7, markersize=4.5, **style)
 
 
+@figure_style()
 def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     """Write one line with its 95% band a search, as PNG or SVG by the file's ending.
 
     ``curves`` are what ``AttackEvaluation.curve()`` gives, by the name of the search. Raises
     RobustokError for another ending.
     """
-    with figure_style():
-        figure, (axes,) = new_figure((6.4, 4.0))
-        for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
-            draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
-                      linewidth=1.8, drawstyle="steps-post")  # fmt: skip
-        x = "tokenizations scored for one question"
-        label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
-        axes.legend()
-        save_figure(figure, path)
+    figure, (axes,) = new_figure((WIDTH, 3.4))
+    for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
+        draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
+                  linewidth=1.8, drawstyle="steps-post")  # fmt: skip
+    x = "tokenizations scored for one question"
+    label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
+    axes.legend()
+    save_figure(figure, path)

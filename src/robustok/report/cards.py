@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -16,10 +15,10 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
-from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
+from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars
 from robustok.report.frame import Row, bounds, percent
 from robustok.report.page import Section, Table, write_page
-from robustok.report.style import colors, grouped, last_parts
+from robustok.report.style import colors, grouped, last_parts, save_all
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
 from robustok.runtime.files import json_text, read_rows, write_whole
 
@@ -205,14 +204,15 @@ def _headlines(card: Card, color: str) -> list[Headline]:
 def _sections(cards: Mapping[str, Card], folder: Path) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
     is_attacked = any(is_suite(row["eval_scheme"]) for row in _results(cards))
-    figure = Section(
-        "card",
-        "Accuracy by the strength of the perturbation",
-        "With 95% intervals over the questions. At 0 splits the questions have their canonical "
-        "tokenization" + ("; " + _WORST_IN_FIGURE if is_attacked else "") + ".",
-    )
+    save_all(draw_bars(_panels(cards)), folder / "card")
     sections = [
-        with_figure(figure, folder, partial(draw_bars, _panels(cards))),
+        Section(
+            "card",
+            "Accuracy by the strength of the perturbation",
+            "With 95% intervals over the questions. At 0 splits the questions have their canonical "
+            "tokenization" + ("; " + _WORST_IN_FIGURE if is_attacked else "") + ".",
+            figure=folder / "card",
+        ),
         Section(
             "accuracy",
             "Accuracy",
@@ -315,12 +315,12 @@ def _panels(cards: Mapping[str, Card]) -> list[Panel]:
     panels = []
     for task, own in grouped(_results(cards), "task").items():
         by_scheme = grouped(own, "eval_scheme")
-        groups = {"canonical": "0\ncanonical"}
+        groups = {"canonical": "0.00\nα 0"}
         for scheme, rows in by_scheme.items():
             if scheme != "canonical" and not is_suite(scheme):
                 alpha = scheme.partition("alpha=")[2].rstrip(")")
                 splits = sum(row["splits"] for row in rows) / len(rows)
-                groups[scheme] = f"{splits:.2f}\n{f'α = {alpha}' if alpha else scheme}"
+                groups[scheme] = f"{splits:.2f}\n{f'α {alpha}' if alpha else scheme}"
         if any(map(is_suite, by_scheme)):
             groups[_WORST] = "worst\nattack"
         cells: dict[tuple[str, str], Row | None] = {}

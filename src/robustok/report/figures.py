@@ -1,14 +1,12 @@
-"""The figures of a study: accuracy as bars by strength and under attack, and as heat maps.
+"""The figures of a study: accuracy as bars by strength and under attack, by step, as heat maps.
 
-Each is drawn from the results and written as PNG, SVG and CSV, once wide and, for the page on a
-phone, once narrow.
+Each is written as PNG, SVG and CSV, in one width that is legible on a phone and on a screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,17 +20,17 @@ from robustok.report.style import (
     GRID,
     INK,
     MUTED,
+    WIDTH,
     colors,
     draw_line,
     figure_style,
     grouped,
-    label_axes,
+    legend_above,
     new_figure,
     one_line,
     panel_title,
     percent_axis,
     save_all,
-    saved,
     short,
 )
 from robustok.report.tables import pivot
@@ -45,10 +43,8 @@ CSV_FIELDS = (
     "name", "eval_scheme", "accuracy", "low", "high", "n", "draws", "splits", "distance",
     "length_ratio", "seeds", "seconds",
 )  # fmt: skip
-_WIDTHS = {False: 8.2, True: 4.4}  # inches, of a wide and of a narrow figure
-_BAR_HEIGHTS = {False: 4.3, True: 5.4}
-_ACROSS = 3  # panels of bars in a row
-_CELL = 0.62, 0.34  # inches, of a heat map
+_ACROSS = 2  # panels beside each other
+_CELL = 0.55, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
@@ -77,35 +73,19 @@ def accuracy_figures(results: Results, folder: Path) -> list[Section]:
     """Bars by the strength of the perturbation and under each attack, and heat maps of all."""
     if results.frame.empty:
         return []
-    figures: list[tuple[str, list[str], Callable[[bool], Figure]]] = []
     strengths = [scheme for _, scheme in results.splits()]
+    figures = []
     if len(strengths) > 1:
-        figures.append(("teaser", strengths, partial(draw_bars, strength_panels(results))))
+        figures.append(("teaser", draw_bars(strength_panels(results)), strengths))
     if results.attacks:
-        schemes = ["canonical", *results.attacks]
-        figures.append(("attacks", schemes, partial(draw_bars, under_attack(results))))
-    figures.append(("heatmap", results.eval_schemes, partial(draw_heatmap, results)))
-    return [
-        with_figure(
-            Section(name, *_TITLES[name]), folder, draw,
-            [row for row in results.rows if row["eval_scheme"] in schemes],
+        figures.append(
+            ("attacks", draw_bars(attack_panels(results)), ["canonical", *results.attacks])
         )
-        for name, schemes, draw in figures
-    ]  # fmt: skip
-
-
-def with_figure(
-    section: Section,
-    folder: Path,
-    draw: Callable[[bool], Figure],
-    rows: Sequence[Row] | None = None,
-) -> Section:
-    """The section with its figure: PNG and SVG, the rows as CSV, and the narrow one as text."""
-    stem = folder / section.name
-    with figure_style():
-        wide, narrow = draw(False), draw(True)
-        save_all(wide, stem, rows, CSV_FIELDS)
-        return section._replace(figure=stem, narrow=saved(narrow, "svg").decode())
+    figures.append(("heatmap", draw_heatmap(results), results.eval_schemes))
+    for name, figure, schemes in figures:
+        shown = [row for row in results.rows if row["eval_scheme"] in schemes]
+        save_all(figure, folder / name, shown, CSV_FIELDS)
+    return [Section(name, *_TITLES[name], figure=folder / name) for name, *_ in figures]
 
 
 def learning_curve(rows: Sequence[Row]) -> list[Row]:
@@ -129,6 +109,7 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
     return [row | {"step": step} for step in sorted(by_step) for row in Results(by_step[step]).rows]
 
 
+@figure_style()
 def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     """Accuracy by step, a panel and a table an evaluation scheme, a line a training scheme."""
     points = learning_curve(rows)
@@ -138,23 +119,21 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     names = [*grouped(points, "name")]
     colored = dict(zip(names, colors(names), strict=True))
     steps = sorted({row["step"] for row in points})
-    with figure_style():
-        figure, axes = new_figure((4.1 * len(panels), 3.6), columns=len(panels))
-        for panel, (scheme, own) in zip(axes, panels.items(), strict=True):
-            for name, line in grouped(own, "name").items():
-                draw_line(
-                    panel, line, "step", "accuracy", scale=100, color=colored[name], shade=0.12,
-                    marker="o", markersize=4, linewidth=1.7, label=name,
-                )  # fmt: skip
-            panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-            label_axes(panel, "steps of fine-tuning", "", title=f"{scheme} questions")
-            percent_axis(panel)
-            if len(steps) <= 10:
-                panel.set_xticks(steps)
-        axes[0].set_ylabel("accuracy")
-        lines, labels = axes[0].get_legend_handles_labels()
-        figure.legend(lines, labels, fontsize="small", loc="outside upper left", ncols=3)
-        save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
+    figure, axes = _grid(len(panels))
+    for panel, (scheme, own) in zip(axes, panels.items(), strict=False):
+        for name, line in grouped(own, "name").items():
+            draw_line(
+                panel, line, "step", "accuracy", scale=100, color=colored[name], shade=0.12,
+                marker="o", markersize=4, linewidth=1.7, label=name,
+            )  # fmt: skip
+        panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
+        panel.set_title(f"{one_line(short(scheme))} questions", fontsize=9.5)
+        percent_axis(panel)
+        if len(steps) <= 5:
+            panel.set_xticks(steps)
+    figure.supxlabel("steps of fine-tuning", fontsize=10, color=MUTED)
+    legend_above(figure, axes[0])
+    save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(
         "learning",
         "Accuracy by the steps of fine-tuning",
@@ -273,7 +252,7 @@ def _strength_axis(results: Results, panel: str) -> tuple[dict[str, str], str]:
     return groups, SPLITS_AXIS
 
 
-def under_attack(results: Results) -> list[Panel]:
+def attack_panels(results: Results) -> list[Panel]:
     """A panel for each attack: a group for each training strength, a bar for each scheme.
 
     Without such a grid one panel for each task or pre-training: a group for each attack, a bar for
@@ -287,33 +266,30 @@ def under_attack(results: Results) -> list[Panel]:
     ]
 
 
-def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
-    """Draw the panels under one legend."""
-    columns = 1 if narrow else min(len(panels), _ACROSS)
-    rows = -(-len(panels) // columns)
-    height = _BAR_HEIGHTS[narrow]
-    size = _WIDTHS[narrow], height if rows == 1 else 1.0 + (0.6 if narrow else 0.55) * height * rows
-    figure, axes = new_figure(size, rows, columns)
-    for place in axes[len(panels) :]:
-        place.set_axis_off()
-    drawn: dict[str, Any] = {}
-    for number, (panel, place) in enumerate(zip(panels, axes, strict=False)):
-        _draw_bar_panel(place, panel, number % columns == columns - 1 or number == len(panels) - 1)
-        if number % columns == 0:
-            place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
-        handles, labels = place.get_legend_handles_labels()
-        drawn |= {label: drawn.get(label, h) for label, h in zip(labels, handles, strict=True)}
+@figure_style()
+def draw_bars(panels: Sequence[Panel]) -> Figure:
+    """The panels under one legend."""
+    figure, axes = _grid(len(panels))
+    for panel, place in zip(panels, axes, strict=False):
+        _draw_bar_panel(place, panel)
     figure.supxlabel(panels[0].axis, fontsize=10, color=MUTED)
-    longest = max(len(label) for label in drawn) + 6
-    figure.legend(
-        drawn.values(), drawn.keys(), loc="outside upper left",
-        ncols=1 if narrow else max(1, min(4, len(drawn), 110 // longest)),
-        handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
-    )  # fmt: skip
+    legend_above(figure, *axes)
     return figure
 
 
-def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
+def _grid(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with places for as many panels, in lines of two, whose values are shares."""
+    rows = -(-count // _ACROSS)
+    height = 2.8 if rows == 1 else 0.3 + 2 * rows
+    figure, axes = new_figure((WIDTH, height), rows, min(count, _ACROSS))
+    for place in axes[count:]:
+        place.set_axis_off()
+    for place in axes[::_ACROSS]:
+        place.set_ylabel("accuracy")
+    return figure, axes
+
+
+def _draw_bar_panel(axes: Axes, panel: Panel) -> None:
     groups = [
         [(key, row) for key in panel.series if (row := panel.cells.get((key, group)))]
         for group in panel.groups
@@ -331,7 +307,7 @@ def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
                 error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
             )  # fmt: skip
             labeled.add(key)
-    _draw_chance(axes, groups, last)
+    _draw_chance(axes, groups)
     axes.set_xticks(range(len(groups)), [*panel.groups.values()], fontsize=9)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_title(panel.title, fontsize=9.5)
@@ -340,41 +316,33 @@ def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
     axes.spines["bottom"].set_color(GRID)
 
 
-def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]], labeled: bool) -> None:
+def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]]) -> None:
     """A line at the accuracy of a guess.
 
     It differs between numbers of questions. Where it does by more than three points, as between all
     questions of CUTE and the attacked ones, each group has the line of its own questions.
     """
-    known = [(at, [100 * row["chance"] for _, row in group if row["chance"] >= 0])
-             for at, group in enumerate(groups)]  # fmt: skip
-    known = [(at, chances) for at, chances in known if chances]
-    if not known:
-        return
-    every = np.concatenate([chances for _, chances in known])
+    chances = {
+        at: np.mean(known)
+        for at, group in enumerate(groups)
+        if (known := [100 * row["chance"] for _, row in group if row["chance"] >= 0])
+    }
     style: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 3}
-    if np.ptp(every) <= 3:
-        last = every.mean()
-        axes.axhline(last, **style)
+    if chances and np.ptp([*chances.values()]) <= 3:
+        axes.axhline(float(np.mean([*chances.values()])), label="chance", **style)
     else:
-        for at, chances in known:
-            last = np.mean(chances)
-            axes.hlines(last, at - 0.5, at + 0.5, **style)
-    if labeled:
-        axes.annotate(
-            "chance", (1, last), xycoords=("axes fraction", "data"), xytext=(4, 0),
-            textcoords="offset points", va="center", fontsize=8.5, color=MUTED,
-            annotation_clip=False,
-        )  # fmt: skip
+        for at, chance in chances.items():
+            axes.hlines(chance, at - 0.5, at + 0.5, label="chance", **style)
 
 
-def heat_panels(results: Results, narrow: bool) -> list[Panel]:
+def heat_panels(results: Results) -> list[Panel]:
     """The heat maps of a study, in reading order.
 
     Where schemes are crossed with training strengths, as the paper draws them, a panel is a task or
     pre-training and an evaluation scheme, a row a scheme and a column its strength. Otherwise a
-    panel is a task or pre-training, a row a model and a column an evaluation scheme. Of many tasks
-    a panel is a model, and a row a task.
+    panel is a task or pre-training, with a row for each model and a column for each evaluation
+    scheme, or the other way round where the columns are too many. Of many tasks a panel is a model,
+    and a row a task.
     """
     schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
     drawn = [s for s in schemes if s not in results.attacks]  # 0 splits are canonical
@@ -390,37 +358,33 @@ def heat_panels(results: Results, narrow: bool) -> list[Panel]:
         _panel_of(results, titles[key], own, by, names, heads)
         for key, own in grouped(results.rows, across).items()
     ]
-    if narrow and len(heads) > 4 and by == "bar":
+    if by == "bar" and _fitting(panels[0]) < 1:
         lines = {scheme: one_line(head) for scheme, head in heads.items()}
         bars = {bar: short(bar) for bar in results.colors}
         return [panel.transposed(lines, bars) for panel in panels]
     return panels
 
 
-def draw_heatmap(results: Results, narrow: bool) -> Figure:
+def _fitting(panel: Panel) -> int:
+    """How many panels as wide as this one fit beside each other."""
+    names = 0.085 * max(map(len, panel.series.values())) + 0.3
+    return int((WIDTH - names) // (len(panel.groups) * _CELL[0] + 0.15))
+
+
+@figure_style()
+def draw_heatmap(results: Results) -> Figure:
     """Accuracy of every model under every evaluation scheme, in one panel or several."""
-    panels = heat_panels(results, narrow)
-    rows, heads = [*panels[0].series.values()], [*panels[0].groups.values()]
-    labels = 0.085 * max(map(len, rows)) + 0.3
-    one = max(len(heads) * _CELL[0], 1.2)
-    fitting = int((_WIDTHS[narrow] - labels) // (one + 0.15))
-    # The evaluation schemes of one task or pre-training start a line of panels.
-    chunk = len(panels) // len(results.panels) if _grid_of(results) else len(panels)
-    columns = max(1, min(chunk, fitting))
-    columns = -(-chunk // -(-chunk // columns))  # lines of equal length
-    chunks = [panels[at : at + chunk] for at in range(0, len(panels), chunk)]
-    lines = [part[at : at + columns] for part in chunks for at in range(0, len(part), columns)]
-    head_lines = max(name.count("\n") + 1 for name in heads)
-    title_lines = max(panel.title.count("\n") + 1 if panel.title else 0 for panel in panels)
-    height = len(rows) * _CELL[1] + 0.17 * head_lines + 0.2 * title_lines + 0.25
-    width = _WIDTHS[narrow] if columns > 1 else min(_WIDTHS[narrow], labels + max(one, 3.2) + 0.4)
-    figure, axes = new_figure((width, 0.2 + height * len(lines)), len(lines), columns)
-    for number, line in enumerate(lines):
-        places = axes[number * columns : (number + 1) * columns]
-        for panel, place in zip(line, places, strict=False):
-            _draw_heat_panel(place, panel)
-        for place in places[len(line) :]:
-            place.set_visible(False)
+    panels = heat_panels(results)
+    columns = max(1, min(len(panels), _ACROSS, _fitting(panels[0])))
+    rows = -(-len(panels) // columns)
+    heads = max(name.count("\n") + 1 for name in panels[0].groups.values())
+    titles = max(panel.title.count("\n") + bool(panel.title) for panel in panels)
+    height = len(panels[0].series) * _CELL[1] + 0.17 * heads + 0.2 * titles + 0.25
+    figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
+    for panel, place in zip(panels, axes, strict=False):
+        _draw_heat_panel(place, panel)
+    for place in axes[len(panels) :]:
+        place.set_visible(False)
     return figure
 
 

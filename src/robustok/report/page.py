@@ -56,8 +56,8 @@ class Table(NamedTuple):
 class Section(NamedTuple):
     """A part of a report: a title, a caption, a figure or none, and tables.
 
-    ``figure`` is the path of its SVG without the ending, and ``narrow`` that for a phone where it
-    is another. ``prose`` is true for tables of texts instead of numbers.
+    ``figure`` is the path of its SVG without the ending. ``prose`` is true for tables of texts
+    instead of numbers.
     """
 
     name: str
@@ -65,19 +65,14 @@ class Section(NamedTuple):
     caption: str = ""
     tables: Sequence[Table] = ()
     figure: Path | None = None
-    narrow: str = ""
     prose: bool = False
 
     @property
-    def images(self) -> tuple[str, str]:
-        """The figure as links for a page, wide and narrow."""
+    def image(self) -> str:
+        """The figure as a link for a page."""
         assert self.figure is not None
-        wide = self.figure.with_name(f"{self.figure.name}.svg").read_text(encoding="utf-8")
-        return _data_url(wide), _data_url(self.narrow or wide)
-
-
-def _data_url(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+        svg = self.figure.with_name(f"{self.figure.name}.svg").read_bytes()
+        return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def write_page(out: Path, **values: Any) -> Path:
