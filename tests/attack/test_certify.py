@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,32 +161,6 @@ def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
         inside = together.certificates[3 * i + 1]
         for name in ("answer", "tokenizations", "flips", "attacked", "attack_n_scored", "upper"):
             assert getattr(inside, name) == getattr(alone, name), name
-
-
-def test_a_stopped_run_goes_on_with_the_same_bits(
-    llama, vocab, items, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
-    file = tmp_path / "c.jsonl"
-    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": file}
-    seen: list[int] = []
-    result = certify_items(llama, vocab, items, progress=lambda d, t: seen.append(d), **settings)
-    assert seen[-1] == len(items) and len(seen) > 1 and seen == sorted(set(seen))
-    whole = file.read_text()
-    for kept in (seen[0], seen[0] + 1):  # between two batches, and inside one
-        file.write_text("".join(whole.splitlines(keepends=True)[: kept + 1]))
-        again: list[int] = []
-        resumed = certify_items(
-            llama, vocab, items, progress=lambda d, t, to=again: to.append(d), **settings
-        )
-        assert file.read_text() == whole
-        assert again == seen[1:]
-        assert (resumed.gap(), str(resumed)) == (result.gap(), str(result))
-    with pytest.raises(RobustokError, match="other distances"):
-        certify_items(llama, vocab, items, distances=(4,), seed=0, resume_file=file)
-    reworded = [replace(items[0], question="What else?"), *items[1:]]
-    with pytest.raises(RobustokError, match="another question"):
-        certify_items(llama, vocab, reworded, **settings)
 
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model, vocab) -> None:

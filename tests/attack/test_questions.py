@@ -157,9 +157,8 @@ def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None
             resume_file=tmp_path / name,
         )  # fmt: skip
         certified = certify_items(
-            llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed,
-            resume_file=tmp_path / f"certificates-{name}",
-        )  # fmt: skip
+            llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed
+        )
         assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
     first, again = (tmp_path / name for name in ("first.jsonl", "again.jsonl"))
     assert first.read_text() == again.read_text()

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import ITEMS, Shell, save_model
 from tests.guard.tokenizers_of import byte_level
 
+from robustok.study.measurements.bound import power_of_ten
+
 TEXT = ("--text", "the theater is there")
 
 
@@ -90,11 +92,15 @@ def test_bound_with_and_without_questions(tmp_path: Path, shell: Shell) -> None:
     measured = shell.rows(f"bound canonical uniform {items}")
     assert {row["kind"] for row in measured[0]["measured"]} == {"sampled", "adversarial"}
     assert measured[0]["tokens"] > 5
-    written = rows_of(tmp_path / "bound.csv")
+    written = rows_of(tmp_path / "figures/bound.csv")
     assert {row["kind"] for row in written} == {"sampled", "adversarial", "theorem", "proof"}
-    assert (tmp_path / "bound.svg").exists()
+    whole = measured[0]["layers"][-1]["log10_gamma_theorem"]
+    assert (
+        f"| canonical | whole |  |  | {power_of_ten(whole)} |"
+        in (tmp_path / "report.md").read_text()
+    )
     out = shell.ok("bound canonical uniform --tokens 9 --tolerance 0.01")
-    assert "C1 proof" in out and "whole" in out
+    assert "proof: C1" in out and "whole" in out
 
 
 def test_certify_a_task_and_one_question(tmp_path: Path, shell: Shell) -> None:
@@ -108,10 +114,15 @@ def test_certify_a_task_and_one_question(tmp_path: Path, shell: Shell) -> None:
     ]  # fmt: skip
     assert all(r["same"] + r["open"] + r["flips"] + r["attacked"] == r["n"] == 4 for r in first)
     assert shell.rows(line) == first
-    assert len(rows_of(tmp_path / "gap.csv")) == 4
-    kept = (tmp_path / "certificates-canonical.jsonl").read_text().splitlines()
-    assert len(kept) == 1 + len(ITEMS)
+    assert len(rows_of(tmp_path / "figures/certificates.csv")) == 4
+    (kept,) = (tmp_path / "canonical/items").iterdir()
+    assert len(kept.read_text().splitlines()) == len(ITEMS)
     options = ("--text", "which house?", "--option", " street", "--option", " house")
     (one,) = shell.rows("certify canonical --distance 2 --seed 0", *options)
     assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
     assert "within distance 2" in shell.ok("certify canonical --distance 2 --seed 0", *options)
+    given = "certify canonical --distance all --enumerate 1 --draws 30 --seed 0"
+    (open_,) = shell.rows(given, *options)
+    text = shell.ok(given, *options)
+    assert f"answer '{open_['option']}'" in text
+    assert ("".join(open_["tokens"]).replace("·", " ") == "which house?") == ("at distance" in text)

@@ -166,6 +166,6 @@ def test_the_vote_over_draws_is_certified(shell: Shell) -> None:
     certificates = shell.rows(*args, "--items", "items.jsonl", "--enumerate", "1")
     assert [c["method"] for c in certificates] == ["sampling"] * 2
     assert all(c["certified"] == (c["lower"] > 0.5) for c in certificates)
-    assert "leave --distance" in shell.fails(
+    assert "vote.distances" in shell.fails(
         *args, "--text", "a", "--option", "b", "--option", "c", "--distance", "2"
     )

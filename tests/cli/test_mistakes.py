@@ -44,12 +44,14 @@ embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
 embeddings =x --seed 0 --words-file {w} => names no model
 bound {m} --items {i} => --seed
 bound {m} --tolerance 1e-9 => tolerance
-certify {m} --seed 0 => either --text
+certify {m} --seed 0 => give either items, or one text
 certify {m} --seed 0 --items {i} --distance far => or all
 certify {m} --seed 0 --items {i} --confidence 2 => confidence
-certify {m} --seed 0 --text a --out {out} => --items
+certify {m} --seed 0 --text a --out {out} => two options
+certify {m} --seed 0 --items {i} --smoothed uniform --distance 2 => vote.distances
 certify {m} --seed 0 --text a --option b => two options
 certify {m} --seed 0 --items {i} --chat => chat template
+certify {m} --seed 0 --items {i} --chat --start-token x => its own start token
 analyze split-counts -t {t} --seed 0 --text the --token 99 => no canonical token 99
 analyze split-counts -t= --seed 0 => names no tokenizer
 analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called

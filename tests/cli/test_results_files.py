@@ -78,18 +78,16 @@ def test_every_row_says_seed_and_draws(results: Path) -> None:
 
 
 def test_certificates_have_a_report(results: Path) -> None:
-    path = results / "bounds" / "certificates-model.jsonl"
-    assert run(["report", str(path)]) == 0
-    folder = path.with_name("certificates-model-report")
+    folder = results / "bounds"
     text = (folder / "report.md").read_text()
-    rows = rows_in(path)[1:]
+    (rows,) = items_in(folder)
     for at, distance in enumerate((2, 4)):
         verdicts = [row["certificates"][at]["verdict"] for row in rows]
         counts = " | ".join(str(verdicts.count(v)) for v in ("same", "open", "flips", "attacked"))
-        assert f"| {distance} | {len(ITEMS)} | {counts} |" in text
-    assert (folder / "figures" / "model-gap.png").is_file()
+        assert f"| model | {distance} | {len(ITEMS)} | {counts} |" in text
+    assert (folder / "figures" / "certificates.png").is_file()
     page = (folder / "report.html").read_text()
-    assert "Certificates: model" in page and "data:image/svg+xml" in page
+    assert "Certificates: the same answer" in page and "data:image/svg+xml" in page
 
 
 def test_attacks_of_other_objectives_and_their_answers_have_a_report(results: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("  layers: 2", "  name: gpt2", "give one or the other"),
     ("  layers: 2\n", "", "give layers, or the name of a model that exists"),
     ("  heads: 4", "  heads: 3", "width 128 does not split into 3 heads"),
-    ("  layers: 2", "  layers: 2\n  start_token: x", "is trained without start_token"),
+    ("  layers: 2", "  layers: 2\n  start_token: x", "has no start_token"),
     ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "--corpus FILE"),
     ("  schemes: [canonical]", "  schemes: [uniform, uniform]", "uniform is already in the list"),
     ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),

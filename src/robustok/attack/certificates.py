@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,7 +29,6 @@ from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
-from robustok.evaluation.resume import RowFile
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
@@ -150,16 +148,19 @@ class Certification:
     Args:
         certificates: the certificates, [items · distances].
         settings: how they were made.
-        n: number of items.
         seed: seed of the draws.
         overflowed: number of tokenizations that did not fit the model.
     """
 
     certificates: tuple[Certificate, ...]
     settings: CertifySettings
-    n: int
     seed: int
     overflowed: int = 0
+
+    @property
+    def n(self) -> int:
+        """Number of items that fit the model."""
+        return len(self.certificates) // len(self.settings.distances)
 
     def gap(self) -> list[dict[str, Any]]:
         """A row for each distance: the number of items of every verdict.
@@ -171,7 +172,11 @@ class Certification:
 
         The attack fails on same + open + flips items; only same is proven. ``open_upper`` is the
         largest bound of the open items.
+
+        Raises RobustokError where no item fits the model.
         """
+        if not self.certificates:
+            raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
         rows = []
         for at in self.settings.distances:
             certificates = [c for c in self.certificates if c.distance == at]
@@ -182,15 +187,6 @@ class Certification:
             row["open_upper"] = max(bounds) if bounds else None
             rows.append(row | {"confidence": self.settings.confidence, "seed": self.seed})
         return rows
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"distance {row['distance']}: {row['same']} certified, {row['open']} open"
-            + (f" (each ≤ {row['open_upper']:.2%})" if row["open"] else "")
-            + f", {row['flips']} broken that the attack missed, {row['attacked']} broken by it,"
-            + f" of {row['n']}"
-            for row in self.gap()
-        ) + (f"\n{self.overflowed} longer than the model's max_length" if self.overflowed else "")
 
 
 def certify(
@@ -260,7 +256,6 @@ def certify_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
 ) -> Certification:
@@ -274,51 +269,31 @@ def certify_items(
         items: the questions, each with its own key and none empty.
         settings: how to certify; by default within the distances 2, 4 and 6.
         seed: any integer; it and the item's key decide the draws.
-        resume_file: file that keeps each finished item. Another call with the same arguments
-            certifies only the others; by default nothing is kept.
         progress: called with (items done, all items).
 
     ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are those of
     :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
     fit is left out.
 
-    Raises RobustokError as :func:`certify` does, and where no item fits the model.
+    Raises RobustokError as :func:`certify` does.
     """
     check_questions(items)
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certifier = _Certifier(attacked_model, settings, seed)
-    config = asdict(settings) | {"seed": seed} | attacked_model.as_config()
-    with RowFile(resume_file, config, items) as file:
-        todo = [] if all(item.key in file.rows for item in items) else items
-        questions = (certifier.prepare(Prompt.of_item(item)) for item in todo)
-        for block in _grouped(questions, lambda one: len(one.rows) if one.request else 0):
-            waiting = [one for one in block if one.key not in file.rows]
-            if not waiting:
-                continue
-            # Before the searches, which count the same neighbors again at each distance.
-            overflowed = {one.key: one.question.overflowed for one in waiting}
-            # Finished items stay part of their block: how a score rounds depends on the whole
-            # batch. A dropped item has no certificates.
-            certificates = certifier.certify([one for one in block if one.request is not None])
-            for one in waiting:
-                of_item = [c.to_json() for c in certificates.get(one.key, [])]
-                row = {"key": one.key, "certificates": of_item, "overflowed": overflowed[one.key]}
-                file.add_row(row)
-            if progress is not None:
-                progress(sum(item.key in file.rows for item in items), len(items))
-    rows = [file.rows[item.key] for item in items]
-    by_item = [[Certificate.from_json(c) for c in row["certificates"]] for row in rows]
-    if not any(by_item):
-        raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
-    return Certification(
-        certificates=tuple(c for certificates in by_item for c in certificates),
-        settings=settings,
-        n=sum(map(bool, by_item)),
-        seed=seed,
-        overflowed=sum(row["overflowed"] for row in rows),
-    )
+    by_key: dict[str, list[Certificate]] = {}
+    done = overflowed = 0
+    questions = (certifier.prepare(Prompt.of_item(item)) for item in items)
+    for block in _grouped(questions, lambda one: len(one.rows) if one.request else 0):
+        # Before the searches, which count the same neighbors again at each distance.
+        overflowed += sum(one.question.overflowed for one in block)
+        by_key |= certifier.certify([one for one in block if one.request is not None])
+        done += len(block)
+        if progress is not None:
+            progress(done, len(items))
+    certificates = tuple(one for of_item in by_key.values() for one in of_item)
+    return Certification(certificates, settings, seed, overflowed)
 
 
 class TokenizationSet(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from robustok.checks import check_integer, check_list, check_settings, option
 from robustok.errors import RobustokError, nearest
@@ -30,11 +30,14 @@ _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
 
 
+Overflow = Literal["error", "drop", "left", "canonical"]
+
+
 def overflow_option() -> Any:
     """A field of what to do with rows that are too long, in every setting that has it."""
     return option(
         "rows longer than the model's max_length: error, drop, left or canonical", default="error",
-        metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
+        metavar="POLICY", choices=get_args(Overflow), noun="overflow policy",
         panel="Model",
     )  # fmt: skip
 
@@ -223,20 +226,38 @@ def objectives_reading(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class CertifySettings(Settings):
-    """What to certify, and the most tokenizations of a question to score one by one.
+class SamplingSettings(Settings):
+    """The most tokenizations of a question to score one by one, and the draws from more."""
+
+    limit: int = option(
+        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
+    )
+    draws: int = option(
+        "draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
+    )
+    confidence: float = option("confidence of each sampled bound", default=0.95)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.confidence < 1:
+            raise RobustokError(f"confidence {self.confidence} is not between 0 and 1")
+
+
+@dataclass(frozen=True)
+class CertifySettings(SamplingSettings):
+    """What to certify, and how many tokenizations to score for it.
 
     >>> CertifySettings(distances=(4, None, 2)).distances
     (2, 4, None)
 
     Args:
-        distances: greatest distances from the canonical tokenization, each at least 1 and given
-            once; None for all tokenizations. They are sorted, None last.
         limit: greatest number of tokenizations that are enumerated, at least 1. A larger set is
             sampled.
         draws: uniform draws from a larger set, at least 1. More draws give a tighter bound on the
             share that changes the answer: about 3 / draws if none of them does, at 95%.
         confidence: probability that each bound holds, between 0 and 1; not that all hold jointly.
+        distances: greatest distances from the canonical tokenization, each at least 1 and given
+            once; None for all tokenizations. They are sorted, None last.
         attack: whether to run the greedy attack too. It moves by distance 2, in as many steps as
             stay within the set, and aims at any other answer, whether the canonical one is right or
             wrong.
@@ -244,16 +265,7 @@ class CertifySettings(Settings):
     Raises RobustokError for a value out of range.
     """
 
-    distances: tuple[int | None, ...] = option(
-        "whole number or 'all'", "--distance", default=(2, 4, 6)
-    )
-    limit: int = option(
-        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
-    )
-    draws: int = option(
-        "uniform draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
-    )
-    confidence: float = option("confidence of each sampled bound", default=0.95)
+    distances: tuple[int | None, ...] = (2, 4, 6)
     attack: bool = option("also run the greedy attack", "--attack/--no-attack", default=True)
 
     def __post_init__(self) -> None:
@@ -262,8 +274,6 @@ class CertifySettings(Settings):
         if any(d is not None and d < 1 for d in self.distances):
             raise RobustokError("a distance to certify is a whole number from 1 on")
         super().__post_init__()
-        if not 0 < self.confidence < 1:
-            raise RobustokError(f"confidence {self.confidence} is not between 0 and 1")
         known = sorted(d for d in self.distances if d is not None)
         every = (None,) if None in self.distances else ()
         object.__setattr__(self, "distances", (*known, *every))

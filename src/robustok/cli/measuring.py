@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import typer
 
-from robustok.cli.options import StartOptions, by_name, folder_option, option
+from robustok.cli.options import FrameOptions, StartOptions, by_name, folder_option, option
 from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
@@ -26,6 +26,7 @@ from robustok.study import Cell, Study, Watch, run_study
 from robustok.study.config import checked_study, types_in
 from robustok.study.measurements import MeasuredCell, OnQuestions
 from robustok.study.run import answers_of
+from robustok.study.sections import ModelSection
 
 Row = dict[str, Any]
 
@@ -38,6 +39,11 @@ class RunOptions(StartOptions):
     out: Path | None = folder_option(
         "folder of the results, for `robustok report`; the same command goes on there"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatRunOptions(RunOptions, FrameOptions):
+    """How the study of a command runs whose questions can have a chat template around them."""
 
 
 def measure(
@@ -111,15 +117,11 @@ def _study(
         flag = _flag_of(*field.split(".")[:2])
         return RobustokError(message.replace(field, flag, 1) if flag else message)
 
-    model = {
-        "name": path,
-        "label": name,
-        "start_token": options.start_token,
-        "dtype": options.dtype,
-    }
+    names = {one.name for one in fields(options)}.intersection(ModelSection.model_fields)
+    model = {"name": path, "label": name} | {one: getattr(options, one) for one in names}
     tokenizer = {} if options.tokenizer is None else {"tokenizer": {"name": options.tokenizer}}
-    fields = {"title": title, "seed": options.seed, "model": model, **tokenizer}
-    return checked_study({**fields, **sections}, error)
+    shared = {"title": title, "seed": options.seed, "model": model, **tokenizer}
+    return checked_study({**shared, **sections}, error)
 
 
 def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:

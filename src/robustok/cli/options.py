@@ -110,6 +110,8 @@ def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = Fals
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
     if typing.get_origin(hint) is Literal:
         kind = hint = str
+    elif typing.get_args(kind):  # several types, of which the settings make one
+        kind = str
     several = typing.get_origin(hint) is tuple
     text, bracket, default = one.metadata["help"].partition("[default")
     parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
@@ -334,15 +336,8 @@ class StartOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class ScoringOptions(StartOptions):
-    """How questions are scored."""
-
-    overflow: str = overflow_option()
-
-
-@dataclass(frozen=True)
-class FrameOptions(ScoringOptions):
-    """How questions are scored, and what is around them."""
+class FrameOptions(StartOptions):
+    """How a model is loaded, and what is around questions."""
 
     chat: bool = option(
         "the question is the user's turn of the chat template", default=False, panel="Model"
@@ -378,6 +373,7 @@ class QuestionOptions(FrameOptions):
         metavar="FILE",
     )  # fmt: skip
     limit: int | None = limit_option()
+    overflow: str = overflow_option()
 
 
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:

@@ -80,16 +80,6 @@ def print_written(paths: Iterable[Path], as_json: bool) -> None:
         typer.echo("written: " + ", ".join(map(str, paths)))
 
 
-def print_figure(
-    draw: Callable[[Any, Path], None], rows: Sequence[Any], stem: Path | None, as_json: bool
-) -> None:
-    """Draw a figure from rows, if --out gives its path without the ending, and say where it is."""
-    if stem is not None:
-        draw(rows, stem)
-        kinds = ("png", "svg", "csv")
-        print_written([stem.with_name(f"{stem.name}.{kind}") for kind in kinds], as_json)
-
-
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 2) -> None:
     """Print rows below their titles: the first ``left`` columns as text, the rest as numbers."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))

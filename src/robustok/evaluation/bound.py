@@ -215,6 +215,19 @@ class Bound:
         factors = [self._log10_factor(layer, tokens) for layer in range(len(self.layers))]
         return list(accumulate([self._log10_start(distance), *factors, log10(self.head)]))
 
+    def changes(self, tokens: int | None = None) -> list[dict[str, Any]]:
+        """The bound per square root of a distance as rows, beside those of :meth:`Ratios.table`.
+
+        ``tokens`` is that of :meth:`table`. What no float can hold is left out.
+        """
+        return [
+            {"model": self.model, "kind": reading, "depth": depth, "pairs": "", "mean": 10**power,
+             "p95": 10**power, "max": 10**power, "eval_scheme": "", "seed": ""}
+            for reading, n in readings(tokens).items()
+            for depth, power in enumerate(self.through(1, tokens=n))
+            if power < 300
+        ]  # fmt: skip
+
     def _log10_start(self, distance: int) -> float:
         if distance < 1:
             raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")

@@ -37,7 +37,8 @@ DataFrame = Any  # a pandas DataFrame; its methods return unions that no type ch
 # Fields that name a model if they vary; `model` is the name of one that exists.
 SOURCES = ("study", "scale", "model")
 VARYING = (*SOURCES, "task", "pretrain_scheme")
-MEASURES = ("accuracy", "perplexity", "layers")  # the field that tells what a row measured
+# The field that tells what a row measured.
+MEASURES = ("accuracy", "perplexity", "layers", "gap", "bound")
 DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "file": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
@@ -49,7 +50,7 @@ _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")
 
 
 def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFrame:
-    """The rows of one measure, or with None those of no known one; each cell of a model once.
+    """The rows with one field, or with None those of no known measure; each cell of a model once.
 
     >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
     ...           "accuracy")["draws"].tolist()
@@ -275,6 +276,24 @@ def merged_perplexities(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     return merged.assign(perplexity=np.exp(merged["log"]))
 
 
+def entries_of(rows: Sequence[Mapping[str, Any]], field: str) -> DataFrame:
+    """The entries of a field that is a list, of all rows; `model` names each model in a figure.
+
+    The number of a repeat at the end of a model's name, as in `canonical #1`, is left out.
+    """
+    measured = rows_with(rows, field)
+    if measured.empty:
+        return measured
+    name_models(measured, None, (*SOURCES, "task"))
+    columns = (measured[name] for name in ("panel", "training", field))
+    return pd.DataFrame([
+        entry | {"model": panel if panel and training == UNTRAINED else
+                 in_panel(panel, re.sub(r" #\d+$", "", entry["model"]))}
+        for panel, training, row in zip(*columns, strict=True)
+        for entry in row
+    ])  # fmt: skip
+
+
 def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """One row for each model, sentence and layer, with a 95% interval over seeds and words.
 
@@ -284,22 +303,13 @@ def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     [[0.4, 1.0]]
 
     Args:
-        rows: rows of results.jsonl; those with `layers` count. The number of a repeat at the end of
-            a model's name, as in `canonical #1`, is left out.
+        rows: rows of results.jsonl; those with `layers` count.
 
     Every seed has the same words, so more seeds do not shrink the part of the words.
     """
-    measured = rows_with(rows, "layers")
-    if measured.empty:
-        return measured
-    name_models(measured, None, SOURCES)
-    columns = (measured[name] for name in ("panel", "training", "layers"))
-    layers: DataFrame = pd.DataFrame([
-        layer | {"model": panel if panel and training == UNTRAINED else
-                 in_panel(panel, re.sub(r" #\d+$", "", layer["model"]))}
-        for panel, training, row in zip(*columns, strict=True)
-        for layer in row
-    ])  # fmt: skip
+    layers = entries_of(rows, "layers")
+    if layers.empty:
+        return layers
     merged = []
     for _, group in layers.groupby(["model", "sentence", "layer"], sort=False):
         row = group.iloc[0].to_dict() | {"seeds": len(group)}

@@ -1,7 +1,6 @@
 """Reads what a report shows: the folder of a study, or a file of results.
 
-A file without accuracies (certificates, attacks for other objectives, answers) has a section of its
-own.
+A file without accuracies (attacks for other objectives, answers) has a section of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from robustok import attack
-from robustok.attack.settings import AttackSettings, CertifySettings
+from robustok.attack.settings import AttackSettings
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
-from robustok.report.analyses import draw_gap
 from robustok.report.frame import MEASURES, Row, percent
 from robustok.report.page import Section, Table
 from robustok.report.style import (
@@ -33,16 +30,17 @@ from robustok.runtime.files import read_object, read_rows
 from robustok.study.run import answers_of
 
 ACCEPTED = (
-    "give the folder of a study or of --out, its results.jsonl, or the file of attack --out, "
-    "attack --generate or certify --out"
+    "give the folder of a study or of --out, its results.jsonl, or the file of attack --out or "
+    "attack --generate"
 )
 _MEASUREMENT = {  # the fields beside each measure
     "accuracy": {"train_scheme", "eval_scheme", "low", "high", "n", "seed"},
     "perplexity": {"pretrain_scheme", "eval_scheme", "bits_per_byte", "seed"},
     "layers": {"seed"},
+    "gap": {"seed"},
+    "bound": {"seed"},
     "cell": {"train_scheme", "eval_scheme", "seed"},  # any other kind of a study
 }
-_CERTIFICATES = {"key", "certificates"}
 _ATTACKS = {"key", "text", "ids", "lengths", "vocabulary", "score", "canonical_score"}
 _ANSWERS = {"key", "text", "canonical", "attacked", "canonical_verdict"}
 _LONGEST = 90  # characters of a text in a table
@@ -74,8 +72,8 @@ def read_source(path: Path) -> ReportSource:
     """Read a study's folder, or a file of results.
 
     Attacks of `attack --out` become one row, and one for the canonical start. Their `train` and
-    `file` are the file's name without its suffix. Certificates, attacks for other objectives and
-    answers become a section.
+    `file` are the file's name without its suffix. Attacks for other objectives and answers become
+    a section.
 
     Raises RobustokError for a path without results.
     """
@@ -96,9 +94,6 @@ def read_source(path: Path) -> ReportSource:
             return ReportSource(section=partial(attacks_section, name, body))
         measured, curve = _of_attacks(name, config, body)
         return ReportSource(measured, curves={measured[-1]["eval_scheme"]: curve})
-    if config is not None and _all_have(body, _CERTIFICATES):
-        name = name.removeprefix("certificates-")
-        return ReportSource(section=partial(certificates_section, name, config, body))
     if _all_have(body, _ANSWERS):
         return ReportSource(section=partial(answers_section, name, body))
     return _of_study(path)
@@ -172,33 +167,6 @@ def _accuracy(name: str, eval_scheme: str, answers: dict[str, float], draws: int
         "train_scheme": name, "file": name, "eval_scheme": eval_scheme, "accuracy": accuracy,
         "low": low, "high": high, "n": len(answers), "answers": answers,
     }  # fmt: skip
-
-
-def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Path) -> Section:
-    """Certified, open and broken questions by distance, of a file of `certify --out`."""
-    every = tuple(attack.Certificate.from_json(c) for row in rows for c in row["certificates"])
-    names = ("distances", "limit", "draws", "confidence")
-    settings = CertifySettings(**{key: config[key] for key in names})
-    done = attack.Certification(every, settings, len(rows), config["seed"])
-    gap = done.gap()
-    draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
-    head = ["distance", "questions", "certified", "open", "attack missed", "attack broke", "bound"]
-    lines = [
-        [
-            str(row["distance"]), str(row["n"]), str(row["same"]), str(row["open"]),
-            str(row["flips"]), str(row["attacked"]),
-            "" if row["open_upper"] is None else f"{percent(row['open_upper'])}%",
-        ]
-        for row in gap
-    ]  # fmt: skip
-    caption = (
-        "Certified: all tokenizations within the distance were scored and give the same answer. "
-        f"Open: none of {config['draws']} uniform draws gives another answer, which bounds their "
-        f"share at {config['confidence']:.0%} confidence; the greatest bound is in the last "
-        f"column. Seed {config['seed']}."
-    )
-    table, figure = Table(head, lines), folder / f"{name}-gap"
-    return Section(name, f"Certificates: {name}", caption, [table], figure, prose=True)
 
 
 def attacks_section(name: str, rows: Sequence[Row], folder: Path) -> Section:

@@ -15,6 +15,7 @@ from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import accuracy_figures, learning_section
 from robustok.report.frame import Results, Row, model_name
 from robustok.report.page import Section, example_groups, write_page
+from robustok.report.proofs import bound_section, certificates_section
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
 from robustok.report.tables import find_headlines, write_table
@@ -35,8 +36,7 @@ def write_report(
 
     Args:
         folder: folder of a run, of a study or of a command's `--out`; or a file: results.jsonl of a
-            study, that of `attack --out`, `attack --generate` or `certify --out`, or the card.jsonl
-            of a model card.
+            study, that of `attack --out` or `attack --generate`, or the card.jsonl of a model card.
         others: further folders and files. Other seeds of the same study change the intervals; other
             studies and files are shown as models of their own.
         out: output folder; by default `folder`, or for a file its name without the suffix and with
@@ -77,6 +77,8 @@ def write_report(
         sections = [
             *accuracy_figures(results, figures),
             tables.layer_section(rows, figures),
+            certificates_section(rows, figures),
+            bound_section(rows, figures),
             learning_section(rows, figures),
             _curve_figure(sources, figures),
             tables.accuracy_section(results),

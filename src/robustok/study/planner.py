@@ -125,7 +125,9 @@ class _Planner:
         if study.pretrain is None:
             name = inputs.external_model(str(study.model.name), read=self.read)
             model = study.model
-            yield models.BaseCell(name, self.parameters, model.start_token, model.dtype)
+            given = name, self.parameters, model.start_token, model.dtype
+            chat = models.ChatCell(*given, model.system)
+            yield chat if model.is_chat else models.BaseCell(*given)
             return
         for scheme in study.pretrain.schemes:
             yield models.PretrainCell(
@@ -185,11 +187,13 @@ class _Planner:
             revision = commit.partition("@")[2] or None
             yield inputs.BenchmarkCell(name, part.items, None, revision, examples)
 
-    def _own_questions(self) -> Iterator[inputs.BenchmarkCell]:
+    def _own_questions(self) -> Iterator[inputs.QuestionsCell]:
         """The questions of `questions`: all of each file, folder or benchmark of the hub."""
-        few_shot = self.study.few_shot
+        few_shot, own = self.study.few_shot, self.study.questions
         examples = few_shot.examples if few_shot else 0
-        for source in self.study.questions.items if self.study.questions else ():
+        if own and own.text is not None:
+            yield inputs.QuestionCell(own.text, own.choices, own.label)
+        for source in own.items if own else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():
                 if self.read and not revision:

@@ -275,6 +275,10 @@ class Row(TypedDict):
     perplexity: float
     bits_per_byte: float
     layers: list[dict[str, Any]]  # distances between tokenizations of a word
+    gap: list[dict[str, Any]]  # certified, open and broken questions, by distance
+    certified: int  # questions whose vote over draws is certified
+    bound: list[dict[str, Any]]  # the bound from the weights, by layer
+    changes: list[dict[str, Any]]  # of hidden states per root of a distance: measured, and bounded
     completions: int  # that the model sampled after questions
     drifted: float  # share of them that are not canonical
     drifted_ids: float  # share of their ids that the encoder would not give

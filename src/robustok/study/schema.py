@@ -9,12 +9,15 @@ from pydantic import AfterValidator, Field, model_validator
 
 from robustok.study.measurements import (
     Attack,
+    Bound,
+    Certify,
     Drift,
     Embeddings,
     Evaluate,
     Marginal,
     Measurement,
     Perplexity,
+    Vote,
 )
 from robustok.study.measurements.text import OnText
 from robustok.study.sections import (
@@ -65,6 +68,9 @@ class Study(Strict):
     evaluate: Evaluate | None = None
     strength: StrengthSection | None = None  # of the schemes of finetune and evaluate
     attacks: tuple[Attack, ...] = ()
+    certify: Certify | None = None
+    vote: Vote | None = None
+    bound: Bound | None = None
     perplexity: Perplexity | None = None
     marginal: Marginal | None = None
     embeddings: Embeddings | None = None
@@ -86,11 +92,21 @@ class Study(Strict):
             raise ValueError("page: card has no few-shot examples: leave few_shot out")
         return self
 
+    @model_validator(mode="after")
+    def _chat_around_questions(self) -> Study:
+        if self.model.is_chat and (self.few_shot or self.finetune):
+            raise ValueError("a chat template is around questions alone: leave few_shot and "
+                             "finetune out")  # fmt: skip
+        for one in self.measurements if self.model.is_chat else ():
+            if not one.reads_chat:
+                raise ValueError(f"{one.kind} reads no chat template: leave chat and system out")
+        return self
+
     @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
-        for one in (self.perplexity, self.marginal, self.evaluate, *self.attacks, self.embeddings,
-                    self.drift):  # fmt: skip
+        for one in (self.perplexity, self.marginal, self.evaluate, *self.attacks, self.certify,
+                    self.vote, self.bound, self.embeddings, self.drift):  # fmt: skip
             if one is not None:
                 yield one
 

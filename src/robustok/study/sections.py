@@ -5,11 +5,14 @@ Those of measurements are the classes of :mod:`robustok.study.measurements`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from robustok.attack.settings import is_attack
+from robustok.checks import option
+from robustok.errors import RobustokError
 from robustok.models import Shape
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in
@@ -112,6 +115,9 @@ class ModelSection(Strict):
     max_length: int | None = Field(None, ge=16)  # tokens
     tied: bool = True  # input and output embeddings are one
     start_token: str | None = None  # before every text, where the model was trained with one
+    # Of a named one: a question is the user's turn of the chat template; `system` implies `chat`.
+    chat: bool = Field(False, json_schema_extra=NOT_IN_KEY)
+    system: str | None = Field(None, json_schema_extra=NOT_IN_KEY)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of a named one's weights: what is
     # fastest here
     architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
@@ -123,10 +129,17 @@ class ModelSection(Strict):
             raise ValueError(f"give {missing[0]}, or the name of a model that exists")
         if self.name is not None and len(missing) < len(SIZES):
             raise ValueError("a model with a name has its own sizes; give one or the other")
-        if self.name is None and self.start_token is not None:
-            raise ValueError("a model from random weights is trained without start_token")
+        if self.name is None and (self.start_token is not None or self.is_chat):
+            raise ValueError("a model from random weights has no start_token and no chat template")
+        if self.start_token is not None and self.is_chat:
+            raise ValueError("a chat template has its own start token: leave start_token out")
         _ = self.name is not None or self.shape
         return self
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the chat template is around a question."""
+        return self.chat or self.system is not None
 
     @property
     def shape(self) -> Shape:
@@ -215,10 +228,34 @@ class BenchmarksSection(Strict):
     items: int = Field(500, ge=1)  # at most, of each
 
 
-class QuestionsSection(Strict):
-    """Multiple-choice questions that exist, as they are: files, folders of them, or hub names."""
+SOURCES = (
+    "JSON Lines with question, choices and label, a folder of such files, or the name of a "
+    "benchmark on the hub"
+)
 
-    items: Annotated[tuple[str, ...], Field(min_length=1), _Listed]
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionsSection:
+    """Multiple-choice questions that exist, as they are: files, folders, hub names, or one text."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    items: Annotated[tuple[str, ...], _Listed] = option(
+        SOURCES, "--items", default=(), metavar="SOURCE"
+    )
+    text: str | None = option("one question instead", default=None)
+    choices: tuple[str, ...] = option(
+        "one of its two or more answers, with its leading space", "--option", default=()
+    )
+    label: int = option("which of them is right, from 0", default=0, min=0)
+
+    def __post_init__(self) -> None:
+        if bool(self.items) == bool(self.text):
+            raise RobustokError("give either items, or one text with its options")
+        if self.items and (self.choices or self.label):
+            raise RobustokError("an option and a label are of one text: items have their own")
+        if self.text and not self.label < len(self.choices) > 1:
+            raise RobustokError("give the text two options or more, and one of them as its label")
 
 
 class FewShotSection(Strict):

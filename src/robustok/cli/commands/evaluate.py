@@ -16,11 +16,7 @@ from robustok.cli.options import file_option, limit_option, option
 from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
 from robustok.study.measurements import Evaluate, Perplexity
-
-SOURCES = (
-    "JSON Lines with question, choices and label, a folder of such files, or the name of a "
-    "benchmark on the hub"
-)
+from robustok.study.sections import SOURCES
 
 
 def evaluate(

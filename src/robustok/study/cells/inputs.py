@@ -211,6 +211,25 @@ class BenchmarkCell(QuestionsCell):
         return test, read_items(self.path(folder) / "examples.jsonl") if count else []
 
 
+@dataclass(frozen=True)
+class QuestionCell(QuestionsCell):
+    """One question of a user's own. Its text is its name."""
+
+    kind: ClassVar[str] = "question"
+    task: ClassVar[str] = "question"  # type: ignore[misc]
+    count: ClassVar[int] = 1  # type: ignore[misc]
+
+    text: str
+    choices: tuple[str, ...]
+    right: int
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        return {"items": 1}
+
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        return [Item(self.text, self.text, self.choices, self.right)], []
+
+
 class TokenizerCell(Cell):
     """A tokenizer that other cells use."""
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from robustok import training
-from robustok.models import add_lora, load_model, save_tokenizer, small_model
+from robustok.models import add_lora, load_model, load_tokenizer, save_tokenizer, small_model
 from robustok.runtime.display import Progress
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
@@ -22,6 +24,7 @@ from robustok.study.sections import (
     PretrainSection,
     TrainingSection,
 )
+from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import step_folder
 
@@ -53,12 +56,25 @@ class ModelCell(Cell):
         """How the model was trained, in a few words."""
 
     @property
+    def name_in_figure(self) -> str:
+        """The description, different for a pre-trained model and those trained from it."""
+        if self.training != PRETRAINED:
+            return self.description
+        before = "before fine-tuning"
+        return before if self.scheme == "canonical" else f"{self.scheme} {before}"
+
+    @property
     def label(self) -> str:
         return f"{self.kind} {self.description}"
 
     def start_ids(self, vocab: Vocabulary) -> list[int]:
         """The ids before every text: the start token, or none."""
         return start_token_ids(vocab, self.origin.start_token)
+
+    def around(self, folder: Path, tokenizer: TokenizerCell) -> dict[str, Any]:
+        """The ids around every question that stay as they are: `prefix`, `suffix`, or none."""
+        start = self.start_ids(tokenizer.vocabulary(folder))
+        return {"prefix": np.array(start, np.int32)} if start else {}
 
     def source(self, folder: Path) -> str | Path:
         """What `load_model` takes."""
@@ -117,6 +133,16 @@ class BaseCell(OriginCell):
 
     def load(self, folder: Path, **options: Any) -> Any:
         return super().load(folder, **{"dtype": self.dtype} | options)
+
+
+@dataclass(frozen=True)
+class ChatCell(BaseCell):
+    """A chat model that exists. A question is the user's turn of its template."""
+
+    system: str | None = None
+
+    def around(self, folder: Path, tokenizer: TokenizerCell) -> dict[str, Any]:
+        return chat_frame(load_tokenizer(tokenizer.source(folder)), system=self.system)._asdict()
 
 
 @dataclass(frozen=True, kw_only=True)

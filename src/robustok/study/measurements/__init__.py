@@ -13,12 +13,16 @@ from robustok.study.measurements.base import (
     OnQuestions,
     Subject,
 )
+from robustok.study.measurements.bound import Bound
+from robustok.study.measurements.certificates import Certify, Vote
 from robustok.study.measurements.drift import Drift
 from robustok.study.measurements.embeddings import Embeddings
 from robustok.study.measurements.text import Marginal, Perplexity
 
 __all__ = [
     "Attack",
+    "Bound",
+    "Certify",
     "Drift",
     "Embeddings",
     "Evaluate",
@@ -29,4 +33,5 @@ __all__ = [
     "OnQuestions",
     "Perplexity",
     "Subject",
+    "Vote",
 ]

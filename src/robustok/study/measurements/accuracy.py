@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from robustok import evaluation
+from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
@@ -38,6 +39,7 @@ class Evaluate(ByScheme, OnQuestions):
     ensemble: int | None = option(
         "also one answer by the mean over so many draws", default=None, min=2
     )
+    overflow: Overflow = overflow_option()
 
     @property
     def eval_scheme(self) -> str:
@@ -54,12 +56,12 @@ class Evaluate(ByScheme, OnQuestions):
         return 2 * self.question_tokens(cell) * self.draws
 
     def run(self, at: Opened) -> Summary:
-        items, prefix = at.questions(self.items)
+        items, around = at.questions(self.items)
         drawn_by = self.sampler(at.vocab, [item.question for item in items])
         drawing: Any = {"draws": self.draws, "seed": at.seed}
         result = evaluation.evaluate(
             at.model, at.vocab, items, drawn_by, ensemble="mean" if self.ensemble else None,
-            prefix=prefix, overflow=self.overflow, progress=at.progress, **drawing,
+            overflow=self.overflow, progress=at.progress, **drawing, **around,
         )  # fmt: skip
         at.write_items(result.table())
         strength = evaluation.drawn_strength(at.vocab, items, drawn_by, **drawing)

@@ -10,7 +10,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from robustok import attack as attacks
-from robustok.attack.settings import SUITE_LIMIT, AttackSettings, ObjectiveSettings, suite_label
+from robustok.attack.settings import (
+    SUITE_LIMIT,
+    AttackSettings,
+    ObjectiveSettings,
+    Overflow,
+    overflow_option,
+    suite_label,
+)
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import share
 from robustok.models.devices import precision_of
@@ -22,7 +29,6 @@ from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
     Opened,
-    Subject,
     chance,
     overflow_text,
     strength_of,
@@ -39,15 +45,18 @@ _SETTINGS = tuple(one.name for one in fields(AttackSettings))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(OnQuestions, AttackSettings):
+class Attack(AttackSettings, OnQuestions):
     """The greedy attack of the paper's Algorithm 2, another search, or the suite of searches."""
 
     kind: ClassVar[str] = "attack"
+    on_benchmarks: ClassVar[bool] = False
+    reads_chat: ClassVar[bool] = True
     printed: ClassVar[tuple[str, ...]] = (
         "model", "task", "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy",
         "start_low", "start_high", "n_scored", "seed", "seconds", "overflowed",
     )  # fmt: skip
 
+    overflow: Overflow = overflow_option()
     suite: Literal[True] | None = None  # the worst of several searches
     # And those that the suite found against the study's other models, as cells of their own.
     transfer: bool = field(default=False, metadata=NOT_IN_KEY)
@@ -76,11 +85,6 @@ class Attack(OnQuestions, AttackSettings):
         """Tokenizations that each search of the suite scores for a question."""
         return self.max_scored or SUITE_LIMIT
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
-        for inputs in super().measured_on(subject):
-            if inputs["questions"][0].is_attacked:
-                yield inputs
-
     def tokens_read(self, cell: MeasuredCell) -> float:
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
         if self.suite:
@@ -88,12 +92,12 @@ class Attack(OnQuestions, AttackSettings):
         return tokens * min(self.steps, STEPS_TAKEN) * len(self.distances) * STEP_NEIGHBORS
 
     def run(self, at: Opened) -> Summary:
-        items, prefix = at.questions(self.items)
+        items, around = at.questions(self.items)
         if self.suite:
-            return self._run_suite(at, items, prefix)
+            return self._run_suite(at, items, around)
         result = attacks.attack_items(
-            at.model, at.vocab, items, settings=self.settings, seed=at.seed, prefix=prefix,
-            overflow=self.overflow, resume_file=at.folder / "attacks.jsonl", progress=at.progress,
+            at.model, at.vocab, items, settings=self.settings, seed=at.seed, overflow=self.overflow,
+            resume_file=at.folder / "attacks.jsonl", progress=at.progress, **around,
         )  # fmt: skip
         at.write_items(result.table())
         reached = [attack.ids for attack in result.attacks]
@@ -109,9 +113,9 @@ class Attack(OnQuestions, AttackSettings):
             "precision": precision_of(at.model),
         }
 
-    def _run_suite(self, at: Opened, items: Sequence[Item], prefix: Any) -> Summary:
+    def _run_suite(self, at: Opened, items: Sequence[Item], around: dict[str, Any]) -> Summary:
         objective = attacks.objective_by_name(
-            at.model, at.vocab, ObjectiveSettings("margin"), prefix=prefix
+            at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
         result = attacks.run_suite(
             at.vocab, [attacks.Prompt.of_item(item) for item in items], objective,
@@ -160,12 +164,12 @@ class TransferCell(MeasuredCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         at = Opened(self, folder, progress)
-        items, prefix = at.questions(self.measurement.items)
+        items, around = at.questions(self.measurement.items)
         own, others = _attacks_of([self.own], folder), _attacks_of(self.others, folder)
         rows = []
         for done, item in enumerate(items, 1):
             # How far the best wrong option is above the right one.
-            objective = attacks.Margin(at.model, at.vocab, item.choices, item.label, prefix=prefix)
+            objective = attacks.Margin(at.model, at.vocab, item.choices, item.label, **around)
             broken = any(row["success"] for row in own[item.key])
             limit = objective.max_length
             tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]

@@ -9,18 +9,17 @@ copy of the measurement with one scheme; the fields of this copy enter the key o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from robustok import evaluation
-from robustok.attack.settings import overflow_option
-from robustok.checks import check_settings, option
-from robustok.runtime.display import Progress
+from robustok.attack.settings import Settings
+from robustok.checks import option
+from robustok.evaluation.resume import RowFile
+from robustok.runtime.display import Progress, part_of_progress
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
@@ -31,6 +30,8 @@ from robustok.study.cells.models import ModelCell
 from robustok.study.sections import EvalSpecs
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
+
+GROUP = 32  # questions that are searched or certified together
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,15 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement(ABC):
+class Measurement(Settings, ABC):
     """A kind of measurement, and in a cell the measurement that this cell makes."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
+    reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
     # The fields of a row that the command prints, in this order; those that a row has.
     printed: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        check_settings(type(self), vars(self))
 
     @property
     def eval_scheme(self) -> str:
@@ -159,14 +158,15 @@ class ByScheme(Measurement):
 class OnQuestions(Measurement):
     """A measurement of each task's questions, zero-shot or after few-shot examples."""
 
+    on_benchmarks: ClassVar[bool] = True  # of a study, too
+
     items: int | None = option(
         "number of questions of each task, at most", "--limit", default=None, min=1
     )
-    overflow: Literal["error", "drop", "left", "canonical"] = overflow_option()
 
     def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
         for data, few_shot in product(subject.questions, subject.few_shots):
-            if subject.is_last:
+            if subject.is_last and (self.on_benchmarks or data.is_attacked):
                 yield {"questions": (data,), "few_shot": few_shot}
 
     def task(self, cell: MeasuredCell) -> str:
@@ -207,7 +207,8 @@ class MeasuredCell(Cell):
     @property
     def label(self) -> str:
         after = f" after {self.few_shot.scheme}" if self.few_shot else ""
-        on = self.questions[0].description if isinstance(self.measurement, OnQuestions) else ""
+        named = isinstance(self.measurement, OnQuestions) and self.questions
+        on = self.questions[0].description if named else ""
         return f"{self.kind} {self.model.description} on {self.eval_scheme}{on}{after}"
 
     @property
@@ -254,18 +255,40 @@ class Opened:
         """The ids before every text: the start token, or none."""
         return self.cell.model.start_ids(self.vocab)
 
-    def questions(self, count: int | None) -> tuple[list[Item], np.ndarray | None]:
-        """The first `count` questions, and the ids before each: start token, few-shot examples."""
+    def questions(self, count: int | None) -> tuple[list[Item], dict[str, Any]]:
+        """The first `count` questions, and the ids around each, as `prefix` and `suffix`.
+
+        Before a question are the start token and few-shot examples, or else a chat template.
+        """
         few_shot = self.cell.few_shot
         items, solved = self.cell.questions[0].test_and_examples(
             self.run_folder, few_shot.count if few_shot else 0
         )
         if few_shot is None:
-            return items[:count], np.array(self.start, np.int32) if self.start else None
+            return items[:count], self.cell.model.around(self.run_folder, self.cell.tokenizer)
         prefix = evaluation.solved_examples(
             self.vocab, solved, few_shot.scheme, seed=self.seed, start=self.start
         )
-        return items[:count], prefix
+        return items[:count], {"prefix": prefix}
+
+    def in_groups(
+        self, items: Sequence[Item], run: Callable[[Sequence[Item], Progress], Summary]
+    ) -> list[Summary]:
+        """What ``run`` gives, as JSON, for each group of questions.
+
+        Finished groups are kept, so that a stopped cell repeats one group only. Groups do not
+        depend on where a cell stopped: how a score rounds depends on the whole batch.
+        """
+        results = []
+        with RowFile(self.folder / "groups.jsonl", {}) as file:
+            for begin in range(0, len(items), GROUP):
+                key, group = str(begin), items[begin : begin + GROUP]
+                if key not in file.rows:
+                    progress = part_of_progress(self.progress, begin, len(items))
+                    file.add_row({"key": key, **run(group, progress)})
+                results.append(file.rows[key])
+                self.progress(min(begin + GROUP, len(items)), len(items))
+        return results
 
     def question_texts(self) -> list[list[str]]:
         """The questions of each task, without those that consist of whole sentences only."""

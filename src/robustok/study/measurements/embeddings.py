@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 from robustok import evaluation
 from robustok.checks import option
 from robustok.study.cells.base import Summary
-from robustok.study.cells.models import PRETRAINED, ModelCell
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
 from robustok.tasks import frequent_words, read_words
 
@@ -63,7 +62,7 @@ class Embeddings(Measurement):
         result = evaluation.embedding_distances(
             at.model, at.vocab, list(self.own_words) or frequent_words(self.words),
             draws=self.draws, seed=at.seed, sentence=next(iter(self.sentences), None),
-            prefix=at.start or None, name=_name_in_figure(at.cell.model),
+            prefix=at.start or None, name=at.cell.model.name_in_figure,
             resume_file=at.folder / "words.jsonl", progress=at.progress,
         )  # fmt: skip
         return {"layers": result.table()}
@@ -85,11 +84,3 @@ class Embeddings(Measurement):
             f"{row['model']}{where}: {shown} (layers 0 to {len(row['mean']) - 1}, "
             f"{row['words']} words × {row['draws']} draws)"
         )
-
-
-def _name_in_figure(model: ModelCell) -> str:
-    """The name of a model, different for a pre-trained one and those trained from it."""
-    if model.training != PRETRAINED:
-        return model.description
-    before = "before fine-tuning"
-    return before if model.scheme == "canonical" else f"{model.scheme} {before}"

@@ -1,0 +1,125 @@
+"""The paper's robustness bound from the weights, beside measured changes of hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from robustok import attack as attacks
+from robustok import evaluation
+from robustok.checks import option
+from robustok.models.devices import precision_of
+from robustok.runtime.display import Progress
+from robustok.study.cells.base import Summary
+from robustok.study.measurements.base import MeasuredCell, OnQuestions, Opened, Subject
+from robustok.study.sections import EvalSpec
+from robustok.tasks import Item
+
+_NORMS = ("embedding", "head", "largest_embedding", "tolerance")
+_MEASURED = ("sampled", "adversarial")  # kinds of changes; the others are the bound's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(OnQuestions):
+    """The bound of a model, and with questions the measured changes that it bounds."""
+
+    kind: ClassVar[str] = "bound"
+    on_benchmarks: ClassVar[bool] = False
+
+    distance: int = option("k of the bound", default=1, min=1)
+    tokens: int | None = option(
+        "n in the proof  [default: the longest tokenization measured]", default=None, min=1
+    )
+    tolerance: float = option("relative error of each spectral norm", default=1e-3)
+    scheme: EvalSpec = option(
+        "scheme of the questions", "--scheme", "-s", default="uniform", metavar="SCHEME"
+    )
+    draws: int = option("draws of each question", "--draws", "-n", default=10, min=1)
+    attack: bool = option(
+        "also measure attacked tokenizations", "--attack/--no-attack", default=True
+    )
+
+    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+        if subject.questions:
+            yield from super().measured_on(subject)
+        elif subject.is_last:
+            yield {}
+
+    def task(self, cell: MeasuredCell) -> str:
+        return super().task(cell) if cell.questions else "weights"
+
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        return self.question_tokens(cell) * self.draws if cell.questions else 0.0
+
+    def run(self, at: Opened) -> Summary:
+        name = at.cell.model.name_in_figure
+        bound = evaluation.lipschitz_bound(
+            at.model, tolerance=self.tolerance, name=name, progress=at.progress
+        )
+        ratios = self._ratios(at, name) if at.cell.questions else None
+        n = self.tokens or (ratios.longest if ratios else None)
+        measured = [] if ratios is None else ratios.table()
+        return {
+            **{field: getattr(bound, field) for field in _NORMS},
+            "distance": self.distance,
+            "tokens": n,
+            "bound": [{"model": name, **row} for row in bound.table(self.distance, tokens=n)],
+            "changes": [*measured, *bound.changes(n)],
+            **({} if ratios is None else {"n": ratios.items, "draws": ratios.draws}),
+            "precision": precision_of(at.model),
+        }
+
+    def _ratios(self, at: Opened, name: str) -> evaluation.Ratios:
+        """The measured ratios; the attack on each question leaves out neighbors that do not fit."""
+        items, _ = at.questions(self.items)
+
+        def attacked(group: Sequence[Item], progress: Progress) -> Summary:
+            done = attacks.attack_items(
+                at.model, at.vocab, group, seed=at.seed, overflow="canonical", progress=progress
+            )
+            return {"ids": [attack.ids.tolist() for attack in done.attacks]}
+
+        groups = at.in_groups(items, attacked) if self.attack else []
+        return evaluation.lipschitz_ratios(
+            at.model, at.vocab, items, attacked=[ids for group in groups for ids in group["ids"]],
+            draws=self.draws, seed=at.seed, sampler=self.scheme, name=name, progress=at.progress,
+        )  # fmt: skip
+
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        names = (*_NORMS, "distance", "tokens")
+        record = {"model": row["model"], **{name: row[name] for name in names}}
+        record["layers"] = [{k: v for k, v in one.items() if k != "model"} for one in row["bound"]]
+        if "n" in row:
+            measured = [one for one in row["changes"] if one["kind"] in _MEASURED]
+            record["measured"] = [one | {"model": row["model"]} for one in measured]
+            record |= {"items": row["n"], "draws": row["draws"]}
+        yield record
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        where = f", n = {row['tokens']}" if row["tokens"] else ""
+        head = f"‖W‖ = {row['embedding']:.4g}, ‖W_out‖ = {row['head']:.4g}, k = {row['distance']}"
+        lines = [f"{row['model']}: {head}{where}"]
+        for layer in row["layers"]:
+            text = "whole model" if layer["layer"] == "whole" else f"layer {layer['layer']}"
+            text += "" if layer["c2"] is None else f": C2 {layer['c2']:.4g}"
+            for reading in ("theorem", "proof"):
+                if f"c1_{reading}" in layer:
+                    c1, power = layer[f"c1_{reading}"], layer[f"log10_gamma_{reading}"]
+                    shown = "" if c1 is None else f"C1 {c1:.4g}, "
+                    text += f"; {reading}: {shown}γ {power_of_ten(power)}"
+            lines.append(text)
+        for kind in _MEASURED:
+            most = [one["max"] for one in row.get("measured", ()) if one["kind"] == kind]
+            if most:
+                lines.append(f"change of the logits per √distance, {kind} up to {most[-1]:.3g}")
+        return "\n".join(lines)
+
+
+def power_of_ten(log10: float) -> str:
+    """
+    >>> power_of_ten(345.301)
+    '2.00e+345'
+    """
+    whole = int(log10 // 1)
+    return f"{10 ** (log10 - whole):.2f}e{whole:+03d}"

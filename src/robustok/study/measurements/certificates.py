@@ -1,0 +1,159 @@
+"""Certificates of answers under retokenization, and of the vote over the draws of a scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+
+from robustok import attack as attacks
+from robustok import evaluation
+from robustok.attack.settings import CertifySettings, Overflow, SamplingSettings, overflow_option
+from robustok.checks import option
+from robustok.models.devices import precision_of
+from robustok.runtime.display import Progress, visible
+from robustok.study.cells.base import Summary
+from robustok.study.measurements.base import (
+    ByScheme,
+    MeasuredCell,
+    OnQuestions,
+    Opened,
+    overflow_text,
+)
+from robustok.tasks import Item
+
+
+def _distance(value: Any) -> Any:
+    """A distance as YAML and the command line have it, where `all` stands for None."""
+    if value == "all":
+        return None
+    if isinstance(value, str) and not value.isdecimal():
+        raise ValueError(f"{value!r} is no distance: give a whole number, or all")
+    return value
+
+
+Distance = Annotated[int | None, BeforeValidator(_distance)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certify(CertifySettings, OnQuestions):
+    """Whether an answer is the same under every tokenization within a distance."""
+
+    kind: ClassVar[str] = "certify"
+    on_benchmarks: ClassVar[bool] = False
+    reads_chat: ClassVar[bool] = True
+
+    distances: tuple[Distance, ...] = option(
+        "whole number or 'all'", "--distance", default=(2, 4, 6), metavar="N"
+    )
+    overflow: Overflow = overflow_option()
+
+    @property
+    def eval_scheme(self) -> str:
+        return "certificates"
+
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
+        return tokens * len(self.distances) * min(self.limit, self.draws)
+
+    def run(self, at: Opened) -> Summary:
+        items, around = at.questions(self.items)
+
+        def certified(group: Sequence[Item], progress: Progress) -> Summary:
+            done = attacks.certify_items(
+                at.model, at.vocab, group, settings=self, seed=at.seed, overflow=self.overflow,
+                progress=progress, **around,
+            )  # fmt: skip
+            certificates = [one.to_json() for one in done.certificates]
+            return {"certificates": certificates, "overflowed": done.overflowed}
+
+        groups = at.in_groups(items, certified)
+        rows = [row for group in groups for row in group["certificates"]]
+        certificates = tuple(map(attacks.Certificate.from_json, rows))
+        gap = attacks.Certification(certificates, self, at.seed).gap()
+        choices = {item.key: item.choices for item in items}
+        by_key: dict[str, list[Summary]] = {}
+        for row in rows:
+            spelled = [visible(at.vocab.tokens[i]) for i in row["witness"] or ()]
+            shown = {"option": choices[row["key"]][row["answer"]], "tokens": spelled}
+            by_key.setdefault(row["key"], []).append(row | shown)
+        at.write_items({"key": key, "certificates": own} for key, own in by_key.items())
+        overflowed = sum(group["overflowed"] for group in groups)
+        return {
+            "n": len(by_key),
+            "draws": self.draws,
+            "gap": [{"model": at.cell.model.name_in_figure, **row} for row in gap],
+            **({"overflowed": overflowed} if overflowed else {}),
+            "precision": precision_of(at.model),
+        }
+
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """The certificates of one question; of several, their number by distance and verdict."""
+        if row["n"] == 1:
+            yield from row["items"][0]["certificates"]
+            return
+        names = ("task", "overflowed", "precision")
+        shared = {name: row[name] for name in names if name in row}
+        for within in row["gap"]:
+            yield {**within, "model": row["model"], **shared}
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        if "verdict" in row:
+            text = f"answer {row['option']!r}, {attacks.Certificate.from_json(row)}"
+            return text + (f"\n{'|'.join(row['tokens'])}" if row["tokens"] else "")
+        bound = f" (each ≤ {row['open_upper']:.2%})" if row["open"] else ""
+        return (
+            f"{row['model']}, distance {row['distance']}: {row['same']} certified, {row['open']} "
+            f"open{bound}, {row['flips']} broken that the attack missed, {row['attacked']} broken "
+            f"by it, of {row['n']}{overflow_text(row)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote(SamplingSettings, ByScheme, OnQuestions):
+    """Certificates of the vote over the draws of a scheme, for every tokenization."""
+
+    kind: ClassVar[str] = "vote"
+    on_benchmarks: ClassVar[bool] = False
+    reads_chat: ClassVar[bool] = True
+
+    @property
+    def eval_scheme(self) -> str:
+        return f"vote of {self.scheme}"
+
+    def tokens_read(self, cell: MeasuredCell) -> float:
+        return self.question_tokens(cell) / 3 * min(self.limit, self.draws)
+
+    def run(self, at: Opened) -> Summary:
+        items, around = at.questions(self.items)
+        settings = {name: getattr(self, name) for name in SamplingSettings.__dataclass_fields__}
+        rows: list[Summary] = []
+        for item in items:
+            done = evaluation.certify_smoothed(
+                at.model, at.vocab, item.question, item.choices, self.scheme, seed=at.seed,
+                **settings, **around,
+            )  # fmt: skip
+            option = item.choices[done.answer]
+            names = {"text": item.question, "option": option, "eval_scheme": self.scheme}
+            rows.append({"key": item.key, **names, **asdict(done)})
+            at.progress(len(rows), len(items))
+        at.write_items(rows)
+        return {
+            "n": len(rows),
+            "draws": self.draws,
+            "certified": sum(row["certified"] for row in rows),
+            "precision": precision_of(at.model),
+        }
+
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield from row["items"]
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        verdict = "certified" if row["certified"] else "abstains"
+        bound = "" if row["method"] == "enumeration" else f", at least {row['lower']:.1%}"
+        return (
+            f"answer {row['option']!r}, {verdict}: {row['share']:.1%} of {row['eval_scheme']}"
+            f"{bound}, {row['n_scored']} tokenizations scored"
+        )

@@ -1,0 +1,96 @@
+"""Certificates, votes and the bound in a study of trained models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.study.conftest import TRAINING, rows_of, tiny
+
+from robustok import RobustokError
+from robustok.report import write_report
+from robustok.runtime.files import read_rows
+from robustok.study import run_study
+from robustok.study.measurements import base
+
+SECTIONS = {
+    "finetune": TRAINING | {"schemes": ["canonical", "uniform"]},
+    "evaluate": None,
+    "attacks": [{"items": 5, "steps": 1, "max_neighbors": 3}],
+    "certify": {"items": 5, "distances": ["all", 2], "limit": 40, "draws": 20},
+    "vote": {"items": 2, "eval_schemes": ["uniform"], "limit": 3, "draws": 20},
+    "bound": {"items": 3, "draws": 2},
+}
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "GROUP", 2)
+    run_study(tiny(**SECTIONS), tmp_path / "whole")
+    started: list[int] = []
+    in_groups = base.Opened.in_groups
+
+    def stops_once(self, items, run):
+        def counted(group, progress):
+            started.append(len(group))
+            if len(started) == 2:
+                raise Stopped
+            return run(group, progress)
+
+        return in_groups(self, items, counted)
+
+    monkeypatch.setattr(base.Opened, "in_groups", stops_once)
+    with pytest.raises(Stopped):
+        run_study(tiny(**SECTIONS), tmp_path / "stopped")
+    started.append(0)  # past the one that stops
+    run_study(tiny(**SECTIONS), tmp_path / "stopped")
+    assert started[:5] == [2, 2, 0, 2, 1]
+    assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "whole")
+    for cell in (tmp_path / "whole" / "items").iterdir():
+        assert read_rows(tmp_path / "stopped" / "items" / cell.name) == read_rows(cell)
+
+
+def test_a_report_has_the_verdicts_and_the_bound_of_each_model(tmp_path: Path) -> None:
+    rows: list[Any] = [*run_study(tiny(**SECTIONS), tmp_path).rows]
+    write_report(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    names = {"canonical": "canonical", "uniform": "uniform"}
+    gaps = {row["train_scheme"]: row["gap"] for row in rows if row["eval_scheme"] == "certificates"}
+    assert set(gaps) == set(names)
+    for name, gap in gaps.items():
+        assert [one["distance"] for one in gap] == [2, "all"]
+        for one in gap:
+            counts = " | ".join(str(one[verdict]) for verdict in ("n", "same", "open", "flips"))
+            assert f"| {name} | {one['distance']} | {counts} |" in text
+    votes = [row for row in rows if row["eval_scheme"] == "vote of uniform"]
+    assert [row["n"] for row in votes] == [2, 2] and "certified" in text
+    bounds = [row for row in rows if "bound" in row]
+    assert [row["train_scheme"] for row in bounds] == ["canonical", "uniform"]
+    assert {one["kind"] for one in bounds[0]["changes"]} == {
+        "sampled", "adversarial", "theorem", "proof",
+    }  # fmt: skip
+    assert f"| uniform | 1 | {bounds[1]['bound'][0]['c2']:.4g} |" in text
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"certify": {"distances": ["far"]}}, "whole number, or all"),
+        ({"certify": {"distances": [0]}}, "from 1 on"),
+        ({"vote": {"eval_schemes": ["unifrom"]}}, "uniform"),
+        ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
+        ({"questions": {"items": ["f.jsonl"], "label": 1}}, "of one text"),
+        ({"model": {"chat": True}}, "no chat template"),
+        ({"model": {"name": "m", "chat": True}, "tokenizer": None, "pretrain": None}, "finetune"),
+    ],
+)
+def test_mistakes_are_one_line(sections: dict, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        if sections.get("model", {}).get("name"):
+            sizes = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
+            sections["model"] |= dict.fromkeys(sizes)
+        tiny(**sections)
