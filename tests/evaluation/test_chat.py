@@ -63,3 +63,27 @@ def test_mistakes_are_errors(backend) -> None:
         chat_frame(chat(backend, TEMPLATE), user="no place")
     with pytest.raises(RobustokError, match="0 times"):
         chat_frame(chat(backend, "{{ messages | length }}"))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{{ messages.append(1) }}",
+        "{% for i in range(10000000) %}x{% endfor %}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ raise_exception('no') }}",
+        "{{ missing.name }}",
+        "{{ 1 // 0 }}",
+        "{% include '/etc/passwd' %}",
+        "{% if %}",
+        "{{ 'a'.center(10 ** 30) }}",
+    ],
+)
+def test_a_hostile_template_ends_in_one_line(backend, template: str) -> None:
+    with pytest.raises(RobustokError, match="the chat template failed: ") as error:
+        chat_frame(chat(backend, template))
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400

@@ -22,7 +22,13 @@ from robustok.errors import RobustokError, check_choice
 from robustok.guard.findings import NOT_UTF8
 from robustok.lattice import check_spelled
 from robustok.runtime.display import visible
-from robustok.tokenizer.chat import MARK, check_template, placeholder, split_at_placeholders
+from robustok.tokenizer.chat import (
+    MARK,
+    check_template,
+    placeholder,
+    render_chat,
+    split_at_placeholders,
+)
 from robustok.tokenizer.data import split_at_broken
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
@@ -347,14 +353,14 @@ def stitch(
 
     Where the sampled ids end with the special token that the template writes after them, it stands
     there once. What the template does to the text of a turn (trimming, removing reasoning) is not
-    done to sampled ids. Raises RobustokError where there is no chat template, or where it does not
-    write the text of a sampled turn exactly once.
+    done to sampled ids. Raises RobustokError where there is no chat template, where it fails, or
+    where it does not write the text of a sampled turn exactly once.
     """
     check_vocabulary(vocab)
     check_template(tokenizer, "set tokenizer.chat_template")
     messages, sampled = _with_placeholders(vocab, turns)
-    text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=generation_prompt, **template_arguments
+    text = render_chat(
+        tokenizer, messages, add_generation_prompt=generation_prompt, **template_arguments
     )
     literals, numbers = split_at_placeholders(text)
     counts = Counter(numbers)

@@ -43,6 +43,18 @@ def check_template(tokenizer: Any, advice: str) -> None:
         raise RobustokError(f"the tokenizer has no chat template: {advice}")
 
 
+def render_chat(tokenizer: Any, messages: Sequence[Message], **options: Any) -> str:
+    """The text that the chat template of a tokenizer of transformers writes for messages.
+
+    Raises RobustokError where the template fails, with its own error.
+    """
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    except Exception as error:  # of any class: a template is a program
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RobustokError(f"the chat template failed: {reason[:300]}") from error
+
+
 class Frame(NamedTuple):
     """Ids before and after a text, which stay as they are.
 
@@ -76,7 +88,8 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
 
     The generation prompt is included.
 
-    Raises RobustokError where the template or ``user`` does not contain the text exactly once.
+    Raises RobustokError where the template fails, and where it or ``user`` does not contain the
+    text exactly once.
     """
     if user.count("{text}") != 1:
         raise RobustokError("the user message must contain {text} once: the attack replaces it")
@@ -84,7 +97,7 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     messages = [{"role": "user", "content": user.replace("{text}", placeholder())}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    whole = render_chat(tokenizer, messages, add_generation_prompt=True)
     parts, _ = split_at_placeholders(whole)
     if len(parts) != 2:
         raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
@@ -176,8 +189,8 @@ def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]
     before = {}
     for role, messages in chats.items():
         try:
-            rendered = tokenizer.apply_chat_template(messages, tokenize=False)
-        except Exception:  # templates raise what they like, jinja2.TemplateError mostly
+            rendered = render_chat(tokenizer, messages)
+        except RobustokError:
             rendered = ""
         head, *others = split_at_placeholders(rendered)[0]
         # Encoded with a word after it: what comes before a word is cut differently from an end. Its
