@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from robustok.guard.audit import Drift, DriftExample
 from robustok.report.style import TOKEN_COLORS, colors
-from robustok.runtime.display import markdown_table, visible
+from robustok.runtime.display import markdown, markdown_table, visible
 from robustok.runtime.files import write_whole
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -87,8 +87,12 @@ def write_page(out: Path, **values: Any) -> Path:
 
 
 def render(name: str, **values: Any) -> str:
-    """The page of a template, such as ``report.html``. HTML is escaped, Markdown is not."""
+    """The page of a template, such as ``report.html``. Markup in the values is escaped."""
     import jinja2
+    from markupsafe import Markup
+
+    def escaped(value: Any) -> Any:
+        return value if isinstance(value, Markup) else markdown(value)
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("robustok.report"),
@@ -96,11 +100,15 @@ def render(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=escaped if name.endswith(".md") else None,
     )
     environment.filters["breakable"] = _breakable
     environment.filters["whole"] = _whole
-    template = environment.get_template(f"{name}.jinja")
-    return template.render(token_colors=TOKEN_COLORS, table=markdown_table, **values)
+    environment.globals |= {
+        "token_colors": TOKEN_COLORS,
+        "table": lambda head, lines: Markup(markdown_table(head, lines)),
+    }
+    return environment.get_template(f"{name}.jinja").render(**values)
 
 
 def _breakable(text: object) -> Any:

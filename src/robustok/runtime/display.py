@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 Progress = Callable[[int, int], None]
@@ -47,10 +48,26 @@ def visible(token: bytes) -> str:
     return "".join(_VISIBLE.get(c, c if c.isprintable() else f"<{ord(c):02X}>") for c in text)
 
 
+# What begins code, a tag, an entity or a link, or ends a cell; all other text stays as it is.
+_MARKUP = re.compile(r"[`|]|\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|&(?=#?\w+;)|\](?=[(\[:])")
+
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}  # not every reader takes a backslash before these
+
+
+def markdown(text: object) -> str:
+    """A text as one line of Markdown that shows it: code, tags, links and pipes are escaped.
+
+    >>> print(markdown("<b> | [a](b)"))
+    &lt;b> \\| [a\\](b)
+    """
+    line = " ".join(str(text).splitlines())
+    return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), line)
+
+
 def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, its first column aligned to the left and the others to the right.
 
-    A cell is one line: the lines of a text are joined.
+    Markup in a cell is shown as :func:`markdown` does.
 
     >>> print(markdown_table(["task", "n"], [["copa", "100"]]))
     | task | n |
@@ -58,8 +75,5 @@ def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     | copa | 100 |
     """
     rule = ["---", *["--:"] * (len(head) - 1)]
-    cells = [
-        [" ".join(cell.splitlines()).replace("|", "\\|") for cell in line]
-        for line in (head, rule, *lines)
-    ]
+    cells = [[markdown(cell) for cell in line] for line in (head, rule, *lines)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -112,13 +112,23 @@ def _errors_name(path: Path) -> Iterator[None]:
 def write_csv(
     path: Path, rows: Sequence[Mapping[str, Any]], fields: Sequence[str] | None = None
 ) -> None:
-    """Write rows as CSV, atomically: the given fields, or else those of the first row."""
+    """Write rows as CSV, atomically: the given fields, or else those of the first row.
+
+    A text that a spreadsheet would compute as a formula begins with an apostrophe.
+    """
     text = io.StringIO()
     names = fields if fields is not None else list(rows[0]) if rows else []
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(row[name]) for name in row} for row in rows)
     write_whole(path, text.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\r", " ")  # `csv` does not quote it, and readers end a row there
+    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t")) else value
 
 
 def append_whole(path: Path, data: bytes) -> None:
