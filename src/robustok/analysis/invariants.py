@@ -25,10 +25,17 @@ from robustok.tokenizer.sources import open_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SCHEMES = (
-    "canonical", "characters", "uniform", "uniform-k(k=4)", "stochastok(alpha=0.5)",
-    "stochastok-uniform(alpha=0.5)", "grampa", "unigram", "bpe-dropout(p=0.2)",
+    "canonical",
+    "characters",
+    "uniform",
+    "uniform-k(k=4)",
+    "stochastok(alpha=0.5)",
+    "stochastok-uniform(alpha=0.5)",
+    "grampa",
+    "unigram",
+    "bpe-dropout(p=0.2)",
     "maxmatch-dropout(p=0.2)",
-)  # fmt: skip
+)
 # Whose definitions give the canonical tokenization a positive probability.
 POSITIVE = ("canonical", "uniform", "grampa", "unigram")
 _LONGEST = 400  # characters of a text

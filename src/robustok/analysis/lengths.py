@@ -176,10 +176,8 @@ def dropout_splits(
     for number, (rule, p) in enumerate(jobs):
         scheme = BpeDropout(vocab, p=p, rule=rule)
         share = part_of_progress(progress, number * draws, len(jobs) * draws)
-        splits = np.concatenate([
-            measure(vocab, rows, drawn).splits
-            for rows, drawn in in_blocks(scheme, canonical, draws, seed, share)
-        ])  # fmt: skip
+        blocks = in_blocks(scheme, canonical, draws, seed, share)
+        splits = np.concatenate([measure(vocab, rows, drawn).splits for rows, drawn in blocks])
         span = int(splits.min()), int(splits.max())
         results.append(
             DropoutRow(rule, p, Splits(float(splits.mean()), float(splits.std()), *span), draws)

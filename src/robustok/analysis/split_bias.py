@@ -27,10 +27,14 @@ from robustok.tokenizer.vocabulary import Text, Vocabulary
 Cut = tuple[int, ...]
 _FEWEST = 100  # draws with as many splits; a share estimated from fewer is mostly noise
 SCHEMES = (
-    "stochastok(alpha=1)", "stochastok(alpha=1, ways=3)",
-    "stochastok-uniform(alpha=1, support=pairwise)", "stochastok-uniform(alpha=1)",
-    "uniform-k(alpha=1)", "uniform", "bpe-dropout(p=0.5, rule=hf)",
-)  # fmt: skip
+    "stochastok(alpha=1)",
+    "stochastok(alpha=1, ways=3)",
+    "stochastok-uniform(alpha=1, support=pairwise)",
+    "stochastok-uniform(alpha=1)",
+    "uniform-k(alpha=1)",
+    "uniform",
+    "bpe-dropout(p=0.5, rule=hf)",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,10 +279,15 @@ def _compare(
     even = 1 / len(cuts)
     some = p[p > 0]
     return Bias(
-        scheme, word, len(cuts[0]) - 1, len(cuts), float(np.abs(p - even).sum() / 2),
-        max(float((some * np.log(some / even)).sum()), 0.0), len(some) / len(cuts),
+        scheme,
+        word,
+        len(cuts[0]) - 1,
+        len(cuts),
+        float(np.abs(p - even).sum() / 2),
+        max(float((some * np.log(some / even)).sum()), 0.0),
+        len(some) / len(cuts),
         round(total) if drawn else 0,
-    )  # fmt: skip
+    )
 
 
 def _weights(

@@ -204,9 +204,11 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     own, others = by_degree[token], Counter(by_degree[:token] + by_degree[token + 1 :])
     rest = product([(list(coefficients), times) for coefficients, times in others.items()], k)
     k = max(
-        a + b for a, count in enumerate(own) for b, other in enumerate(rest)
+        a + b
+        for a, count in enumerate(own)
+        for b, other in enumerate(rest)
         if count and other and a + b <= k
-    )  # fmt: skip
+    )
     weights = [count * rest[k - a] if 0 <= k - a < len(rest) else 0 for a, count in enumerate(own)]
     return _normal([weights[0], *weights[first_split:]])
 

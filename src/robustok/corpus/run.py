@@ -168,12 +168,18 @@ def run_corpus(
     field = find_column(sources, column, max_row_bytes)
     kept = find_kept(sources, keep_columns, field, max_row_bytes)
     settings = {
-        "tokenizer": vocab.fingerprint, "scheme": spec, "seed": seed, "epoch": epoch,
-        "draws": draws, "column": field.name, "kind": field.kind,
-        "sample_by": sample_by, "max_row_bytes": max_row_bytes,
+        "tokenizer": vocab.fingerprint,
+        "scheme": spec,
+        "seed": seed,
+        "epoch": epoch,
+        "draws": draws,
+        "column": field.name,
+        "kind": field.kind,
+        "sample_by": sample_by,
+        "max_row_bytes": max_row_bytes,
         **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
-    }  # fmt: skip
+    }
     names = tuple(f.name for f in kept)
     retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
     with disk_full_in_one_line(folder), locked(folder):

@@ -236,9 +236,12 @@ def parquet_file(file: InputFile, dictionaries: Sequence[str] = ()) -> Any:
     """
     with _damage_in_one_line():
         return pq.ParquetFile(
-            file.path, read_dictionary=list(dictionaries), buffer_size=1 << 20, pre_buffer=False,
+            file.path,
+            read_dictionary=list(dictionaries),
+            buffer_size=1 << 20,
+            pre_buffer=False,
             page_checksum_verification=True,
-        )  # fmt: skip
+        )
 
 
 @contextmanager

@@ -86,16 +86,28 @@ def difference(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
         low, high, p = interval(after - before, parts, level=level)
         seeds = len(second.get("seeds") or (None,))
         return Difference(
-            before=before, after=after, low=max(low, -1.0), high=min(high, 1.0), p=p,
-            n=second["n"], seeds=seeds,
-        )  # fmt: skip
+            before=before,
+            after=after,
+            low=max(low, -1.0),
+            high=min(high, 1.0),
+            p=p,
+            n=second["n"],
+            seeds=seeds,
+        )
     low, high, p = compare_answers(*answers, level=level)
     before, after = (float(part.mean()) for part in answers)
     changes = (answers[1] - answers[0]).mean(0)
     return Difference(
-        before=before, after=after, low=low, high=high, p=p, n=len(changes),
-        seeds=len(answers[0]), lost=int((changes < 0).sum()), won=int((changes > 0).sum()),
-    )  # fmt: skip
+        before=before,
+        after=after,
+        low=low,
+        high=high,
+        p=p,
+        n=len(changes),
+        seeds=len(answers[0]),
+        lost=int((changes < 0).sum()),
+        won=int((changes > 0).sum()),
+    )
 
 
 def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | None:

@@ -102,9 +102,13 @@ def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: Any) -> l
     given = torch.as_tensor(ids, dtype=torch.int64, device=model.device)[None]
     with quiet(model):
         output = model.generate(
-            input_ids=given, attention_mask=torch.ones_like(given), max_new_tokens=max_new_tokens,
-            pad_token_id=(end_ids(model) or [0])[0], logits_processor=[_checked], **how,
-        )  # fmt: skip
+            input_ids=given,
+            attention_mask=torch.ones_like(given),
+            max_new_tokens=max_new_tokens,
+            pad_token_id=(end_ids(model) or [0])[0],
+            logits_processor=[_checked],
+            **how,
+        )
     return output[:, given.shape[1] :].tolist()
 
 
@@ -134,8 +138,15 @@ def _sampled(
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         rows = generated(
-            model, prompt[-room:], tokens, num_return_sequences=samples, do_sample=True,
-            temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0,
-        )  # fmt: skip
+            model,
+            prompt[-room:],
+            tokens,
+            num_return_sequences=samples,
+            do_sample=True,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            repetition_penalty=1.0,
+        )
     ends = end_ids(model)
     return [list(takewhile(lambda i: i not in ends, row)) for row in rows]

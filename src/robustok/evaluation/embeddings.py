@@ -151,9 +151,13 @@ def embedding_distances(
     if not measured:
         raise RobustokError("no word has a second tokenization: give longer words")
     config = {
-        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint, "draws": draws,
-        "seed": seed, "sentence": sentence, "prefix": plain_ids(prefix),
-    }  # fmt: skip
+        "model": model_fingerprint(model),
+        "vocabulary": vocab.fingerprint,
+        "draws": draws,
+        "seed": seed,
+        "sentence": sentence,
+        "prefix": plain_ids(prefix),
+    }
     with RowFile(resume_file, config) as file:
         step = max(1, _ROWS // (draws + 1))
         # Blocks of all words, finished or not: how a value rounds depends on the whole batch.
@@ -231,9 +235,12 @@ def draw_others(
     waiting, epoch = list(texts), 0
     while waiting:
         rows = uniform.sample_batch(
-            Ragged.from_rows([texts[text] for text in waiting]), seed=seed, draws=2 * draws,
-            keys=item_keys(waiting), epoch=epoch,
-        )  # fmt: skip
+            Ragged.from_rows([texts[text] for text in waiting]),
+            seed=seed,
+            draws=2 * draws,
+            keys=item_keys(waiting),
+            epoch=epoch,
+        )
         for i, text in enumerate(waiting):
             drawn = rows.between(2 * draws * i, 2 * draws * (i + 1))
             kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]

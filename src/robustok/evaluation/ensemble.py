@@ -137,9 +137,16 @@ def choose(
     of :func:`choose_many`.
     """
     return choose_many(
-        model, vocab, [question], [options], scheme, draws=draws, seed=seed, prefix=prefix,
+        model,
+        vocab,
+        [question],
+        [options],
+        scheme,
+        draws=draws,
+        seed=seed,
+        prefix=prefix,
         confidence=confidence,
-    )[0]  # fmt: skip
+    )[0]
 
 
 def choose_many(
@@ -262,9 +269,12 @@ def generate(
     with quiet(model):
         for _ in range(max_new_tokens):
             out = model(
-                given, attention_mask=attention, position_ids=positions, past_key_values=cache,
+                given,
+                attention_mask=attention,
+                position_ids=positions,
+                past_key_values=cache,
                 use_cache=True,
-            )  # fmt: skip
+            )
             logits = out.logits[:, -1, : vocab.size].double()
             mean = logits.log_softmax(-1).logsumexp(0)
             if not math.isfinite(float(mean.max())):  # NaN, or no id with a probability

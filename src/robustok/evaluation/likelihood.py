@@ -115,9 +115,15 @@ def perplexity(
     return TextPerplexity(
         sampler.spec,
         math.exp(min(float(nats.sum()) / tokens, 700.0)),
-        rate, rate - Z95 * error, rate + Z95 * error,
-        texts=len(texts), tokens=tokens, bytes=sum(sizes), draws=draws, seed=seed,
-    )  # fmt: skip
+        rate,
+        rate - Z95 * error,
+        rate + Z95 * error,
+        texts=len(texts),
+        tokens=tokens,
+        bytes=sum(sizes),
+        draws=draws,
+        seed=seed,
+    )
 
 
 @dataclass(frozen=True)

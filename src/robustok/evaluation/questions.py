@@ -192,9 +192,11 @@ def solved_examples(
         raise RobustokError("there are no solved examples: give at least one")
     sampler = as_sampler(sampler, vocab)
     questions = sampler.sample_batch(
-        [e.question for e in examples], seed=seed, keys=item_keys(e.key for e in examples),
+        [e.question for e in examples],
+        seed=seed,
+        keys=item_keys(e.key for e in examples),
         epoch=_EXAMPLES_EPOCH,
-    )  # fmt: skip
+    )
     between, *answers = vocab.encode_continuations(["\n\n", *(e.answer for e in examples)])
     parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
     for question, answer in zip(questions, answers, strict=True):
@@ -239,8 +241,10 @@ class Window:
             whole = [np.concatenate([prefix, row])[-longest:] for row in rows]
             return replace(request, questions=Ragged.from_rows(whole), prefix=None)
         if self.overflow == "canonical" and len(prefix) + len(canonical) <= longest:
-            fitting = [np.asarray(canonical, np.int32) if far else row
-                       for row, far in zip(rows, long, strict=True)]  # fmt: skip
+            fitting = [
+                np.asarray(canonical, np.int32) if far else row
+                for row, far in zip(rows, long, strict=True)
+            ]
             return replace(request, questions=Ragged.from_rows(fitting))
         advice = {
             "error": "choose overflow drop, left or canonical",

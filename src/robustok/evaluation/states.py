@@ -122,11 +122,18 @@ class Ratios:
         rows = []
         for kind, values in self._kinds():
             for at, column in enumerate(values.T):
-                rows.append({
-                    "model": self.model, "kind": kind, "depth": at, "pairs": len(column),
-                    "mean": float(column.mean()), "p95": float(np.quantile(column, 0.95)),
-                    "max": float(column.max()), "eval_scheme": self.eval_scheme, "seed": self.seed,
-                })  # fmt: skip
+                row = {
+                    "model": self.model,
+                    "kind": kind,
+                    "depth": at,
+                    "pairs": len(column),
+                    "mean": float(column.mean()),
+                    "p95": float(np.quantile(column, 0.95)),
+                    "max": float(column.max()),
+                    "eval_scheme": self.eval_scheme,
+                    "seed": self.seed,
+                }
+                rows.append(row)
         return rows
 
 

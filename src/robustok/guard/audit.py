@@ -198,10 +198,14 @@ class Audit:
         verdicts = self._guard.check_batch(rows)
         off, unknown = verdicts.marks != MATCHES, verdicts.marks == UNKNOWN
         self._totals.update(
-            rows=0, drifted_rows=int((~verdicts.canonical).sum()),
-            changed_rows=int((~verdicts.round_trip).sum()), ids=len(off), drifted=int(off.sum()),
-            splits=int(verdicts.splits.sum()), unknown=int(unknown.sum()),
-        )  # fmt: skip
+            rows=0,
+            drifted_rows=int((~verdicts.canonical).sum()),
+            changed_rows=int((~verdicts.round_trip).sum()),
+            ids=len(off),
+            drifted=int(off.sum()),
+            splits=int(verdicts.splits.sum()),
+            unknown=int(unknown.sum()),
+        )
         for seen, which in ((self._seen[0], ~unknown), (self._seen[1], off & ~unknown)):
             seen += np.bincount(verdicts.given[which], minlength=self.vocab.size)
         position = np.arange(len(off)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
@@ -227,10 +231,9 @@ class Audit:
         self, verdicts: Verdicts, turns: Sequence[int] | None, roles: Sequence[str] | None
     ) -> None:
         off = np.concatenate([[0], np.cumsum(verdicts.marks != MATCHES)])
-        counts = np.stack([
-            np.ones(len(verdicts), np.int64), ~verdicts.canonical, np.diff(verdicts.offsets),
-            np.diff(off[verdicts.offsets]),
-        ], axis=1)  # fmt: skip
+        ids, drifted = np.diff(verdicts.offsets), np.diff(off[verdicts.offsets])
+        rows = np.ones(len(verdicts), np.int64)
+        counts = np.stack([rows, ~verdicts.canonical, ids, drifted], axis=1)
         for totals, names in ((self._turns, turns), (self._roles, roles)):
             if names is None:
                 continue
@@ -247,40 +250,50 @@ class Audit:
         most = np.argsort(-self._seen[1], kind="stable")[:top]
         used = np.flatnonzero(self._at[0])
         return Drift(
-            t["rows"], t["drifted_rows"], t["changed_rows"], t["ids"], t["drifted"], t["splits"],
-            t["unknown"], dict(+self._kinds),
-            tuple(
+            rows=t["rows"],
+            drifted_rows=t["drifted_rows"],
+            changed_rows=t["changed_rows"],
+            ids=t["ids"],
+            drifted=t["drifted"],
+            splits=t["splits"],
+            unknown=t["unknown"],
+            kinds=dict(+self._kinds),
+            by_position=tuple(
                 PositionDrift(_bin_start(b), _bin_start(b + 1), *map(int, self._at[:, b]))
                 for b in used.tolist()
             ),
-            tuple(
+            by_token=tuple(
                 TokenDrift(i, self._text([i]), *map(int, self._seen[:, i]))
-                for i in most.tolist() if self._seen[1, i]
+                for i in most.tolist()
+                if self._seen[1, i]
             ),
-            tuple(
+            exchanges=tuple(
                 Exchange(ids, canonical, self._text(ids), self._text(canonical), times)
                 for (ids, canonical), times in self._exchanges.most_common(top)
             ),
-            tuple(self._first_rows),
-            tuple(
+            first_rows=tuple(self._first_rows),
+            by_turn=tuple(
                 GroupDrift(str(turn), *map(int, count))
                 for turn, count in sorted(self._turns.items())
             ),
-            tuple(
+            by_role=tuple(
                 GroupDrift(role, *map(int, count))
                 for role, count in sorted(self._roles.items(), key=lambda e: (-e[1][3], e[0]))
             ),
-            tuple(self._examples),
-        )  # fmt: skip
+            examples=tuple(self._examples),
+        )
 
     def _text(self, ids: Iterable[int]) -> str:
         return "|".join(visible(self.vocab.tokens[i]) for i in ids)
 
 
 def _example(
-    verdicts: Verdicts, row: int, rows_before: int, turns: Sequence[int] | None,
+    verdicts: Verdicts,
+    row: int,
+    rows_before: int,
+    turns: Sequence[int] | None,
     roles: Sequence[str] | None,
-) -> list[DriftExample]:  # fmt: skip
+) -> list[DriftExample]:
     """The first finding of drift in a row; none if it is beyond the listed findings."""
     findings = verdicts[row].findings
     finding = next((f for f in findings if f.kind in (NOT_CANONICAL, UNKNOWN_ID)), None)
@@ -288,13 +301,18 @@ def _example(
         return []
     start, stop = verdicts.offsets[row : row + 2].tolist()
     ids = verdicts.given[start:stop].tolist()
-    return [DriftExample(
-        rows_before + row, None if turns is None else int(turns[row]),
-        None if roles is None else roles[row], finding.begin, finding.end,
-        tuple(ids[max(finding.begin - _AROUND, 0) : finding.begin]), finding.ids,
-        finding.canonical if finding.kind == NOT_CANONICAL else (),
-        tuple(ids[finding.end : finding.end + _AROUND]),
-    )]  # fmt: skip
+    example = DriftExample(
+        row=rows_before + row,
+        turn=None if turns is None else int(turns[row]),
+        role=None if roles is None else roles[row],
+        begin=finding.begin,
+        end=finding.end,
+        before=tuple(ids[max(finding.begin - _AROUND, 0) : finding.begin]),
+        ids=finding.ids,
+        canonical=finding.canonical if finding.kind == NOT_CANONICAL else (),
+        after=tuple(ids[finding.end : finding.end + _AROUND]),
+    )
+    return [example]
 
 
 def _bin_start(number: int) -> int:
@@ -339,9 +357,10 @@ def rollout_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(
-        file for file in path.rglob("*")
+        file
+        for file in path.rglob("*")
         if file.is_file() and (file.suffix == ".parquet" or _is_json_lines(file))
-    )  # fmt: skip
+    )
     if not files:
         raise RobustokError(f"{path} has no rollouts: expected .parquet or .jsonl (also .gz, .xz)")
     return files

@@ -115,9 +115,13 @@ class SegmentEncoder:
         return sources
 
     def _try_other_sources(
-        self, rows: list[np.ndarray], texts: list[bytes], segments: Segments, placed: np.ndarray,
+        self,
+        rows: list[np.ndarray],
+        texts: list[bytes],
+        segments: Segments,
+        placed: np.ndarray,
         same: np.ndarray,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Replace rows by the canonical ids of other sources, and set ``same``."""
         spelling = self.vocab.data.spelling
         spans = list(zip(segments.begin.tolist(), segments.end.tolist(), strict=True))
@@ -176,9 +180,13 @@ class SegmentEncoder:
                 rows[i] = row
 
     def _accept_continuations(
-        self, rows: list[np.ndarray], texts: list[bytes], segments: Segments, before: np.ndarray,
+        self,
+        rows: list[np.ndarray],
+        texts: list[bytes],
+        segments: Segments,
+        before: np.ndarray,
         same: np.ndarray,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Accept ids after a special one that are those of their text without a first space."""
         for s in np.flatnonzero(~same & (before >= 0)).tolist():
             ids = segments.ids[segments.begin[s] : segments.end[s]]
@@ -187,9 +195,13 @@ class SegmentEncoder:
                     rows[s], same[s] = ids, True
 
     def _replace(
-        self, rows: list[np.ndarray], same: np.ndarray, chosen: list[int], texts: list[bytes],
+        self,
+        rows: list[np.ndarray],
+        same: np.ndarray,
+        chosen: list[int],
+        texts: list[bytes],
         encoded: Ragged,
-    ) -> None:  # fmt: skip
+    ) -> None:
         fits = self.same_text(encoded, [texts[i] for i in chosen])
         for i, row, fit in zip(chosen, encoded, fits.tolist(), strict=True):
             if fit:

@@ -188,13 +188,13 @@ class Guard:
         Raises RobustokError with the number of the first row that is invalid or too long.
         """
         given, offsets = flatten(rows, self.max_length)
-        return join_verdicts([
+        verdicts = [
             self._check_block(
-                given[offsets[first] : offsets[last]],
-                offsets[first : last + 1] - offsets[first],
+                given[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
             )
             for first, last in list(blocks_of(offsets)) or [(0, 0)]
-        ])  # fmt: skip
+        ]
+        return join_verdicts(verdicts)
 
     # --- one short row ------------------------------------------------------------------------
 
@@ -259,18 +259,23 @@ class Guard:
         distance = np.bincount(row, comparison.distance, rows).astype(np.int64)
         distance += np.diff(offsets) - np.diff(row_ids.offsets)  # unknown ids
         splits = np.bincount(row, comparison.splits, rows).astype(np.int64)
-        in_text = join_tables([
-            self._deviations(row_ids, segments, canonical, comparison, repaired),
-            *self._text_findings(row_ids, segments, text),
-        ])  # fmt: skip
-        table = join_tables([in_text, _single_ids(UNKNOWN_ID, ~known, 0),
-                             _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)])  # fmt: skip
+        deviations = self._deviations(row_ids, segments, canonical, comparison, repaired)
+        in_text = join_tables([deviations, *self._text_findings(row_ids, segments, text)])
+        unknown = _single_ids(UNKNOWN_ID, ~known, 0)
+        special = _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)
+        table = join_tables([in_text, unknown, special])
         is_canonical = distance == 0
         return Verdicts(
-            given, offsets, marks, is_canonical, distance, splits,
+            given,
+            offsets,
+            marks,
+            is_canonical,
+            distance,
+            splits,
             self._round_trip(row_ids, is_canonical, in_text),
-            Ragged(repaired.ids, repaired.offsets), table,
-        )  # fmt: skip
+            Ragged(repaired.ids, repaired.offsets),
+            table,
+        )
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The segments, each of which is encoded alone, and the special id before each, or -1."""
@@ -289,9 +294,11 @@ class Guard:
     ) -> tuple[Comparison, Repaired]:
         ids, count = len(segments.ids), len(segments.begin)
         comparison = Comparison(
-            np.ones(ids, np.bool_), np.zeros(len(canonical.ids), np.bool_),
-            np.zeros(count, np.int64), np.zeros(count, np.int64),
-        )  # fmt: skip
+            np.ones(ids, np.bool_),
+            np.zeros(len(canonical.ids), np.bool_),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+        )
         kernels.compare_segments(segments, canonical, self.vocab.token_offsets, comparison)
         size = ids - int((segments.end - segments.begin).sum()) + len(canonical.ids)
         repaired = Repaired(
@@ -338,9 +345,13 @@ class Guard:
                 yield FindingTable.of(kind, *row_ids.given(begin[ordinary], end[ordinary]))
 
     def _deviations(
-        self, row_ids: KnownIds, segments: Segments, canonical: CanonicalIds,
-        comparison: Comparison, repaired: Repaired,
-    ) -> FindingTable:  # fmt: skip
+        self,
+        row_ids: KnownIds,
+        segments: Segments,
+        canonical: CanonicalIds,
+        comparison: Comparison,
+        repaired: Repaired,
+    ) -> FindingTable:
         """Each run of ids that do not match, with the canonical ids in its place."""
         if comparison.matches.all():
             return NO_FINDINGS
@@ -354,10 +365,9 @@ class Guard:
         last = np.minimum(edges[before + 1], repaired.offsets[row + 1])
         changed = ~canonical.same_text[np.searchsorted(segments.begin, begin, "right") - 1]
         columns = *row_ids.given(begin, end), first, last
-        return join_tables([
-            FindingTable.of(NOT_CANONICAL, *columns),
-            FindingTable.of(TEXT_CHANGES, *(column[changed] for column in columns)),
-        ])  # fmt: skip
+        deviations = FindingTable.of(NOT_CANONICAL, *columns)
+        changes = FindingTable.of(TEXT_CHANGES, *(column[changed] for column in columns))
+        return join_tables([deviations, changes])
 
     @computed_once
     def _special_pattern(self) -> re.Pattern[bytes] | None:

@@ -242,9 +242,9 @@ class Continuation:
 
     @property
     def _tokens(self) -> frozenset[bytes]:
-        return self.vocab.derived("token set", lambda: frozenset(
-            self.vocab.tokens[i] for i in self._candidates.tolist()
-        ))  # fmt: skip
+        return self.vocab.derived(
+            "token set", lambda: frozenset(self.vocab.tokens[i] for i in self._candidates.tolist())
+        )
 
     @property
     def _witnesses(self) -> dict[bytes, list[bytes]]:

@@ -56,9 +56,13 @@ class FindingTable(NamedTuple):
 
     @classmethod
     def of(
-        cls, kind: str, begin: np.ndarray, end: np.ndarray,
-        canonical_begin: np.ndarray | int = SAME, canonical_end: np.ndarray | int = SAME,
-    ) -> FindingTable:  # fmt: skip
+        cls,
+        kind: str,
+        begin: np.ndarray,
+        end: np.ndarray,
+        canonical_begin: np.ndarray | int = SAME,
+        canonical_end: np.ndarray | int = SAME,
+    ) -> FindingTable:
         """Findings of one kind."""
         columns = (KINDS.index(kind), begin, end, canonical_begin, canonical_end)
         kinds, *positions = np.broadcast_arrays(*columns)
@@ -68,10 +72,12 @@ class FindingTable(NamedTuple):
         """The same findings, at positions after earlier given and repaired ids."""
         same = self.canonical_begin == SAME
         return FindingTable(
-            self.kind, self.begin + ids, self.end + ids,
+            self.kind,
+            self.begin + ids,
+            self.end + ids,
             np.where(same, SAME, self.canonical_begin + repaired),
             np.where(same, SAME, self.canonical_end + repaired),
-        )  # fmt: skip
+        )
 
 
 _NONE = np.empty(0, np.int64)
@@ -109,9 +115,13 @@ class Findings(Sequence[Finding]):
     """
 
     def __init__(
-        self, table: FindingTable, given: np.ndarray | list[int], repaired: np.ndarray,
-        given_start: int = 0, repaired_start: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        table: FindingTable,
+        given: np.ndarray | list[int],
+        repaired: np.ndarray,
+        given_start: int = 0,
+        repaired_start: int = 0,
+    ) -> None:
         self._table = table  # its positions count from the starts
         self._given, self._given_start = given, given_start
         self._repaired, self._repaired_start = repaired, repaired_start
@@ -211,10 +221,14 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         """The verdict for JSON."""
         return {
-            "canonical": self.canonical, "distance": self.distance, "splits": self.splits,
-            "round_trip": self.round_trip, "findings_total": self.findings.total,
-            "findings": [asdict(f) for f in self.findings], "repaired": self.repaired.tolist(),
-        }  # fmt: skip
+            "canonical": self.canonical,
+            "distance": self.distance,
+            "splits": self.splits,
+            "round_trip": self.round_trip,
+            "findings_total": self.findings.total,
+            "findings": [asdict(f) for f in self.findings],
+            "repaired": self.repaired.tolist(),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,9 +296,13 @@ class Verdicts(Sequence[Verdict]):
             table, self.given[begin:end], self.repaired[i], begin, int(self.repaired.offsets[i])
         )
         return Verdict(
-            bool(self.canonical[i]), int(self.distance[i]), int(self.splits[i]),
-            bool(self.round_trip[i]), findings, self.repaired[i],
-        )  # fmt: skip
+            bool(self.canonical[i]),
+            int(self.distance[i]),
+            int(self.splits[i]),
+            bool(self.round_trip[i]),
+            findings,
+            self.repaired[i],
+        )
 
 
 def join_verdicts(blocks: list[Verdicts]) -> Verdicts:
@@ -305,6 +323,11 @@ def join_verdicts(blocks: list[Verdicts]) -> Verdicts:
     return Verdicts(
         np.concatenate([b.given for b in blocks]),
         np.concatenate([[0], *(b.offsets[1:] + n for b, n, _ in shifts)]),
-        marks, canonical, distance, splits, back, rows,
+        marks,
+        canonical,
+        distance,
+        splits,
+        back,
+        rows,
         join_tables([b.table.shifted(n, m) for b, n, m in shifts]),
-    )  # fmt: skip
+    )

@@ -252,9 +252,10 @@ def prefix_of(
         return PrefixCheck(at, "", f"all {at} ids begin the next step")
     if at == len(b):
         return PrefixCheck(
-            at, SHORTENED, f"the next step ends after {at} of {len(a)} ids: text was removed at its"
-            " end"
-        )  # fmt: skip
+            at,
+            SHORTENED,
+            f"the next step ends after {at} of {len(a)} ids: text was removed at its end",
+        )
     return _explained(vocab, a, b, at)
 
 

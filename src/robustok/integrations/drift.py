@@ -51,11 +51,9 @@ class DriftCallback(TrainerCallback):
         """
         verdicts = self._guard.check_batch([_as_list(row) for row in completion_ids])
         sequences, ids = len(verdicts), len(verdicts.given)
-        counts = np.array([
-            [(~verdicts.canonical).sum(), sequences],
-            [verdicts.deviates.sum(), ids],
-            [(~verdicts.round_trip).sum(), sequences],
-        ])  # fmt: skip
+        not_canonical, changed = (~verdicts.canonical).sum(), (~verdicts.round_trip).sum()
+        drifted = verdicts.deviates.sum()
+        counts = np.array([[not_canonical, sequences], [drifted, ids], [changed, sequences]])
         self._totals += counts
         return _shares(counts)
 

@@ -259,10 +259,10 @@ class Perturb:
         # Tokens of the old row that the new one does not have: as many as the rows do not share.
         replaced = strength.canonical - strength.tokens + strength.distance
         changed = ~too_long & (replaced > 0)
-        self.counts[1 + worker.id % (_PROCESSES - 1) if worker else 0] += torch.tensor([
-            len(old), changed.sum(), too_long.sum(), free.sum(), replaced[changed].sum(),
-            strength.splits[changed].sum(),
-        ])  # fmt: skip
+        process = 1 + worker.id % (_PROCESSES - 1) if worker else 0
+        rows = [len(old), changed.sum(), too_long.sum()]
+        ids = [free.sum(), replaced[changed].sum(), strength.splits[changed].sum()]
+        self.counts[process] += torch.tensor([*rows, *ids])
 
     def _moved(self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray) -> Row | None:
         """The row with its new ids, cut to what fits; None where the cut would take an answer."""

@@ -20,8 +20,13 @@ Row = dict[str, Any]
 
 # Boundaries of packed sequences that are not understood.
 _UNKNOWN = (
-    "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens", "seq_idx", "sequence_ids", "segment_ids",
-)  # fmt: skip
+    "cu_seq_lens_q",
+    "cu_seq_lens_k",
+    "cu_seqlens",
+    "seq_idx",
+    "sequence_ids",
+    "segment_ids",
+)
 
 
 def with_ids(row: Row, tokenizer: Any, column: str, max_length: int | None) -> Row:

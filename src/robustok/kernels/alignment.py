@@ -35,9 +35,8 @@ def align(old, old_offsets, new, new_offsets, token_bytes, token_offsets, spans)
     int64 [len(new), 2]; and whether both sequences of each row spell equally many bytes. Where they
     do not, the arrays are of no use: all indices are compared with the ends of the rows.
     """
-    old, old_offsets, new, new_offsets = (
-        borrow(old), borrow(old_offsets), borrow(new), borrow(new_offsets),
-    )  # fmt: skip
+    old, old_offsets = borrow(old), borrow(old_offsets)
+    new, new_offsets = borrow(new), borrow(new_offsets)
     token_bytes, token_offsets, spans = borrow(token_bytes), borrow(token_offsets), borrow(spans)
     origins = np.empty(len(new), np.int64)
     kept = np.empty(len(new), np.bool_)

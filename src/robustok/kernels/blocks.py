@@ -109,11 +109,14 @@ def new_text_blocks(tokens, batch, first, last):
             size += tokens.offsets[batch.values[v] + 1] - tokens.offsets[batch.values[v]]
         most_bytes = max(most_bytes, size)
     return TextBlocks(
-        np.empty(most_bytes, np.uint8), np.empty(most_bytes, np.int64),
-        np.empty(most_tokens, np.int64), np.empty(most_tokens, np.int64),
-        np.empty(most_tokens, np.int64), np.empty(most_tokens, np.int64),
+        np.empty(most_bytes, np.uint8),
+        np.empty(most_bytes, np.int64),
         np.empty(most_tokens, np.int64),
-    )  # fmt: skip
+        np.empty(most_tokens, np.int64),
+        np.empty(most_tokens, np.int64),
+        np.empty(most_tokens, np.int64),
+        np.empty(most_tokens, np.int64),
+    )
 
 
 @njit()
@@ -182,9 +185,8 @@ def index_blocks(tokens, store, ids, start, end, blocks, longs):
     The degree of all records is the distance. Writes ``blocks.kind``, ``blocks.record`` and
     ``blocks.times``.
     """
-    tokens, store, ids, blocks = (
-        borrow(tokens), borrow(store), borrow(ids), borrow(blocks)
-    )  # fmt: skip
+    tokens, store = borrow(tokens), borrow(store)
+    ids, blocks = borrow(ids), borrow(blocks)
     count, largest_type = _cut(tokens, ids, start, end, blocks)
     stamp = next_stamp(store)
     types = np.int64(0)

@@ -186,9 +186,14 @@ def compare_segments(segments, canonical, token_offsets, comparison):
         first, last = canonical.offsets[s], canonical.offsets[s + 1]
         if canonical.same_text[s]:
             comparison.distance[s], comparison.splits[s] = match_rows(
-                token_offsets, canonical.ids, (first, last), segments.ids, (begin, end),
-                comparison.canonical_matches, comparison.matches,
-            )  # fmt: skip
+                token_offsets,
+                canonical.ids,
+                (first, last),
+                segments.ids,
+                (begin, end),
+                comparison.canonical_matches,
+                comparison.matches,
+            )
         else:
             _match_ends(segments.ids, begin, end, canonical.ids, first, last, comparison)
             comparison.splits[s] = 0

@@ -430,11 +430,8 @@ def convolve_group(types, kind, k):
     """
     types = borrow(types)
     n = len(kind)
-    base, low, high = (
-        np.zeros(n + 1, np.int64),
-        np.zeros(n + 1, np.int64),
-        np.zeros(n + 1, np.int64),
-    )
+    base = np.zeros(n + 1, np.int64)
+    low, high = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
     table = np.empty(64 * (n + 1))
     table[0] = 1.0
     used = np.int64(1)

@@ -71,9 +71,14 @@ def read_types(store, record, times):
         for at in range(start[x], start[x + 1]):
             counts[at] = store.floats[source + at]
     return Types(
-        record, times, start, counts, np.empty(size), row,
+        record,
+        times,
+        start,
+        counts,
+        np.empty(size),
+        row,
         np.empty((row[len(record)], LANES)),
-    )  # fmt: skip
+    )
 
 
 @njit()
@@ -178,9 +183,14 @@ def solve(types, longs, k):
                 part += farthest
         if part > 0:
             sample = Types(
-                types.record, types.times[:SAMPLE], types.start, types.counts,
-                types.probability, types.row, types.threshold,
-            )  # fmt: skip
+                types.record,
+                types.times[:SAMPLE],
+                types.start,
+                types.counts,
+                types.probability,
+                types.row,
+                types.threshold,
+            )
             slope = _newton(sample, None, k * part / whole, 0.0, scratch)
     return _newton(types, longs, k, slope, scratch)
 

@@ -197,9 +197,14 @@ def _read_blocks(dropout, blocks, start, stop):
     for b in range(start, stop):
         left, right = blocks.begin if b == 0 else blocks.end[b - 1], blocks.end[b]
         n = symbols_of(
-            dropout.trie, dropout.merges, dropout.text, left, right,
-            scratch.token[at:], scratch.rank[at:],
-        )  # fmt: skip
+            dropout.trie,
+            dropout.merges,
+            dropout.text,
+            left,
+            right,
+            scratch.token[at:],
+            scratch.rank[at:],
+        )
         if n < 0:
             return np.int64(-1)
         for i in range(at, at + n):
@@ -619,17 +624,28 @@ def merge_texts(trie, merges, pre_tokens, batch, p, rule, by_blocks, rows):
         n = max(n, pre_tokens.end[x] - begin)
         begin = pre_tokens.end[x]
     scratch = MergeScratch(
-        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
-        np.empty(3 * n, np.int64), np.empty(3 * n, np.int64), np.empty(n, np.int32),
-    )  # fmt: skip
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(3 * n, np.int64),
+        np.empty(3 * n, np.int64),
+        np.empty(n, np.int32),
+    )
     dropout = Dropout(trie, merges, batch.values, rule, log_keep, keep, scratch)
     return _draw_texts(dropout, pre_tokens, batch, by_blocks, rows)
 
 
 def draw_bpe_dropout(
-    trie: Trie, merges: Merges, pre_tokens: PreTokens, batch: Batch,
-    p: float, rule: int, by_blocks: int, rows: Rows,
-) -> int:  # fmt: skip
+    trie: Trie,
+    merges: Merges,
+    pre_tokens: PreTokens,
+    batch: Batch,
+    p: float,
+    rule: int,
+    by_blocks: int,
+    rows: Rows,
+) -> int:
     """Draw all texts of a batch, which are bytes; arguments and result are those of `merge_texts`.
 
     Where no pre-token is merged by blocks, by a kernel without that code: it takes half the time to

@@ -158,9 +158,14 @@ def _shared_zeros(size: int) -> np.ndarray:
 
 
 def build_merges(
-    left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
-    symbol: np.ndarray, character: np.ndarray, ids: int,
-) -> Merges:  # fmt: skip
+    left: np.ndarray,
+    right: np.ndarray,
+    result: np.ndarray,
+    priority: np.ndarray,
+    symbol: np.ndarray,
+    character: np.ndarray,
+    ids: int,
+) -> Merges:
     """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r]).
 
     ``symbol``, ``character``: as in `Merges`.
@@ -168,8 +173,14 @@ def build_merges(
     slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
     fill(slots, left.astype(np.int64) << BITS | right, np.arange(len(left)), BITS)
     merges = Merges(
-        slots, result, priority, symbol, character, np.full(65536, -1, np.int32),
-        np.full(ids, -1, np.int16), _shared_zeros(ids * FIRST * CELLS).reshape(ids, FIRST, CELLS),
-    )  # fmt: skip
+        slots,
+        result,
+        priority,
+        symbol,
+        character,
+        np.full(65536, -1, np.int32),
+        np.full(ids, -1, np.int16),
+        _shared_zeros(ids * FIRST * CELLS).reshape(ids, FIRST, CELLS),
+    )
     fill_bytes(merges)
     return merges

@@ -105,8 +105,14 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
     except (RobustokError, ModuleNotFoundError):  # the latter: an extra that is not installed
         raise
     except (
-        OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError,
-    ) as e:  # fmt: skip
+        OSError,
+        ValueError,
+        RuntimeError,
+        KeyError,
+        TypeError,
+        ImportError,
+        SafetensorError,
+    ) as e:
         reason = hub_failure(e) + packaged_hint(path_or_name)
         raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}") from e
 
@@ -237,8 +243,11 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
             copy.unlink()
             _log.warning(
                 "%s has no tokenizer, since transformers would read %s otherwise than its own "
-                "library does: give --tokenizer %s to each command", folder, whole.name, whole,
-            )  # fmt: skip
+                "library does: give --tokenizer %s to each command",
+                folder,
+                whole.name,
+                whole,
+            )
     elif whole is not None and names_class(source):
         for path in (*tokenizer_files(source), source / "chat_template.jinja"):
             if path.is_file():

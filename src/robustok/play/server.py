@@ -83,9 +83,11 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
 
     page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
     about: dict[str, Any] = {
-        "tokenizers": names, "schemes": offered_schemes(vocabularies), "model": None,
+        "tokenizers": names,
+        "schemes": offered_schemes(vocabularies),
+        "model": None,
         "longest": LONGEST,
-    }  # fmt: skip
+    }
     if model is not None:  # the last part of its path or hub name
         name = Path(str(model.config.name_or_path)).name
         about["model"] = name or type(model).__name__
@@ -274,10 +276,19 @@ def check_spec(spec: str | Spec, depth: int = 1) -> None:
 def server_of(app: Starlette, port: int) -> uvicorn.Server:
     """A server of the playground on the loopback interface."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", http="h11", ws="none",
-        lifespan="off", proxy_headers=False, server_header=False, limit_concurrency=100,
-        timeout_keep_alive=5, timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=100,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+    )
     return uvicorn.Server(config)
 
 

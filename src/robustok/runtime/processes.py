@@ -220,9 +220,14 @@ class RayTasks:
     """
 
     def __init__(
-        self, prepare: Callable[[Any], RunTask], shared: Any, *, threads: int, retries: int,
+        self,
+        prepare: Callable[[Any], RunTask],
+        shared: Any,
+        *,
+        threads: int,
+        retries: int,
         count: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         connect()
         import ray
 
@@ -404,9 +409,10 @@ def connect() -> None:
 
         ray_constants.ENABLE_RAY_CLUSTER = False
         options = {
-            "num_cpus": available_cores(), "include_dashboard": False,
+            "num_cpus": available_cores(),
+            "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
-        }  # fmt: skip
+        }
     import ray
 
     ray.init(

@@ -73,9 +73,15 @@ class BpeDropout(Sampler):
             ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
             pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
         drawn = draw_bpe_dropout(
-            v.trie, self._merges(), pre_tokens, texts, self.p, RULES.index(self.rule),
-            _BY_BLOCKS, Rows(out, ends),
-        )  # fmt: skip
+            v.trie,
+            self._merges(),
+            pre_tokens,
+            texts,
+            self.p,
+            RULES.index(self.rule),
+            _BY_BLOCKS,
+            Rows(out, ends),
+        )
         if drawn < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
@@ -188,8 +194,9 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         merges = np.array(known, np.int32).reshape(-1, 3)
         left, right, result = merges[(merges >= 0).all(axis=1)].T.copy()
         return left, right, result
-    start, left, right = pairs_of(vocab.trie, vocab.token_bytes, vocab.token_offsets,
-                                  vocab.ordinary)  # fmt: skip
+    start, left, right = pairs_of(
+        vocab.trie, vocab.token_bytes, vocab.token_offsets, vocab.ordinary
+    )
     result = np.repeat(np.arange(vocab.size, dtype=np.int32), np.diff(start))
     fallback = np.zeros(vocab.size, np.bool_)
     fallback[list(data.byte_fallback)] = True

@@ -310,8 +310,10 @@ def check_sequences(model: Any, sequences: Sequences) -> None:
         _warned.add(model)
         _log.warning(
             "%d tokens are more than the %d positions that the model was made for; its scores "
-            "there are unreliable", longest, most,
-        )  # fmt: skip
+            "there are unreliable",
+            longest,
+            most,
+        )
 
 
 _MOST_LOGITS = 1 << 29  # of one forward pass, for models whose logits are not made in blocks

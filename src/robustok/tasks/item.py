@@ -353,11 +353,17 @@ def write_dataset(
     reached = baselines(splits["test"])
     test = splits["test"]
     card = _CARD.format(
-        title=title, about=about, version=__version__, words=words, source=source, seed=seed,
-        language=json.dumps(language), counts="\n".join(rows),
+        title=title,
+        about=about,
+        version=__version__,
+        words=words,
+        source=source,
+        seed=seed,
+        language=json.dumps(language),
+        counts="\n".join(rows),
         baselines=", ".join(f"{name} {100 * share:.1f}" for name, share in reached.items()),
         chance=100 * sum(1 / len(item.choices) for item in test) / len(test),
-    )  # fmt: skip
+    )
     with locked(folder):
         clear_parts(folder)
         (folder / "README.md").unlink(missing_ok=True)

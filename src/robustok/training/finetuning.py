@@ -94,10 +94,18 @@ def finetune(
         raise RobustokError("an adversary attacks batches of single questions: leave pack out")
     max_length = _row_length(model, pack)
     dataset = PromptDataset(
-        vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
-        total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
-        batch_size=plan.batch_size, fixed_draws=fixed_draws,
-    )  # fmt: skip
+        vocab,
+        items,
+        sampler,
+        seed=seed,
+        max_length=max_length,
+        overflow=overflow,
+        total=plan.steps * plan.batch_size,
+        prefix=prefix,
+        adversary=adversary,
+        batch_size=plan.batch_size,
+        fixed_draws=fixed_draws,
+    )
     given = {
         "adversary": adversary and adversary.spec,
         "fixed_draws": fixed_draws,

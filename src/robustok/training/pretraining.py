@@ -246,9 +246,12 @@ class _Perplexity(TrainerCallback):
             return
         for spec, drawn in self.drawn:
             losses = text_losses(
-                model, drawn, max_length=self.max_length, start=self.end,
+                model,
+                drawn,
+                max_length=self.max_length,
+                start=self.end,
                 max_batch_tokens=args.per_device_train_batch_size * self.max_length,
-            )  # fmt: skip
+            )
             nats, tokens = float(losses.sum()), len(drawn.values)
             row = {
                 "step": state.global_step,

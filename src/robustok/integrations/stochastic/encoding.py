@@ -75,9 +75,14 @@ class Call:
         spans = np.array([span for one in encoded for span in one.offsets], np.int64)
         vocab = self._vocab
         origins, kept, offsets, _ = align(
-            old, old_offsets, new, new_offsets, vocab.token_bytes, vocab.token_offsets,
+            old,
+            old_offsets,
+            new,
+            new_offsets,
+            vocab.token_bytes,
+            vocab.token_offsets,
             spans.reshape(-1, 2),
-        )  # fmt: skip
+        )
         names, rows, at = self._names, [], 0
         ids, origins, kept = new.tolist(), origins.tolist(), kept.tolist()
         places = list(map(tuple, offsets.tolist()))

@@ -27,9 +27,13 @@ class Borrowed(types.Array):
 
     def __init__(self, array: types.Array) -> None:
         super().__init__(
-            array.dtype, array.ndim, array.layout, not array.mutable, f"borrowed {array.name}",
+            array.dtype,
+            array.ndim,
+            array.layout,
+            not array.mutable,
+            f"borrowed {array.name}",
             array.aligned,
-        )  # fmt: skip
+        )
 
 
 @register_model(Borrowed)

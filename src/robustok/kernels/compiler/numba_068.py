@@ -45,9 +45,7 @@ _ABSENT = object()
 _numpy_operation = NumpyRulesArrayOperator.generic
 _CONSTANTS = "_ZN08NumbaEnv"  # prefix of the global variable of a function's constants
 # numba formats messages of types that it tries without success; colors take a twelfth of the time.
-_PLAIN = SimpleNamespace(
-    code=str, errmsg=str, filename=str, indicate=str, highlight=str, reset=str
-)  # fmt: skip
+_PLAIN = SimpleNamespace(code=str, errmsg=str, filename=str, indicate=str, highlight=str, reset=str)
 
 
 def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
