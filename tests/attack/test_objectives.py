@@ -49,16 +49,16 @@ def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, 
 
 
 @pytest.mark.parametrize(
-    ("settings", "option"),
+    ("settings", "name"),
     [
-        (ObjectiveSettings("refusal", threshold=2.0), "--threshold"),
-        (ObjectiveSettings("guard", target=" rain"), "--target"),
-        (ObjectiveSettings("classifier", unwanted=("unsafe",)), "--unwanted"),
-        (ObjectiveSettings("builtins:len", flag_probability=0.2), "--flag-probability"),
+        (ObjectiveSettings("refusal", threshold=2.0), "threshold"),
+        (ObjectiveSettings("guard", target=" rain"), "target"),
+        (ObjectiveSettings("classifier", unwanted=("unsafe",)), "unwanted"),
+        (ObjectiveSettings("builtins:len", flag_probability=0.2), "flag_probability"),
     ],
 )
-def test_a_setting_that_the_objective_does_not_read_is_refused(model, vocab, settings, option):
-    with pytest.raises(RobustokError, match=option):
+def test_a_setting_that_the_objective_does_not_read_is_refused(model, vocab, settings, name):
+    with pytest.raises(RobustokError, match=f"does not read {name}:"):
         objective_by_name(model, vocab, settings)
 
 

@@ -181,7 +181,7 @@ def test_results_of_other_settings_are_not_replaced(
     for change in ("--seed 1", "--limit 2", "--draws 3", "--scheme canonical"):
         error = shell.fails(f"{same} {change}")
         assert "holds a run with another configuration" in error
-        assert "give --out another folder" in error
+        assert "run in another folder" in error
     assert (out / "results.jsonl").read_bytes() == kept
 
 

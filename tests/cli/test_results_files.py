@@ -122,8 +122,8 @@ def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
         ("", "has no rows"),
         ("text", "is not JSON"),
         ("[1]\n", "holds no results"),
-        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "attack --out"),
-        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "attack --out"),
+        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "the file of attacks"),
+        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "the file of attacks"),
         ('{"accuracy": 0.5}\n', "holds no results"),
     ],
 )

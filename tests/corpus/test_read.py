@@ -177,7 +177,7 @@ def test_the_files_of_a_folder_are_listed(tmp_path: Path) -> None:
 
 def test_the_text_field_is_detected(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], "body")
-    with pytest.raises(RobustokError, match="its fields are 'body'; name it with --column"):
+    with pytest.raises(RobustokError, match="its fields are 'body'; give its name as column"):
         find_column(find_sources(path), None)
     assert find_column(find_sources(path), "body") == Column("body", "text")
     with pytest.raises(RobustokError, match="'id', which names them"):
@@ -208,7 +208,7 @@ def test_a_line_that_is_too_long_is_a_reject(tmp_path: Path, kind: str, end: byt
     assert rows == [b"a", b"b" * LIMIT, b"d", b"f"]
     assert [reject.row for reject in rejects] == [None, None]
     assert [data[reject.position :][:1] for reject in rejects] == [b"c", b"e"]
-    assert "more than 1,000; --max-row-bytes allows longer ones" in rejects[0].reason
+    assert "more than 1,000; max_row_bytes allows longer ones" in rejects[0].reason
     path = tmp_path / "b.txt"  # the last line
     path.write_bytes(b"a\n" + b"b" * 9000)
     rows, rejects = read(path, shard=300, limit=LIMIT)
@@ -223,7 +223,7 @@ def test_a_parquet_row_that_is_too_long_is_a_reject(tmp_path: Path, kind: str) -
     pq.write_table(pa.table({kind: rows}), tmp_path / "a.parquet", row_group_size=2)
     batches, rejects = read(tmp_path, Column(kind, kind), shard=300, limit=LIMIT)
     assert batches == [b"a" if kind == "text" else [1]] * 2
-    assert [(r.position, "--max-row-bytes" in r.reason) for r in rejects] == [
+    assert [(r.position, "max_row_bytes" in r.reason) for r in rejects] == [
         (1, True), (2, False), (4, True)
     ]  # fmt: skip
 

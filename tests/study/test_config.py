@@ -69,7 +69,7 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("  layers: 2\n", "", "give layers, or the name of a model that exists"),
     ("  heads: 4", "  heads: 3", "width 128 does not split into 3 heads"),
     ("  layers: 2", "  layers: 2\n  start_token: x", "has no start_token"),
-    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "--corpus FILE"),
+    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "give files as corpus"),
     ("  schemes: [canonical]", "  schemes: [uniform, uniform]", "uniform is already in the list"),
     ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
     ("  batch_size: 64", "  batch_size: 64\n  gradient_accumulation_steps: 3", "a multiple"),
@@ -111,7 +111,7 @@ def test_sections_that_need_others_say_so() -> None:
     assert "there are no schemes to set" in error_of(alone + "strength: {splits: [1]}\n")
     text = alone.replace("pretrain:", "corpus: {train: [a.txt]}\npretrain:\n  source: corpus")
     assert load_study(text, "a").corpus
-    assert "give --held-out FILE" in error_of(text + "perplexity: {eval_schemes: [uniform]}\n")
+    assert "give a file as held_out" in error_of(text + "perplexity: {eval_schemes: [uniform]}\n")
 
 
 def test_specs_and_numbers_are_normalized() -> None:
@@ -194,7 +194,7 @@ def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
 
 
 def test_a_replacement_needs_its_section() -> None:
-    with pytest.raises(RobustokError, match="has no section 'benchmarks': leave --benchmarks out"):
+    with pytest.raises(RobustokError, match="has no section 'benchmarks': leave benchmarks out"):
         load_study(QUICK, "a", benchmarks="folder")
 
 

@@ -424,7 +424,7 @@ def objective_by_name(
     for name in sorted(sometimes_read.difference(read)):
         if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(
-                f"objective '{settings.name}' does not read --{name.replace('_', '-')}: leave it "
+                f"objective '{settings.name}' does not read {name}: leave it "
                 f"out, or {objectives_reading([name])}"
             )
     return NamedObjective(make, model, vocab, settings, frame)
@@ -444,7 +444,7 @@ def _margin(named: NamedObjective, prompt: Prompt) -> Objective:
 def _target(named: NamedObjective, prompt: Prompt) -> Objective:
     target, threshold = prompt.fields.get("target", named.settings.target), named.settings.threshold
     if not isinstance(target, str):
-        raise RobustokError(f"prompt '{prompt.key}' has no target: give it a field or --target")
+        raise RobustokError(f"prompt '{prompt.key}' has no target: give it a field, or one for all")
     return TargetLikelihood(named.model, named.vocab, target, threshold=threshold, **named.frame)
 
 

@@ -265,7 +265,7 @@ def read_attacks(path: str | Path) -> list[Attack]:
         except RobustokError as error:
             raise RobustokError(f"{path}:{number}: not an attack: {error}") from None
     if not attacks:
-        raise RobustokError(f"{path} has no attacks: write some with robustok attack --out")
+        raise RobustokError(f"{path} has no attacks: give a file that an attack has written")
     return attacks
 
 

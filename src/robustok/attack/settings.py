@@ -181,7 +181,7 @@ class ObjectiveSettings(Settings):
     Raises RobustokError for a value out of range.
     """
 
-    name: str = "margin"  # the command's --objective is this field and AttackSettings.objective
+    name: str = "margin"
     target: str | None = _objective_option(
         "response that objective target makes likely", default=None
     )
@@ -217,12 +217,12 @@ def objectives_reading(names: Iterable[str]) -> str:
     """What an error suggests instead of an objective that does not read these settings.
 
     >>> objectives_reading(["wanted", "unwanted"])
-    'give --objective refusal or guard'
+    'choose objective refusal or guard'
     """
     wanted = set(names).intersection(chain(*SETTINGS_READ.values()))  # all read the others
     readers = [name for name, read in SETTINGS_READ.items() if wanted.issubset(read)]
     readers += ["MODULE:FUNCTION"] if wanted <= {"threshold"} else []
-    return f"give --objective {' or '.join(readers)}" if readers else "no objective reads them all"
+    return f"choose objective {' or '.join(readers)}" if readers else "no objective reads them all"
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def find_column(
     fields = f"its fields are {', '.join(map(repr, seen))}" if seen else "no row could be read"
     raise RobustokError(
         f"no field {requested} with a text or a list of ids in {sources[0].path}"
-        f"{' and the other files' if len(sources) > 1 else ''}: {fields}; name it with --column"
+        f"{' and the other files' if len(sources) > 1 else ''}: {fields}; give its name as column"
     )
 
 
@@ -116,7 +116,7 @@ def find_kept(
         if name in SCHEMA.names:
             raise RobustokError(
                 f"the field '{name}' has the name of an output column and cannot be kept: rename"
-                " it, or name the others with --keep-columns"
+                " it, or name the others in keep_columns"
             )
     has_json = any(source.format == "jsonl" for source in sources)
     return tuple(
@@ -428,7 +428,7 @@ def _sound_groups(
         if size > max(4 * limit, _EXPANSION * packed):
             reason = (
                 f"row group {i} has {packed:,} bytes that expand to {size:,}, and is not read;"
-                " --max-row-bytes allows larger ones"
+                " max_row_bytes allows larger ones"
             )
             rejects += [Reject(first, reason)] if first >= wanted[0] else []
         else:

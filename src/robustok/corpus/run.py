@@ -231,7 +231,7 @@ def _manifests(
         if deaths[chunk.number] >= TRIES:
             raise RobustokError(
                 f"the process that worked on {chunk.source.name} died {TRIES} times, the last time"
-                f" {worker.exit_reason()}: if memory was short, give fewer --workers; the same"
+                f" {worker.exit_reason()}: if memory was short, give fewer workers; the same"
                 " command continues from the last finished shard"
             )
 

@@ -310,7 +310,7 @@ def too_long(position: int, size: int, limit: int) -> Reject:
     """The reject for a row longer than ``limit`` bytes; its content is not kept."""
     return Reject(
         position,
-        f"the row has {size:,} bytes, more than {limit:,}; --max-row-bytes allows longer ones",
+        f"the row has {size:,} bytes, more than {limit:,}; max_row_bytes allows longer ones",
     )
 
 

@@ -439,7 +439,7 @@ def _column(path: Path, column: str | None, names: Sequence[str], kind: str) -> 
         return column if column in names else None
     if len(names) > 1:
         raise RobustokError(
-            f"{path} has several columns of {kind} ({', '.join(names)}): name one with --column"
+            f"{path} has several columns of {kind} ({', '.join(names)}): name one as column"
         )
     return names[0] if names else None
 
@@ -450,7 +450,7 @@ def _id_column(path: Path, column: str | None, names: Sequence[str]) -> str:
         return name
     if column is not None:
         raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
-    raise RobustokError(f"{path} has no column of ids: name one with --column")
+    raise RobustokError(f"{path} has no column of ids: name one as column")
 
 
 def _is_json_lines(path: Path) -> bool:

@@ -243,7 +243,7 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
             copy.unlink()
             _log.warning(
                 "%s has no tokenizer, since transformers would read %s otherwise than its own "
-                "library does: give --tokenizer %s to each command",
+                "library does: name %s as the tokenizer wherever the model is used",
                 folder,
                 whole.name,
                 whole,

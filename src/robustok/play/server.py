@@ -307,7 +307,7 @@ def serve(app: Starlette, *, port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise RobustokError(
-                f"port {port} cannot be used ({error.strerror}): give another --port"
+                f"port {port} cannot be used ({error.strerror}): give another port"
             ) from None
     server_of(app, port).run()
 

@@ -30,8 +30,8 @@ from robustok.runtime.files import read_object, read_rows
 from robustok.study.run import answers_of
 
 ACCEPTED = (
-    "give the folder of a study or of --out, its results.jsonl, or the file of attack --out or "
-    "attack --generate"
+    "give the folder of a study or of a command, its results.jsonl, or the file of attacks or of "
+    "their answers"
 )
 _MEASUREMENT = {  # the fields beside each measure
     "accuracy": {"train_scheme", "eval_scheme", "low", "high", "n", "seed"},
@@ -83,7 +83,7 @@ def read_source(path: Path) -> ReportSource:
         results = path / "results.jsonl"
         if not results.is_file():
             raise RobustokError(
-                f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
+                f"{path} has no results.jsonl: run a study in this folder, or {ACCEPTED}"
             )
         return _of_study(results)
     rows = read_rows(path)

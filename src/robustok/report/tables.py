@@ -184,7 +184,7 @@ def write_table(path: Path, results: Results) -> None:
     Raises RobustokError for results without accuracies.
     """
     if results.frame.empty:
-        raise RobustokError("there are no accuracies to write as a table: leave --table out")
+        raise RobustokError("there are no accuracies to write as a table")
     table = accuracy_table(results)
     texts = [[str(entry._replace(change="")) for entry in line] for line in table.lines]
     write_whole(path, markdown_table(table.head, texts) + "\n")

@@ -53,7 +53,7 @@ def write_report(
         if missing := next((path for path in paths if not cards_of[path]), None):
             raise RobustokError(f"{missing} is no model card: cards have a report of their own")
         if table is not None:
-            raise RobustokError("--table is for results, not for model cards: leave it out")
+            raise RobustokError("model cards have no table of accuracies to write")
         cards = [card for path in paths for card in cards_of[path]]
         return write_cards(cards, out)
     sources = [read_source(path) for path in paths]

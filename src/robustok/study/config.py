@@ -96,7 +96,7 @@ def study_schema() -> dict[str, Any]:
     schema["properties"]["scales"] = {
         "type": "object",
         "additionalProperties": {"type": ["object", "null"]},
-        "description": "by name, the fields that --scale NAME replaces",
+        "description": "by name, the fields that the scale of this name replaces",
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -150,13 +150,13 @@ def load_study(
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
     texts: dict[str, Any] = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
-    for section, fields, flags in (
-        ("task", {"words_file": words_file} if words_file else {}, "--words-file"),
-        ("corpus", texts | {"hub": None} if texts else {}, "--corpus and --held-out"),
-        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
+    for section, fields, names in (
+        ("task", {"words_file": words_file} if words_file else {}, "words_file"),
+        ("corpus", texts | {"hub": None} if texts else {}, "corpus and held_out"),
+        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "benchmarks"),
     ):
         if fields and section not in data:
-            raise RobustokError(f"{source} has no section '{section}': leave {flags} out")
+            raise RobustokError(f"{source} has no section '{section}': leave {names} out")
         if fields:
             data = _merged(data, {section: fields})
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
@@ -198,7 +198,7 @@ def _replaced_model(section: Any, name: str, source: str) -> dict[str, Any]:
     """The section of another model that exists; the section itself where it names this one."""
     named = section.get("name") if isinstance(section, dict) else None
     if named is None:
-        raise RobustokError(f"{source} trains its own model: leave --model out")
+        raise RobustokError(f"{source} trains its own model: leave model out")
     if named == name:
         return section
     start = start_token_of(name)
@@ -395,9 +395,9 @@ def _wrong_model_or_text(study: Study) -> Iterator[tuple[str, str]]:
         yield "pretrain", message
     if on_text or (study.reads_text and not study.task):
         if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield "corpus", "this study needs text: give --corpus FILE... and --held-out FILE"
+            yield "corpus", "this study needs text: give files as corpus and held_out"
         elif study.reads_text and not (corpus.hub or corpus.held_out):
-            yield "corpus.held_out", "perplexity needs text held out: give --held-out FILE"
+            yield "corpus.held_out", "perplexity needs text held out: give a file as held_out"
 
 
 def _too_few_questions(study: Study) -> Iterator[tuple[str, str]]:

@@ -175,7 +175,7 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
     if cells_folder is None and link.is_symlink() and not link.exists():
         raise RobustokError(
             f"{folder} has its cells in {link.readlink()}, which is gone: give the folder that "
-            "they are in as --cells, or --out another folder"
+            "they are in as cells_folder, or run in another one"
         )
     with locked((cells_folder or link).resolve()):
         if cells_folder is None:
@@ -185,8 +185,8 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
             link.symlink_to(cells_folder.resolve(), target_is_directory=True)
         elif link.resolve() != cells_folder.resolve():
             raise RobustokError(
-                f"{folder} already has its cells in {link.resolve()}: give that folder as --cells, "
-                "or --out another folder"
+                f"{folder} already has its cells in {link.resolve()}: give that one as "
+                "cells_folder, or run in another folder"
             )
         yield
 
@@ -201,7 +201,7 @@ def _claim(study: Study, folder: Path) -> None:
         other_files = [p.name for p in folder.iterdir() if p.name not in OWN_FILES]
         if other_files:
             raise RobustokError(
-                f"{folder} holds other files ({other_files[0]}): give --out a new or empty folder"
+                f"{folder} holds other files ({other_files[0]}): run in a new or empty one"
             )
         write_json(path, wanted)
         return
@@ -209,7 +209,7 @@ def _claim(study: Study, folder: Path) -> None:
     if difference := _difference(_decisive(written), _decisive(wanted)):
         raise RobustokError(
             f"{folder} holds a run with another configuration ({difference}):"
-            " give --out another folder, or remove this one"
+            " run in another folder, or remove this one"
         )
     if written != wanted:
         write_json(path, wanted)

@@ -302,7 +302,7 @@ def _from_hub(
     except ConnectionError as error:
         raise RobustokError(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
-            f"{name}.jsonl (in a study its folder, as --benchmarks)"
+            f"{name}.jsonl (in a study its folder, as benchmarks)"
         ) from error
 
 

@@ -654,17 +654,17 @@ def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
         for token in END_TOKENS:
             if token in special:
                 return special[token]
-        example = next((f"--end {token!r}" for token in special if token), "--end 0")
+        example = next((repr(token) for token in special if token), "0")
         raise RobustokError(
-            "no end-of-text token is known for this tokenizer; name it with --end (in a study:"
-            f" end_of_text under pretrain), as {example}"
+            "no end-of-text token is known for this tokenizer; give it as end (in a study:"
+            f" end_of_text under pretrain), such as {example}"
         )
     if str(end) in special:
         return special[str(end)]
     number = int(end) if str(end).isdecimal() else vocab.size
     if number < vocab.size:
         return number
-    raise RobustokError(f"--end {end}: no such special token; {nearest(str(end), special)}")
+    raise RobustokError(f"no special token '{end}' to end a text: {nearest(str(end), special)}")
 
 
 def start_token_ids(vocab: Vocabulary, token: str | None) -> list[int]:
