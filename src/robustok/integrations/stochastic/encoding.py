@@ -345,21 +345,6 @@ class DrawnEncoding:
     def set_sequence_id(self, sequence_id: int) -> None:
         self.ranges[sequence_id] = (0, len(self))
 
-    def set_type_id(self, type_id: int) -> None:
-        """Give all tokens one type; the encodings in ``overflowing`` keep theirs."""
-        self._change([part._replace(type_id=type_id) for part in self.parts])
-
-    def trim_offsets(self, keeps_prefix: bool) -> None:
-        """Cut white space off offsets, here and in ``overflowing``, as byte-level processors do."""
-        for one in self.overflowing:
-            one.trim_offsets(keeps_prefix)
-        first = self.parts[0] if self.parts else None
-        number = first.begin if isinstance(first, Drawn) else 0
-        trim = Trim(keeps_prefix, number)
-        self._change(
-            [part._replace(trim=trim) if isinstance(part, Drawn) else part for part in self.parts]
-        )
-
     def pad(
         self,
         length: int,
