@@ -88,7 +88,7 @@ if __name__ == "__main__":
     assert 1.7 < ratio < 2.3, (solved, ratio)
 
     with TestClient(application({"tiny": vocab}), base_url="http://127.0.0.1") as client:
-        question = {"text": "hello", "scheme": "spell-dropout(p=1)"}
+        question = {"text": "hello", "scheme": "spell-dropout", "strength": 1}
         answer = client.post("/api/draw", json=question)
         assert answer.json().get("rows", [None])[0] == list("hello"), answer.text
 

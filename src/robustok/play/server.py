@@ -34,11 +34,11 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import visible
-from robustok.samplers import BUILT_IN, measure, sampler
+from robustok.samplers import measure, sampler
 from robustok.samplers.parameters import Number
-from robustok.samplers.spec import SCHEMES, Spec, schemes_in
+from robustok.samplers.spec import schemes
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 LONGEST = 200  # characters of a text
 OPTIONS = 8  # of a question, at most
-DEEPEST = 2  # schemes inside one another
 STEPS = 10  # of an attack
 RARE = 5e-4  # a share below this is no bar
 SECONDS = 2.0  # of drawing, at most; well above what any scheme of the page takes
@@ -80,11 +79,11 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
         model: a causal language model for the first vocabulary; by default none.
     """
     names = list(vocabularies)
-
+    offered = offered_schemes(vocabularies)
     page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
     about: dict[str, Any] = {
         "tokenizers": names,
-        "schemes": offered_schemes(vocabularies),
+        "schemes": list(offered.values()),
         "model": None,
         "longest": LONGEST,
     }
@@ -96,12 +95,13 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
         name = str(question.get("tokenizer") or names[0])
         if name not in vocabularies:
             raise RobustokError(f"no tokenizer '{name[:60]}' here")
-        spec, seed = _spec_of(question), _seed_of(question)
+        spec, seed = _spec_of(question, offered), _seed_of(question)
         return picture(vocabularies[name], text, spec, seed=seed)
 
     def score(text: str, question: dict[str, Any]) -> Any:
-        options, spec, seed = _options_of(question), _spec_of(question), _seed_of(question)
-        return probabilities(model, vocabularies[names[0]], text, options, spec, seed=seed)
+        options, spec = _options_of(question), _spec_of(question, offered)
+        vocab, seed = vocabularies[names[0]], _seed_of(question)
+        return probabilities(model, vocab, text, options, spec, seed=seed)
 
     def attack(text: str, question: dict[str, Any]) -> Any:
         return attack_steps(model, vocabularies[names[0]], text, _options_of(question))
@@ -121,14 +121,14 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
     return Starlette(routes=routes, middleware=checks)
 
 
-def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> list[dict[str, Any]]:
-    """Every scheme that fits one of the vocabularies, random ones first.
+def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, dict[str, Any]]:
+    """Every scheme that fits one of the vocabularies by its name, random ones first.
 
     Each has its ``name``, a spec as ``example``, and where it has a strength that is a number, the
     name of this parameter with the ``least`` and the ``most`` of the page's slider.
     """
-    offered = []
-    for scheme in sorted(BUILT_IN, key=lambda scheme: scheme.deterministic):
+    offered = {}
+    for scheme in sorted(schemes().values(), key=lambda scheme: scheme.deterministic):
         if scheme.needs and not any(map(scheme.needs.is_met, vocabularies.values())):
             continue
         entry: dict[str, Any] = {"name": scheme.name, "example": scheme.example, "strength": None}
@@ -137,7 +137,7 @@ def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> list[dict[str, An
             # Of alpha, which has no upper end, three times what is searched first.
             most = kind.search.high * (3 if kind.search.high == 1 < kind.search.highest else 1)
             entry |= {"strength": scheme.strength, "least": kind.search.low, "most": most}
-        offered.append(entry)
+        offered[scheme.name] = entry
     return offered
 
 
@@ -238,58 +238,15 @@ def _seed_of(question: dict[str, Any]) -> int:
     return seed
 
 
-def _spec_of(question: dict[str, Any]) -> str:
-    """The spec of a question, checked by :func:`check_spec`."""
-    spec = question.get("scheme", "uniform")
-    if not isinstance(spec, str) or len(spec) > 200:
-        raise RobustokError("name a scheme, such as uniform")
-    check_spec(spec)
-    return spec
-
-
-def check_spec(spec: str | Spec, depth: int = 1) -> None:
-    """Raise RobustokError for a spec whose draws may take long.
-
-    >>> check_spec("stochastok(alpha=5000)")
-    Traceback (most recent call last):
-    ...
-    robustok.errors.RobustokError: stochastok: alpha is 5000, and at most 1000 here
-    """
-    parsed = Spec.parse(spec)
-    if depth > DEEPEST:
-        raise RobustokError(f"at most {DEEPEST} schemes inside one another here")
-    scheme = SCHEMES[parsed.name]
-    for name, value in parsed.params.items():
-        kind = scheme.parameters[name]
-        if (
-            isinstance(kind, Number)
-            and isinstance(value, int | float)
-            and value > kind.interactive_max
-        ):
-            raise RobustokError(
-                f"{parsed.name}: {name} is {value:g}, and at most {kind.interactive_max:g} here"
-            )
-        for inner in schemes_in(value):
-            check_spec(inner, depth + 1)
-
-
-def server_of(app: Starlette, port: int) -> uvicorn.Server:
-    """A server of the playground on the loopback interface."""
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=100,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=1,
-    )
-    return uvicorn.Server(config)
+def _spec_of(question: dict[str, Any], offered: Mapping[str, dict[str, Any]]) -> str:
+    """The spec of a question: an offered scheme, at a strength of the page's slider."""
+    entry = offered[check_choice("scheme", question.get("scheme", "uniform"), offered)]
+    if entry["strength"] is None or "strength" not in question:
+        return entry["example"]
+    value, least, most = question["strength"], entry["least"], entry["most"]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise RobustokError(f"{entry['strength']} is a number from {least:g} to {most:g} here")
+    return f"{entry['name']}({entry['strength']}={value})"
 
 
 def serve(app: Starlette, *, port: int) -> None:
@@ -309,7 +266,20 @@ def serve(app: Starlette, *, port: int) -> None:
             raise RobustokError(
                 f"port {port} cannot be used ({error.strerror}): give another port"
             ) from None
-    server_of(app, port).run()
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=100,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+    )
 
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted

@@ -78,15 +78,13 @@ class Parameter:
 class Number(Parameter):
     """A number from ``low`` to ``high``, or a :class:`Ramp` between two of them.
 
-    ``whole`` numbers are rounded along a ramp. ``interactive_max`` is the largest value whose draws
-    always take little time; interactive front ends refuse larger ones.
+    ``whole`` numbers are rounded along a ramp.
     """
 
     low: float
     high: float
     default: Any = None
     whole: bool = False
-    interactive_max: float = 1000
     search: Search = _SHARE
 
     def check(self, scheme: str, name: str, value: Any) -> Any:
@@ -137,9 +135,9 @@ def temperature(default: float | None = None) -> Number:
     return Number(MIN_TEMPERATURE, MAX_TEMPERATURE, default, search=search)
 
 
-def count(default: int | None = None, least: int = 0, interactive_max: float = 1000) -> Number:
+def count(default: int | None = None, least: int = 0) -> Number:
     """A whole number from ``least`` to 2**31 - 1."""
-    return Number(least, MAX_COUNT, default, whole=True, interactive_max=interactive_max)
+    return Number(least, MAX_COUNT, default, whole=True)
 
 
 def show(value: Any) -> str:

@@ -330,20 +330,6 @@ def spec_of(scheme: Spec | Scheme) -> str:
     return str(scheme) if isinstance(scheme, Spec) else spec_string(type(scheme), scheme.params)
 
 
-def schemes_in(value: Any) -> list[Any]:
-    """The Specs and samplers in a parameter's checked value.
-
-    >>> mixture = rt.Spec.parse("mix(0.5 canonical, 0.5 uniform)")
-    >>> [str(scheme) for scheme in schemes_in(mixture.params["parts"])]
-    ['canonical', 'uniform']
-    """
-    if isinstance(value, (Spec, Scheme)):
-        return [value]
-    if not isinstance(value, tuple):
-        return []
-    return [scheme for part in value for scheme in schemes_in(part)]
-
-
 S = TypeVar("S", bound=type[Scheme])
 
 

@@ -57,7 +57,7 @@ class StochasTok(StoredSampler):
     variants = ("stochastok(alpha=2, ways=3)", "stochastok(alpha=2, max_picks=3)")
     parameters = {
         "alpha": per_token(0.1),
-        "ways": count(2, least=2, interactive_max=4),  # the list of expansions grows exponentially
+        "ways": count(2, least=2),
         "max_picks": count(),
     }
     strength = "alpha"
