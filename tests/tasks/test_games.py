@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.runtime.files import locked
 from robustok.tasks import Item, cute, frequent_words, langgame
 from robustok.tasks.cute_items import CUTE_KINDS, levenshtein
-from robustok.tasks.item import write_dataset
 from robustok.tasks.langgame_items import KINDS
 
 WORDS = frequent_words(1000)
@@ -151,25 +148,3 @@ def test_bad_input_is_one_line(game: Any, change: dict[str, Any], message: str) 
     with pytest.raises(RobustokError, match=message) as error:
         game(**given, seed=0)
     assert "\n" not in str(error.value)
-
-
-def test_a_data_set_has_its_card_when_it_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write() -> None:
-        write_dataset(
-            tmp_path, {"train": LANGGAME[:9], "test": LANGGAME[9:20]}, title="a", about="b",
-            words=200, source="c", language="en", seed=0,
-        )  # fmt: skip
-
-    card = tmp_path / "README.md"
-    with locked(tmp_path), pytest.raises(RobustokError, match="another run is at work"):
-        write()
-    (tmp_path / ".test.jsonl.0.part").write_text("of a killed run")
-    write()
-    assert card.exists()
-    assert not list(tmp_path.glob(".*.part"))
-    monkeypatch.setattr("robustok.tasks.item.write_items", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        write()
-    assert not card.exists()

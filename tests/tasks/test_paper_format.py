@@ -156,3 +156,21 @@ def test_guessing_on_cute_is_below_the_lowest_accuracy_of_the_paper():
         assert len(set(item.choices)) == len(item.choices)
         assert len(item.choices) == (2 if item.kind in ("contains", "orthography") else 12)
         assert not item.answer.startswith(" ")
+
+
+def common_letters(choices: tuple[str, ...]) -> str:
+    """The answer whose letters the answers share most."""
+    letters = Counter("".join(choices))
+    return max(choices, key=lambda choice: sum(letters[c] for c in choice) / len(choice))
+
+
+@pytest.mark.parametrize("game", [langgame, cute])
+def test_the_answers_alone_do_not_give_the_right_one_away(game):
+    items = game(frequent_words(300), 420, seed=0, split="test")
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    longest, shortest = (lambda choices, pick=pick: pick(choices, key=len) for pick in (max, min))
+    for rule in (longest, shortest, common_letters, lambda c: c[0], lambda c: c[-1]):
+        share = sum(rule(item.choices) == item.answer for item in items) / len(items)
+        # A sixth of LangGame asks for the longest and a sixth for the shortest: 0.33 is theirs.
+        # Beyond that, three standard errors of 420 questions.
+        assert abs(share - chance) < 0.085 + 0.06

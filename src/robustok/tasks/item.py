@@ -1,13 +1,11 @@
-"""Questions and their files: JSON Lines, a data set of the hub, and a folder with a card.
+"""Questions and their files: JSON Lines, and data sets of the hub.
 
 :func:`read_items` is the one reader of every ``--items``.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from pathlib import Path
@@ -16,44 +14,8 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import COMPRESSIONS, clear_parts, json_lines, locked, write_whole
-from robustok.runtime.files import write_rows as write_json_lines
+from robustok.runtime.files import COMPRESSIONS, json_lines, write_rows
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
-from robustok.version import __version__
-
-SPLITS = ("train", "test")
-_CARD = """---
-language: [{language}]
-task_categories: [multiple-choice]
-configs:
-- config_name: default
-  data_files:
-  - {{split: train, path: train.jsonl}}
-  - {{split: test, path: test.jsonl}}
----
-
-# {title}
-
-{about}
-
-Made by robustok {version}, from {words} words ({source}), with seed {seed}. The same words, numbers
-and seed give the same questions; no question is in both splits, whatever the seeds.
-
-| field | type | |
-|---|---|---|
-| `key` | string | a name, unique within the split |
-| `question` | string | the question, up to where an answer begins |
-| `choices` | list of strings | the answers as they are scored, each with its own leading space |
-| `label` | integer | the number of the right one, from 0 |
-| `kind` | string | which of the kinds of questions it is |
-
-| kind | train | test |
-|---|--:|--:|
-{counts}
-
-What somebody gets right in `test` who reads the answers only, in percent: {baselines}.
-Chance is {chance:.1f}.
-"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +94,7 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
         items: the items, in the order of the lines. A line holds ``key``, ``question``,
             ``choices``, ``label`` and ``kind``.
     """
-    write_json_lines(Path(path), map(asdict, items))
+    write_rows(Path(path), map(asdict, items))
 
 
 def read_items(
@@ -324,71 +286,3 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
     except KeyError as e:
         raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
     return Item(key, question, tuple(choices), label, kind)
-
-
-def write_dataset(
-    folder: str | Path,
-    splits: Mapping[str, Sequence[Item]],
-    *,
-    title: str,
-    about: str,
-    words: int,
-    source: str,
-    language: str,
-    seed: int,
-) -> Path:
-    """Write train.jsonl, test.jsonl and README.md, which `datasets.load_dataset(folder)` reads.
-
-    >>> write_dataset("odd", {"train": items[:6], "test": items[6:]}, title="Odd", about="Odd?",
-    ...               words=8, source="this page", language="en", seed=0)
-    PosixPath('odd')
-
-    The card holds the schema, the counts and what trivial rules reach. It is written last: a folder
-    with a card is whole.
-    """
-    folder = Path(folder)
-    kinds = list(dict.fromkeys(item.kind for item in splits["train"]))
-    by_kind = {split: Counter(item.kind for item in splits[split]) for split in SPLITS}
-    rows = [f"| {kind} | {by_kind['train'][kind]} | {by_kind['test'][kind]} |" for kind in kinds]
-    reached = baselines(splits["test"])
-    test = splits["test"]
-    card = _CARD.format(
-        title=title,
-        about=about,
-        version=__version__,
-        words=words,
-        source=source,
-        seed=seed,
-        language=json.dumps(language),
-        counts="\n".join(rows),
-        baselines=", ".join(f"{name} {100 * share:.1f}" for name, share in reached.items()),
-        chance=100 * sum(1 / len(item.choices) for item in test) / len(test),
-    )
-    with locked(folder):
-        clear_parts(folder)
-        (folder / "README.md").unlink(missing_ok=True)
-        for split in SPLITS:
-            write_items(folder / f"{split}.jsonl", splits[split])
-        write_whole(folder / "README.md", card)
-    return folder
-
-
-def baselines(items: Sequence[Item]) -> dict[str, float]:
-    """The share that rules get right which look at the answers and not at the question."""
-    rules: dict[str, Callable[[Sequence[str]], str]] = {
-        "first": lambda choices: choices[0],
-        "last": lambda choices: choices[-1],
-        "longest": lambda choices: max(choices, key=len),
-        "shortest": lambda choices: min(choices, key=len),
-        "most common letters": _commonest,
-    }
-    return {
-        name: sum(rule(item.choices) == item.answer for item in items) / len(items)
-        for name, rule in rules.items()
-    }
-
-
-def _commonest(choices: Sequence[str]) -> str:
-    """The answer whose letters the answers share most."""
-    letters = Counter("".join(choices))
-    return max(choices, key=lambda choice: sum(letters[c] for c in choice) / len(choice))

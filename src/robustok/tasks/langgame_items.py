@@ -27,8 +27,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from robustok.errors import RobustokError, check_choice
-from robustok.tasks.item import SPLITS, Item
+from robustok.tasks.item import Item
 
+SPLITS = ("train", "test")
 FORMATS = ("paper", "short")
 KINDS = ("most", "contains", "starts", "ends", "longest", "shortest")
 TEST_SHARE = 0.2

@@ -8,32 +8,13 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import (
-    WordOptions,
-    draws_option,
-    folder_option,
-    option,
-)
+from robustok.cli.options import WordOptions, draws_option, folder_option, option
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
 from robustok.runtime.display import counted
-from robustok.tasks import cute, langgame
-from robustok.tasks.item import baselines, write_dataset
+from robustok.tasks import cute, langgame, write_items
 
-GAMES = {
-    "langgame": (
-        langgame,
-        "LangGame",
-        "Six kinds of questions about the letters of words, each with four answers: which has most "
-        "of a letter, contains it, starts or ends with a string, is longest or shortest.",
-    ),
-    "cute": (
-        cute,
-        "CUTE",
-        "Seven kinds of questions about spelling: does a word contain a letter, delete, insert or "
-        "substitute letters, which word is closer in letters, spell a word, and the inverse.",
-    ),
-}
+GAMES = {"langgame": langgame, "cute": cute}
 
 
 @dataclass(frozen=True)
@@ -123,22 +104,14 @@ def data(
 ) -> None:
     """Generate a data set of questions about letters.
 
-    Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
+    Writes train.jsonl and test.jsonl; `datasets.load_dataset` reads the folder.
     """
     check_choice("data set", game, GAMES)
-    make, title, about = GAMES[game]
     names = words.read(language=language)
-    splits = {
-        split: make(names, count, seed=seed, split=split)
-        for split, count in (("train", train), ("test", test))
-    }
-    source = words.words_file or f"the most frequent words of '{language}' in wordfreq"
-    write_dataset(
-        out, splits, title=title, about=about, words=len(names), seed=seed,
-        language=language, source=source,
-    )  # fmt: skip
+    for split, count in (("train", train), ("test", test)):
+        items = GAMES[game](names, count, seed=seed, split=split)
+        write_items(out / f"{split}.jsonl", items)
     if as_json:
-        print_json({"out": str(out), "train": train, "test": test,
-                    "baselines": baselines(splits["test"])})  # fmt: skip
+        print_json({"out": str(out), "train": train, "test": test})
     else:
         typer.echo(f"{train} training and {test} test questions: {out}")
