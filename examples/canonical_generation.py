@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import robustok as rt
-from robustok.integrations.generation import CanonicalProcessor
+from robustok.integrations.hooks import CanonicalProcessor
 from robustok.models import Shape, small_model, train_tokenizer
 
 TEXT = "the theater is there, the rest rests: see http://the.net/the/nest there"
