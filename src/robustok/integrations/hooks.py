@@ -1,4 +1,4 @@
-"""Hooks of transformers: a logits processor for canonical output, and a callback that logs drift."""
+"""Hooks of transformers: a logits processor for canonical output, and drift in a trainer's log."""
 
 from __future__ import annotations
 
