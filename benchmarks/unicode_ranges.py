@@ -3,10 +3,11 @@
     python benchmarks/unicode_ranges.py            # check the installed releases
     python benchmarks/unicode_ranges.py --write    # also write gigatoken_ranges.json
 
-For every kind of pre-tokenizer that gigatoken knows, both libraries encode each of the 1,112,064
-code points in several contexts (`tokenizer.gigatoken_check.differences`). Prints how many differ,
-and fails where one differs that Unicode 14 assigns. Several releases of `tokenizers`: run it with
-each of them first on PYTHONPATH. `--write` needs a Python whose `unicodedata` is of Unicode 14
+For every kind of pre-tokenizer that gigatoken knows, it and `tokenizers` encode each of the
+1,112,064 code points in several contexts (`tokenizer.gigatoken_check.differences`), and so do it
+and tiktoken for the patterns of tiktoken that are known to be one of them. Prints how many differ,
+and fails where one differs that Unicode 14 assigns. Several releases of a library: run it with each
+of them first on PYTHONPATH. `--write` needs a Python whose `unicodedata` is of Unicode 14
 (3.11), and adds the installed releases to those that were checked.
 """
 
@@ -17,7 +18,7 @@ import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
 import numpy as np
@@ -31,6 +32,7 @@ from robustok.tokenizer.gigatoken_check import (
     safe_points,
     unsafe_table,
 )
+from robustok.tokenizer.libraries import SAME_CUTS, TiktokenEncoder
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -103,39 +105,61 @@ def unassigned() -> set[int]:
     return {point for point in range(SIZE) if unicodedata.category(chr(point)) == "Cn"}
 
 
-def write(unsafe: set[int], checked: dict[str, list[str]]) -> None:
+def write(unsafe: set[int], checked: dict[str, dict[str, list[str]]]) -> None:
     lines = textwrap.wrap(" ".join(spans(sorted(unsafe))), 96, break_on_hyphens=False)
     content = {"checked": checked, "unassigned": lines}
     RANGES_FILE.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def found(libraries: list[str], points: list[int]) -> Iterator[tuple[str, str, Iterator[int]]]:
+    """Each library, a kind of pre-tokenizer, and the code points around which it cuts otherwise."""
+    if "tokenizers" in libraries:
+        for kind, patterns in PATTERNS.items():
+            yield "tokenizers", kind, differences(pre_tokenizer(patterns), points)
+    if "tiktoken" in libraries:
+        import tiktoken
+
+        for number, (pattern, same) in enumerate(SAME_CUTS.items()):
+            encoding = tiktoken.Encoding(
+                "", pat_str=pattern, mergeable_ranks={b"a": 0}, special_tokens={}
+            )
+            over = TiktokenEncoder(encoding, True).over
+            yield "tiktoken", str(number), differences(pre_tokenizer([same]), points, over)
+
+
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--write", action="store_true", help="write the file")
-    parser.add_argument("--only", nargs="*", default=[*PATTERNS], help="kinds of pre-tokenizers")
+    parser.add_argument("--only", nargs="*", help="kinds of pre-tokenizers")
+    parser.add_argument("--library", choices=("tokenizers", "tiktoken"), action="append")
     parser.add_argument("--quick", action="store_true", help="only what is compared at load time")
     options = parser.parse_args()
-    ours = version("gigatoken"), version("tokenizers")
-    print(f"gigatoken {ours[0]}, tokenizers {ours[1]}")
+    libraries = options.library or ["tokenizers", "tiktoken"]
+    print(*(f"{name} {version(name)}" for name in ["gigatoken", *libraries]))
     unsafe = unassigned() if options.write else set(np.flatnonzero(unsafe_table()).tolist())
     points = safe_points() if options.quick else [*range(0xD800), *range(0xE000, SIZE)]
     safe = True
-    for kind in options.only:
+    for library, kind, different in found(libraries, points):
+        if options.only and kind not in options.only:
+            continue
         started = time.process_time()
-        different = list(differences(pre_tokenizer(PATTERNS[kind]), points))
-        outside = [point for point in different if point not in unsafe]
+        points_apart = list(different)
+        outside = [point for point in points_apart if point not in unsafe]
         print(
-            f"{kind}: {len(different):,} of {len(points):,} differ, in {len(spans(different))} "
-            f"ranges; {len(outside)} are assigned in Unicode 14 {' '.join(spans(outside))}; "
-            f"{time.process_time() - started:.0f} s",
+            f"{library}, {kind}: {len(points_apart):,} of {len(points):,} differ, in "
+            f"{len(spans(points_apart))} ranges; {len(outside)} are assigned in Unicode 14 "
+            f"{' '.join(spans(outside))}; {time.process_time() - started:.0f} s",
             flush=True,
         )
         safe = safe and not outside
     if not safe:
         sys.exit("the libraries differ where they must not")
     if options.write:
-        releases = sorted({*CHECKED.get(ours[0], ()), ours[1]})
-        write(unsafe, CHECKED | {ours[0]: releases})
+        checked = CHECKED.get(version("gigatoken"), {})
+        for library in libraries:
+            releases = sorted({*checked.get(library, ()), version(library)})
+            checked = checked | {library: releases}
+        write(unsafe, CHECKED | {version("gigatoken"): checked})
 
 
 if __name__ == "__main__":

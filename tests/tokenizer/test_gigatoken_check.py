@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import unicodedata
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from robustok.tokenizer.gigatoken_check import (
     safe_points,
     unsafe_table,
 )
+from robustok.tokenizer.libraries import SAME_CUTS, TiktokenEncoder
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -43,13 +45,23 @@ def test_the_libraries_differ_only_in_the_ranges(pattern: str) -> None:
     assert different >= set(known)
 
 
+@pytest.mark.parametrize("number", range(len(SAME_CUTS)))
+def test_tiktoken_differs_only_in_the_ranges(number: int) -> None:
+    """A sample, as above."""
+    tiktoken = pytest.importorskip("tiktoken")
+    pattern, same = [*SAME_CUTS.items()][number]
+    encoding = tiktoken.Encoding("", pat_str=pattern, mergeable_ranks={b"a": 0}, special_tokens={})
+    chosen = random.Random(number).sample(safe_points(), 3000)
+    assert not [*differences(cut_by(same), chosen, TiktokenEncoder(encoding, True).over)]
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_text_with_one_of_them(text: str) -> None:
     assert has_unsafe(text) == any(unsafe_table()[ord(character)] for character in text)
 
 
 def test_the_installed_releases_were_checked() -> None:
-    assert are_checked()
+    assert are_checked("tokenizers") and are_checked("tiktoken")
 
 
 def test_another_release_is_compared_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +69,9 @@ def test_another_release_is_compared_when_it_is_loaded(monkeypatch: pytest.Monke
     compared: list[dict] = []
     first = gigatoken_check.first_difference
 
-    def compare(pre_tokenizer: dict) -> str | None:
+    def compare(pre_tokenizer: dict, encoder_over: Any = None) -> str | None:
         compared.append(pre_tokenizer)
-        return first(pre_tokenizer)
+        return first(pre_tokenizer, encoder_over)
 
     monkeypatch.setattr(gigatoken_encoder, "first_difference", compare)
     monkeypatch.setattr(gigatoken_check, "safe_points", lambda: [0xE9, 0x4E2D, 0x1F600])

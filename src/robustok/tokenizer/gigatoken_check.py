@@ -1,14 +1,15 @@
-"""Comparison of gigatoken with ``tokenizers``: texts, and code points that may be cut differently.
+"""Comparison of gigatoken with other libraries: texts, and code points that may be cut differently.
 
 :func:`check_texts` are compared before gigatoken is used: every kind of character beside every
 other kind, whitespace of all kinds, contractions, numbers, several scripts and code, and texts that
 are hard for a hash table or a merge queue.
 
 Each library has the properties of its own release of Unicode: gigatoken 0.10 those of Unicode 17,
-``tokenizers`` those of 14 up to 0.21.1 and of 16 since. A pre-tokenizer of another release may cut
-a text elsewhere. :data:`UNASSIGNED` has every code point that Unicode 14 does not assign, and
-thereby every one that a later release can add. ``benchmarks/unicode_ranges.py`` writes its file,
-and checks with :func:`differences` that the two libraries cut alike around all other code points.
+``tokenizers`` those of 14 up to 0.21.1 and of 16 since, as tiktoken has. A pre-tokenizer of another
+release may cut a text elsewhere. :data:`UNASSIGNED` has every code point that Unicode 14 does not
+assign, and thereby every one that a later release can add. ``benchmarks/unicode_ranges.py`` writes
+its file, and checks with :func:`differences` that the libraries cut alike around all other code
+points.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from robustok.runtime.environment import import_lock
-from robustok.tokenizer.data import byte_alphabet
+from robustok.tokenizer.data import Encoder, byte_alphabet
 from robustok.tokenizer.stages import tokenizer_json
 
+EncoderOver: TypeAlias = Callable[[list[bytes]], Encoder]
 RANGES_FILE = Path(__file__).with_name("gigatoken_ranges.json")
 _RANGES = json.loads(RANGES_FILE.read_text())
-# By release of gigatoken: those of tokenizers that cut alike around all assigned characters.
-CHECKED: dict[str, list[str]] = _RANGES["checked"]
+# By release of gigatoken: those of each library that cut alike around all assigned characters.
+CHECKED: dict[str, dict[str, list[str]]] = _RANGES["checked"]
 # First and last code point of each range that Unicode 14 does not assign.
 UNASSIGNED = [
     tuple(int(end, 16) for end in span.split("-"))
@@ -77,20 +80,18 @@ def unsafe_table() -> np.ndarray:
     return table
 
 
-def are_checked() -> bool:
+def are_checked(library: str) -> bool:
     """Whether :data:`UNASSIGNED` was checked with the installed releases of both libraries."""
-    return version("tokenizers") in CHECKED.get(version("gigatoken"), ())
+    return version(library) in CHECKED.get(version("gigatoken"), {}).get(library, ())
 
 
-def first_difference(pre_tokenizer: dict) -> str | None:
+def first_difference(pre_tokenizer: dict, encoder_over: EncoderOver | None = None) -> str | None:
     """A character outside :data:`UNASSIGNED` around which the two libraries cut differently.
 
-    Args:
-        pre_tokenizer: the stage of a tokenizer.json, of a kind that gigatoken knows.
-
-    For releases that were not checked; takes seconds.
+    The arguments are those of :func:`differences`. For releases that were not checked; takes
+    seconds.
     """
-    return next(map(chr, differences(pre_tokenizer, safe_points())), None)
+    return next(map(chr, differences(pre_tokenizer, safe_points(), encoder_over)), None)
 
 
 def safe_points() -> list[int]:
@@ -102,12 +103,16 @@ def safe_points() -> list[int]:
     return np.flatnonzero(kept).tolist()
 
 
-def differences(pre_tokenizer: dict, points: Iterable[int]) -> Iterator[int]:
-    """The code points around which gigatoken and ``tokenizers`` cut differently, ascending.
+def differences(
+    pre_tokenizer: dict, points: Iterable[int], encoder_over: EncoderOver | None = None
+) -> Iterator[int]:
+    """The code points around which gigatoken and another library cut differently, ascending.
 
     Args:
         pre_tokenizer: the stage of a tokenizer.json, of a kind that gigatoken knows.
         points: code points to compare, without surrogates.
+        encoder_over: makes the encoder of the other library from its tokens, by id; by default that
+            of ``tokenizers``.
 
     Both libraries encode each code point among letters, digits, spaces, punctuation, apostrophes
     and itself, with a model that has a token for every two bytes on both sides of a possible cut.
@@ -116,11 +121,18 @@ def differences(pre_tokenizer: dict, points: Iterable[int]) -> Iterator[int]:
         from gigatoken import Tokenizer as Gigatoken
 
     spec = _probe(pre_tokenizer)
-    reference, backend = Tokenizer.from_str(spec), Gigatoken.from_json(spec).backend.encode
+    backend = Gigatoken.from_json(spec).backend.encode
+    if encoder_over is None:
+        tokenizer = Tokenizer.from_str(spec)
+    else:
+        encoder = encoder_over([*map(bytes, _probe_tokens())])
 
     def differ(some: Sequence[int]) -> bool:
         text = "\n".join(context.format(chr(point)) for point in some for context in _CONTEXTS)
-        ids = reference.encode(text, add_special_tokens=False).ids
+        if encoder_over is None:
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+        else:
+            ids = encoder.encode_batch([text], False)[0]
         return backend(text).tolist() != ids
 
     ordered = sorted(points)
@@ -130,19 +142,24 @@ def differences(pre_tokenizer: dict, points: Iterable[int]) -> Iterator[int]:
             yield from (point for point in batch if differ([point]))
 
 
+def _probe_tokens() -> list[tuple[int, ...]]:
+    """The tokens of :func:`_probe`, by id: all bytes, then pairs of them."""
+    first, last = range(0xC2, 0xF5), range(0x80, 0xC0)
+    pairs = [(ord(a), b) for a in _BEFORE for b in first]
+    pairs += [(a, ord(b)) for a in last for b in _AFTER]
+    pairs += [(a, b) for a in last for b in first]
+    pairs += [(ord(a), ord(b)) for a in _BEFORE for b in _AFTER]
+    return [*((byte,) for byte in byte_alphabet().values()), *dict.fromkeys(pairs)]
+
+
 def _probe(pre_tokenizer: dict) -> str:
     """A tokenizer.json whose ids show where a text was cut around a character.
 
     It merges ASCII characters with first and last bytes of other characters, and with each other.
     """
     letter = {byte: character for character, byte in byte_alphabet().items()}
-    first, last = range(0xC2, 0xF5), range(0x80, 0xC0)
-    pairs = [(ord(a), b) for a in _BEFORE for b in first]
-    pairs += [(a, ord(b)) for a in last for b in _AFTER]
-    pairs += [(a, b) for a in last for b in first]
-    pairs += [(ord(a), ord(b)) for a in _BEFORE for b in _AFTER]
-    merges = [[letter[a], letter[b]] for a, b in dict.fromkeys(pairs)]
-    spellings = [*letter.values(), *map("".join, merges)]
+    spellings = ["".join(letter[byte] for byte in token) for token in _probe_tokens()]
+    merges = [[*spelling] for spelling in spellings if len(spelling) == 2]
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,

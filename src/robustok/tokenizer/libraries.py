@@ -13,15 +13,15 @@ import binascii
 import hashlib
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import USED_BYTES, TokenizerData, library_errors
+from robustok.tokenizer.data import USED_BYTES, TokenizerData, byte_alphabet, library_errors
 from robustok.tokenizer.spelling import Spelling
-from robustok.tokenizer.stages import Stages
+from robustok.tokenizer.stages import Stages, isolating, spelling_bytes, tokenizer_json
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # Unlike that of Llama 3, it takes all whitespace at the end of a text as one.
@@ -40,14 +40,27 @@ _CASES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_THREE_DIGITS, _ONE_DIGIT = _DIGITS.format(r"\p{N}{1,3}"), _DIGITS.format(r"\p{N}")
+# By pattern: one of gigatoken's, as a tokenizer.json has it, that cuts every text alike.
+SAME_CUTS = {pattern: pattern for pattern in (_GPT2, _THREE_DIGITS, _ONE_DIGIT, _CASES, _TEKKEN)}
+SAME_CUTS |= {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": _GPT2,
+    _CL100K: _CL100K + "+",  # where two spaces are left, `\s+(?!\S)` has taken the first
+}
 # The pattern of a published file of ranks, by the start of the file's SHA-256.
 PATTERNS = {
     "306cd27f03c1a714": _GPT2,  # r50k_base of OpenAI, gpt2 of Whisper
     "b34b360dbb493e78": _GPT2,  # multilingual of Whisper
     "94b5ca7dff4d0076": _GPT2,  # p50k_base
     "223921b76ee99bde": _CL100K,  # cl100k_base
-    "82e9d31979e92ab9": _DIGITS.format(r"\p{N}{1,3}"),  # Llama 3
-    "b2b1b8dfb5cc5f02": _DIGITS.format(r"\p{N}"),  # Qwen
+    "82e9d31979e92ab9": _THREE_DIGITS,  # Llama 3
+    "b2b1b8dfb5cc5f02": _ONE_DIGIT,  # Qwen
     "446a9538cb6c348e": _CASES,  # o200k_base
 }
 
@@ -62,6 +75,27 @@ def library(module: str, name: str, what: str) -> Any:
         ) from e
 
 
+def _bpe_json(
+    ids: dict[str, int], size: int, merges: Iterable[list[str]], settings: dict[str, Any],
+    pre_tokenizer: dict | None, normalizer: dict | None = None,
+) -> str:  # fmt: skip
+    """A tokenizer.json of a BPE; ``settings``: those of its model that are true.
+
+    It may list every two tokens that spell a third: of the cuts of a token in two, each text that
+    has one has the one to which the library brings the token itself, which is the state before its
+    last merge. So the order of the cuts of one token does not count.
+    """
+    taken = {*ids.values()}
+    # Other names leave no hole in the ids.
+    names = {f"\0{i}": i for i in range(size) if i not in taken}
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+        "ignore_merges": False, "vocab": ids | names, "merges": [*merges],
+    }  # fmt: skip
+    return tokenizer_json(model | settings, pre_tokenizer, normalizer)
+
+
 @dataclass(frozen=True)
 class TiktokenEncoder:
     """A tiktoken ``Encoding``; its texts are never changed."""
@@ -69,6 +103,42 @@ class TiktokenEncoder:
     encoding: Any
     complete: bool  # every byte of UTF-8 has a token
     accepts_all: bool = True
+
+    @property
+    def model_obstacle(self) -> str | None:
+        """Why no tokenizer.json is known to give the same ids."""
+        if not self.complete:
+            return "the vocabulary lacks bytes"
+        known = self.encoding._pat_str in SAME_CUTS
+        return None if known else "gigatoken does not know this pattern"
+
+    def model_json(self) -> str:
+        """A tokenizer.json with the same ids."""
+        ranks: dict[bytes, int] = self.encoding._mergeable_ranks
+        letters = {byte: letter for letter, byte in byte_alphabet().items()}
+        ids = {
+            token.decode("latin1").translate(letters): i
+            for token, i in sorted(ranks.items(), key=lambda item: item[1])
+        }
+        merges = (
+            [token[:i], token[i:]]
+            for token in ids
+            for i in range(1, len(token))
+            if token[:i] in ids and token[i:] in ids
+        )
+        stages = [isolating(SAME_CUTS[self.encoding._pat_str]), spelling_bytes()]
+        return _bpe_json(
+            ids, self.encoding.n_vocab, merges, {"ignore_merges": True},
+            {"type": "Sequence", "pretokenizers": stages},
+        )  # fmt: skip
+
+    def over(self, tokens: list[bytes]) -> TiktokenEncoder:
+        """The encoder that cuts like this one and has other tokens, by id."""
+        encoding = type(self.encoding)(
+            "probe", pat_str=self.encoding._pat_str, special_tokens={},
+            mergeable_ranks={token: i for i, token in enumerate(tokens)},
+        )  # fmt: skip
+        return TiktokenEncoder(encoding, True)
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("tiktoken cannot encode this text"):
@@ -153,20 +223,80 @@ def open_tekken(text: str, name: str) -> Any:
         raise RobustokError(f"{name}: a damaged tekken.json ({type(e).__name__}: {e})") from e
 
 
+MOST_SPACES = 256  # in a row, in a text of which the ids are known without SentencePiece
+
+
 @dataclass(frozen=True)
 class SentencePieceEncoder:
-    """A SentencePiece model, with the normalizer that it applies to a text."""
+    """A SentencePiece model, with the normalizer that it applies to a text.
+
+    ``kind``: of the model, as BPE. ``accepts_all``: all that the normalizer writes are spaces, and
+    every byte has a token. ``user_defined``: the ids of symbols that stand in a text wherever it
+    has them. ``unused``: pieces of one character that SentencePiece cuts again.
+    """
 
     processor: Any
     spelling: Spelling
-    accepts_all: bool = False
+    kind: str
+    accepts_all: bool
+    user_defined: dict[str, int]
+    unused: frozenset[str]
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("SentencePiece cannot encode this text"):
             return self.processor.encode(list(texts), out_type=int)
 
     def normalize(self, text: str) -> str | None:
-        return None
+        if not self.accepts_all or any(character in text for character in self.unused):
+            return None
+        if text and self.spelling.prefix:
+            text = " " + text
+        return text.replace("▁", " ")
+
+    @property
+    def model_obstacle(self) -> str | None:
+        """Why no tokenizer.json is known to give the same ids."""
+        if self.kind != "BPE":
+            return f"gigatoken does not know sentencepiece {self.kind}"
+        return None if self.accepts_all else "gigatoken does not know this normalizer"
+
+    def model_json(self) -> str:
+        """A tokenizer.json with the same ids for a normalized text without user-defined symbols.
+
+        Raises RobustokError where the order of merges is not known: SentencePiece takes the first
+        in the text of those with one score.
+        """
+        processor = self.processor
+        size, scores = processor.get_piece_size(), {}
+        ids: dict[str, int] = {}
+        for i in range(size):
+            piece = processor.id_to_piece(i)
+            if processor.is_byte(i):
+                ids[piece] = i
+            elif not (processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)
+                      or piece in self.user_defined):  # fmt: skip
+                ids[piece], scores[piece] = i, processor.get_score(i)
+        merges = sorted(
+            ([piece[:i], piece[i:]] for piece in scores for i in range(1, len(piece))
+             if piece[:i] in scores and piece[i:] in scores),
+            key=lambda pair: (-scores[pair[0] + pair[1]], -len(pair[0])),
+        )  # fmt: skip
+        merged = {a + b: scores[a + b] for a, b in merges}
+        # Runs of spaces often share the lowest score: the first run of a text grows, then the next.
+        runs = {piece for piece in merged if not piece.strip("▁")}
+        lowest = min(merged.values(), default=0.0)
+        shared = {piece for piece in runs if merged[piece] == lowest}
+        others = [score for piece, score in merged.items() if piece not in shared]
+        if (
+            len({*others}) < len(others)
+            or lowest in others
+            or any({a, b} & shared and a + b not in shared for a, b in merges)
+        ):
+            raise RobustokError("tokens of the model have the same score")
+        if not all(c in scores for piece in scores for c in piece):
+            raise RobustokError("the vocabulary lacks characters of its tokens")
+        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
 
     def is_accepted(self, text: str) -> bool:
         normalized = self._normalized(text)
@@ -210,19 +340,30 @@ def _read(processor: Any) -> TokenizerData:
             tokens[i] = spelling.replace("▁", " ").encode()
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
-    proto = processor.serialized_model_proto()
-    spelling = _spelling(proto, processor.unk_id() if len(fallback) < 256 else None)
+    fields = [*_proto_fields(processor.serialized_model_proto())]
+    model = dict(fields)
+    trainer, normalizer = (dict(_proto_fields(model.get(number, b""))) for number in (2, 3))
+    kind = {2: "BPE", 3: "word", 4: "character"}.get(trainer.get(3, 1), "Unigram")
+    spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
+    pieces = (piece for number, piece in fields if number == 1)
+    # The type is the last field of a piece; 4 is that of user-defined symbols.
+    defined = {processor.id_to_piece(i): i for i, piece in enumerate(pieces)
+               if piece[-2:] == b"\x18\x04"}  # fmt: skip
+    unused = frozenset(processor.id_to_piece(i) for i in range(size) if processor.is_unused(i))
+    # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
+    plain = not (normalizer.get(2) or normalizer.get(4, 1) or spelling.suffix)
+    plain = plain and bool(normalizer.get(5, 1)) and len(fallback) == 256
+    plain = plain and all(len(piece) == 1 for piece in unused)
     return TokenizerData(
         tokens, array("i", ordinary), frozenset(fallback),
-        SentencePieceEncoder(processor, spelling), f"sentencepiece {_model_kind(proto)}",
+        SentencePieceEncoder(processor, spelling, kind, plain, defined, unused),
+        f"sentencepiece {kind}",
         scores=scores, source=processor, spelling=spelling,
     )  # fmt: skip
 
 
-def _spelling(proto: bytes, unknown: int | None) -> Spelling:
-    """What a serialized model writes around a text: fields of its trainer and normalizer."""
-    model = dict(_proto_fields(proto))
-    trainer, normalizer = (dict(_proto_fields(model.get(field, b""))) for field in (2, 3))
+def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
+    """What a model writes around a text: fields of its trainer and normalizer."""
     space = b" " if normalizer.get(3, 1) else b""  # add_dummy_prefix
     at_end = trainer.get(24, 0)  # treat_whitespace_as_suffix
     return Spelling(
@@ -230,13 +371,6 @@ def _spelling(proto: bytes, unknown: int | None) -> Spelling:
         prefix=b"" if at_end else space, suffix=space if at_end else b"", marked=True,
         falls_back=True,
     )  # fmt: skip
-
-
-def _model_kind(proto: bytes) -> str:
-    """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
-    trainer = dict(_proto_fields(proto)).get(2)
-    kind = dict(_proto_fields(trainer)).get(3, 1) if isinstance(trainer, bytes) else 1
-    return {2: "BPE", 3: "word", 4: "character"}.get(kind, "Unigram")
 
 
 def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:

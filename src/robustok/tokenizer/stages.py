@@ -232,11 +232,18 @@ def isolating(pattern: str) -> dict:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def tokenizer_json(model: dict, pre_tokenizer: dict | None) -> str:
-    """A tokenizer.json with a model and a pre-tokenizer, and nothing else."""
+def spelling_bytes() -> dict:
+    """The pre-tokenizer stage, as in a tokenizer.json, that spells bytes and cuts nothing."""
+    return {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False,
+    }  # fmt: skip
+
+
+def tokenizer_json(model: dict, pre_tokenizer: dict | None, normalizer: dict | None = None) -> str:
+    """A tokenizer.json with a model and what comes before it, and nothing else."""
     return json.dumps({
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": None, "pre_tokenizer": pre_tokenizer, "post_processor": None,
+        "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": None,
         "decoder": None, "model": model,
     })  # fmt: skip
 

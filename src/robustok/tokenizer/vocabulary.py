@@ -200,7 +200,7 @@ class Vocabulary:
 
     def encode_unchecked(self, text: Text) -> np.ndarray:
         """What :meth:`encode` returns, also for a text that it refuses as no text of these ids."""
-        ids = self.gigatoken.encode_one(text)
+        ids = self.gigatoken.encode(text)
         return np.array(self._encode_rows([text], False)[0], np.int32) if ids is None else ids
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
@@ -225,7 +225,7 @@ class Vocabulary:
         """
         if parse_special:
             return Ragged.from_rows(self._encode_rows(list(texts), True))
-        fast = self.gigatoken.encode(texts)
+        fast = [self.gigatoken.encode(text) for text in texts]
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_rows(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]

@@ -144,10 +144,10 @@ class StochasticTokenizer(Wrapper):
                 encodings[i] = encoding
 
         if spans is None and not is_pretokenized:
-            plain = [i for i, text in enumerate(texts) if tables.is_plain(text, special_is_text)]
-            fast = draws.vocab.gigatoken.encode([texts[i] for i in plain])
-            for i, row in zip(plain, fast, strict=True):
-                ids[i] = row
+            fast = draws.vocab.gigatoken
+            for i, text in enumerate(texts):
+                if tables.is_plain(text, special_is_text):
+                    ids[i] = fast.encode(text)
         others = [i for i, row in enumerate(ids) if row is None]
         if others:
             encode(others)
