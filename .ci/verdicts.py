@@ -201,7 +201,7 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: i
     else:
         at_90 = compare(*pair, level=LEVEL_OF_NO_LOSS)
         margin = unit.read(test.margin)
-        inside = f"90% interval {unit.bounds(at_90, digits=2)}"
+        inside = f"90% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
         if test.hypothesis == "no loss" and at_90.low > -margin:
             verdict, note = NO_LOSS.replace("X", f"{test.margin:g}"), inside
         elif test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
