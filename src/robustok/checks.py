@@ -49,7 +49,7 @@ def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> i
     >>> check_count("uniform-k: k", 3.0)
     3
     """
-    number = _number(value)
+    number = _real(value)
     if number is None or number != number // 1 or not low <= number <= high:
         raise RobustokError(
             f"{name} must be a whole number {_range(low, high)}, not {shown(value)}"
@@ -59,7 +59,7 @@ def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> i
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
     """A real number from ``low`` to ``high`` (no bool, no string, no NaN), as float."""
-    number = _number(value)
+    number = _real(value)
     if number is None or not low <= number <= high:
         raise RobustokError(f"{name} must be a number {_range(low, high)}, not {shown(value)}")
     return float(number)
@@ -93,10 +93,10 @@ def check_keys(keys: Any, rows: int) -> np.ndarray:
     """One key a row, int64 [rows]; by default each row's position."""
     if keys is None:
         return np.arange(rows, dtype=np.int64)
-    given = _integers("keys", keys, np.int64)
-    if len(given) != rows:
-        raise RobustokError(f"{len(given)} keys for {rows} rows: give one key a row")
-    return given.astype(np.int64, copy=False)
+    array = _integers("keys", keys, np.int64)
+    if len(array) != rows:
+        raise RobustokError(f"{len(array)} keys for {rows} rows: give one key a row")
+    return array.astype(np.int64, copy=False)
 
 
 def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
@@ -116,14 +116,14 @@ def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
             with suppress(OverflowError):  # then the general check names the id
                 return np.array(ids, np.int32)
         return np.ascontiguousarray(_integers("token ids", ids, np.int32), np.int32)
-    given = _integers("token ids", ids)
-    wrong = np.flatnonzero((given < 0) | (given >= size))
+    array = _integers("token ids", ids)
+    wrong = np.flatnonzero((array < 0) | (array >= size))
     if len(wrong):
         raise RobustokError(
-            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary "
+            f"id {array[wrong[0]]} at position {wrong[0]} is not in the vocabulary "
             f"(0 to {size - 1})"
         )
-    return np.ascontiguousarray(given, np.int32)
+    return np.ascontiguousarray(array, np.int32)
 
 
 def check_id_rows(rows: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +233,7 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _number(value: Any) -> float | int | None:
+def _real(value: Any) -> float | int | None:
     """A real number as int or float; None for anything else and beyond the range of floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         return None
@@ -259,25 +259,25 @@ def _integers(name: str, values: Any, dtype: type[np.signedinteger] | None = Non
     if isinstance(values, (list, tuple)) and {bool, np.bool_} & set(map(type, values)):
         raise RobustokError(f"{name} are integers, not bool")
     try:
-        given = np.asarray(values)
+        array = np.asarray(values)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        given = np.asarray(None)
-    if given.ndim != 1:
+        array = np.asarray(None)
+    if array.ndim != 1:
         raise RobustokError(f"{name}: give a flat list of integers, not {shown(values)}")
-    if given.size == 0:
+    if array.size == 0:
         return np.empty(0, np.int32)
-    if given.dtype.kind == "O" and all(type(x) is int for x in given):
-        wide = [i for i, x in enumerate(given) if not _INT64.min <= x <= _INT64.max]
+    if array.dtype.kind == "O" and all(type(x) is int for x in array):
+        wide = [i for i, x in enumerate(array) if not _INT64.min <= x <= _INT64.max]
         if wide:
-            raise RobustokError(f"{name}: {shown(given[wide[0]])} at position {wide[0]} is too big")
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "iu":
-        raise RobustokError(f"{name} are integers, not {given.dtype}")
-    if dtype is not None and not np.can_cast(given.dtype, dtype):
+            raise RobustokError(f"{name}: {shown(array[wide[0]])} at position {wide[0]} is too big")
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise RobustokError(f"{name} are integers, not {array.dtype}")
+    if dtype is not None and not np.can_cast(array.dtype, dtype):
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-        wrong = np.flatnonzero((given < low) | (given > high))
+        wrong = np.flatnonzero((array < low) | (array > high))
         if len(wrong):
             raise RobustokError(
-                f"{name}: {given[wrong[0]]} at position {wrong[0]} is not {_range(low, high)}"
+                f"{name}: {array[wrong[0]]} at position {wrong[0]} is not {_range(low, high)}"
             )
-    return given
+    return array

@@ -14,7 +14,7 @@ from tests.oracles.models import tiny_model
 import robustok as rt
 from robustok import RobustokError
 from robustok.evaluation import choose, choose_many, evaluate, generate
-from robustok.evaluation.drift import completion_drift
+from robustok.evaluation.completions import completion_drift
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
 from robustok.study import load_study, plan

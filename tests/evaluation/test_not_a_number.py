@@ -41,7 +41,7 @@ from robustok.evaluation import (
     perplexity,
     solved_examples,
 )
-from robustok.evaluation.drift import completion_drift
+from robustok.evaluation.completions import completion_drift
 from robustok.runtime.files import write_json, write_rows
 from robustok.scoring import score
 from robustok.scoring.engine import LOG_ZERO

@@ -143,11 +143,11 @@ def check_invariants(source: Any, vocab: Vocabulary | None = None) -> Invariants
         encoding.expect(rows[text].tolist() == right, f"encode({text!r}) is not {right}")
     _check_batches(vocab, rows, encoding)
     few = _check_counts(vocab, rows, probabilities)
-    samplers = [drawn for spec in SCHEMES if (drawn := _sampler(spec, vocab))]
-    for drawn in samplers:
-        _check_draws(vocab, library, drawn, rows, draws)
-        if drawn.exact:
-            _check_probabilities(drawn, rows, few, probabilities)
+    samplers = [scheme for spec in SCHEMES if (scheme := _sampler(spec, vocab))]
+    for scheme in samplers:
+        _check_draws(vocab, library, scheme, rows, draws)
+        if scheme.exact:
+            _check_probabilities(scheme, rows, few, probabilities)
     _check_guard(vocab, library, rows, guard)
     return result
 
@@ -191,16 +191,16 @@ def _check_batches(vocab: Vocabulary, rows: dict[str, np.ndarray], check: Check)
 
 
 def _check_draws(
-    vocab: Vocabulary, library: _Library, drawn: Sampler, rows: dict[str, np.ndarray], check: Check
+    vocab: Vocabulary, library: _Library, scheme: Sampler, rows: dict[str, np.ndarray], check: Check
 ) -> None:
     """Draws decode to the text of the canonical ids, and are those drawn from the ids."""
     for text, ids in rows.items():
         try:
-            draw, other = drawn.sample(text, seed=0), drawn.sample(ids, seed=0)
+            draw, other = scheme.sample(text, seed=0), scheme.sample(ids, seed=0)
         except RobustokError as e:
-            check.expect(False, f"{drawn.spec}, {text!r}: {e}")
+            check.expect(False, f"{scheme.spec}, {text!r}: {e}")
             continue
-        what = f"{drawn.spec}, {text!r}"
+        what = f"{scheme.spec}, {text!r}"
         check.expect(np.array_equal(draw, other), f"{what}: from the text and from its ids")
         same = vocab.decode_bytes(draw) == vocab.decode_bytes(ids)
         check.expect(same, f"{what}: {draw.tolist()} has other bytes")
@@ -223,25 +223,25 @@ def _check_counts(
 
 
 def _check_probabilities(
-    drawn: Sampler, rows: dict[str, np.ndarray], few: dict[str, list[np.ndarray]], check: Check
+    scheme: Sampler, rows: dict[str, np.ndarray], few: dict[str, list[np.ndarray]], check: Check
 ) -> None:
     """Log-probabilities of draws are finite, and probabilities sum to 1."""
     for text, ids in rows.items():
-        what = f"{drawn.spec}, {text!r}"
-        log_prob = _log_prob(drawn, drawn.sample(ids, seed=0))
+        what = f"{scheme.spec}, {text!r}"
+        log_prob = _log_prob(scheme, scheme.sample(ids, seed=0))
         check.expect(-math.inf < log_prob < 1e-9, f"{what}: a draw has log_prob {log_prob}")
-        if drawn.spec.partition("(")[0] in POSITIVE:
-            log_prob = _log_prob(drawn, ids)
+        if scheme.spec.partition("(")[0] in POSITIVE:
+            log_prob = _log_prob(scheme, ids)
             check.expect(log_prob > -math.inf, f"{what}: the canonical ids have {log_prob}")
     for text, every in few.items():
-        total = math.fsum(math.exp(_log_prob(drawn, row)) for row in every)
-        check.expect(abs(total - 1) <= 1e-9, f"{drawn.spec}, {text!r}: sum {total}")
+        total = math.fsum(math.exp(_log_prob(scheme, row)) for row in every)
+        check.expect(abs(total - 1) <= 1e-9, f"{scheme.spec}, {text!r}: sum {total}")
 
 
-def _log_prob(drawn: Sampler, ids: np.ndarray) -> float:
+def _log_prob(scheme: Sampler, ids: np.ndarray) -> float:
     """The log-probability, NaN where it is refused."""
     try:
-        return drawn.log_prob(ids)
+        return scheme.log_prob(ids)
     except RobustokError:
         return math.nan
 

@@ -177,7 +177,7 @@ def dropout_splits(
         scheme = BpeDropout(vocab, p=p, rule=rule)
         share = part_of_progress(progress, number * draws, len(jobs) * draws)
         blocks = in_blocks(scheme, canonical, draws, seed, share)
-        splits = np.concatenate([measure(vocab, rows, drawn).splits for rows, drawn in blocks])
+        splits = np.concatenate([measure(vocab, rows, samples).splits for rows, samples in blocks])
         span = int(splits.min()), int(splits.max())
         results.append(
             DropoutRow(rule, p, Splits(float(splits.mean()), float(splits.std()), *span), draws)

@@ -5,6 +5,9 @@ from robustok.runtime.environment import require
 require("torch", "transformers")
 
 from robustok.attack.adversary import Adversary as Adversary
+from robustok.attack.answers import Answers as Answers
+from robustok.attack.answers import generate_answers as generate_answers
+from robustok.attack.answers import greedy_answer as greedy_answer
 from robustok.attack.certificates import Certificate as Certificate
 from robustok.attack.certificates import Certification as Certification
 from robustok.attack.certificates import certify as certify
@@ -18,9 +21,6 @@ from robustok.attack.engine import attack_items as attack_items
 from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
 from robustok.attack.engine import replay as replay
-from robustok.attack.generation import Answers as Answers
-from robustok.attack.generation import generate_answers as generate_answers
-from robustok.attack.generation import greedy_answer as greedy_answer
 from robustok.attack.objectives import CausalObjective as CausalObjective
 from robustok.attack.objectives import Constraint as Constraint
 from robustok.attack.objectives import LogOdds as LogOdds

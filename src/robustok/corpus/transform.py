@@ -82,12 +82,12 @@ class Retokenize:
         if "id" in table.column_names:
             names = table.column("id").cast(pa.string()).combine_chunks()
         keys = document_keys(names.to_pylist(), rows)
-        drawn = self._sampler.sample_batch(
+        samples = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
         )
-        strength = measure(self.vocab, rows, drawn)
+        strength = measure(self.vocab, rows, samples)
         again = np.repeat(np.arange(count), self.draws)
-        ids = pa.ListArray.from_arrays(drawn.offsets.astype(np.int32), pa.array(drawn.values))
+        ids = pa.ListArray.from_arrays(samples.offsets.astype(np.int32), pa.array(samples.values))
         columns = [
             names.take(pa.array(again)),
             keys[again],

@@ -96,10 +96,10 @@ def evaluate(
     prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
+        requests = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
         fitting = [
             (item, fitted)
-            for item, request in zip(block, drawn, strict=True)
+            for item, request in zip(block, requests, strict=True)
             if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
         ]
         requests = [request for _, request in fitting]
@@ -159,8 +159,8 @@ def drawn_strength(
         pairs += [(item.question, item.key)] if item.question else sentence_keys(item)
     texts = [text for text, _ in pairs]
     keys = item_keys(key for _, key in pairs)
-    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    return measure(vocab, vocab.encode_batch(texts), drawn).mean()
+    samples = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    return measure(vocab, vocab.encode_batch(texts), samples).mean()
 
 
 def _requests(

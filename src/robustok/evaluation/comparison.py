@@ -142,11 +142,11 @@ def clear_differences(
     one of them includes zero. ``compare`` is the comparison of two rows, by default
     :func:`difference`.
     """
-    kept: dict[Any, Difference] = {}
+    changes: dict[Any, Difference] = {}
     smallest_first = sorted(pairs, key=lambda name: compare(*pairs[name]).p)
     for rank, name in enumerate(smallest_first):
         change = compare(*pairs[name], level=LEVEL / (len(pairs) - rank))
         if not change.is_clear:
             break
-        kept[name] = change
-    return {name: kept[name] for name in pairs if name in kept}
+        changes[name] = change
+    return {name: changes[name] for name in pairs if name in changes}

@@ -166,8 +166,8 @@ def embedding_distances(
             waiting = [word for word in block if word not in file.rows]
             if not waiting:
                 continue
-            drawn = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-            new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, prefix)
+            samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
+            new = _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
             for word in waiting:
                 file.add_row({"key": word, "distances": new[word].tolist()})
             if progress is not None:
@@ -231,7 +231,7 @@ def draw_others(
 ) -> dict[str, Ragged]:
     """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
     uniform = sampler("uniform", vocab)
-    kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
+    others: dict[str, list[np.ndarray]] = {text: [] for text in texts}
     waiting, epoch = list(texts), 0
     while waiting:
         rows = uniform.sample_batch(
@@ -242,11 +242,11 @@ def draw_others(
             epoch=epoch,
         )
         for i, text in enumerate(waiting):
-            drawn = rows.between(2 * draws * i, 2 * draws * (i + 1))
-            kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
-        waiting = [text for text in waiting if len(kept[text]) < draws]
+            samples = rows.between(2 * draws * i, 2 * draws * (i + 1))
+            others[text] += [row for row in samples if not np.array_equal(row, texts[text])]
+        waiting = [text for text in waiting if len(others[text]) < draws]
         epoch += 1
-    return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
+    return {text: Ragged.from_rows(rows[:draws]) for text, rows in others.items()}
 
 
 def _measure(
@@ -256,8 +256,8 @@ def _measure(
     check_no_overflow(model, f"the word {next(iter(words))!r}")
     rows = [
         np.concatenate([spelling.before, ids, spelling.after])
-        for spelling, drawn in words.values()
-        for ids in (spelling.ids, *drawn)
+        for spelling, samples in words.values()
+        for ids in (spelling.ids, *samples)
     ]
     states = last_states(model, Ragged.from_rows(rows), prefix=prefix).astype(np.float64)
     for word, own in zip(words, np.split(states, len(words), axis=1), strict=True):

@@ -262,14 +262,14 @@ def generate(
     ids = prompts.left_padded()
     mask = np.arange(ids.shape[1]) >= ids.shape[1] - prompts.lengths[:, None]
     device = next(model.parameters()).device
-    given = torch.as_tensor(ids, device=device)
+    input_ids = torch.as_tensor(ids, device=device)
     attention = torch.as_tensor(mask, dtype=torch.int64, device=device)
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
     cache, written = None, []
     with quiet(model):
         for _ in range(max_new_tokens):
             out = model(
-                given,
+                input_ids,
                 attention_mask=attention,
                 position_ids=positions,
                 past_key_values=cache,
@@ -283,7 +283,7 @@ def generate(
             if written[-1] == end_id:
                 break
             cache = out.past_key_values
-            given = torch.full((draws, 1), written[-1], device=device)
+            input_ids = torch.full((draws, 1), written[-1], device=device)
             attention = torch.cat([attention, attention.new_ones(draws, 1)], dim=1)
             positions = positions[:, -1:] + 1
     return np.array(written, np.int32)

@@ -178,12 +178,12 @@ def lipschitz_ratios(
     check_integer("draws", draws, 1)
     sampler = as_sampler(sampler, vocab)
     keys = item_keys(item.key for item in items)
-    drawn = sampler.sample_batch([i.question for i in items], seed=seed, draws=draws, keys=keys)
+    samples = sampler.sample_batch([i.question for i in items], seed=seed, draws=draws, keys=keys)
     sampled_rows: list[np.ndarray] = []
     attacked_rows: list[np.ndarray] = []
     longest = 0
     for i, item in enumerate(items):
-        others = [*drawn.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
+        others = [*samples.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
         rows = [np.asarray(ids, np.int32) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
         ratios = _ratios(model, vocab, rows, f"item '{item.key}'")

@@ -122,11 +122,11 @@ class RobustokLM(Transformers):
 
     def set_cache_hook(self, cache_hook: Any) -> None:
         """A response cache is keyed by strings, so it must hold the answers of one draw only."""
-        kept = cache_hook.dbdict
-        if kept is not None:
-            if not len(kept):
-                kept[IDENTITY] = self.identity
-            elif (cached := kept.get(IDENTITY)) != self.identity:
+        entries = cache_hook.dbdict
+        if entries is not None:
+            if not len(entries):
+                entries[IDENTITY] = self.identity
+            elif (cached := entries.get(IDENTITY)) != self.identity:
                 raise RobustokError(
                     f"this response cache holds answers of {cached or 'another model'}, not of "
                     f"{self.identity}: give --use_cache another path"
@@ -179,8 +179,10 @@ class RobustokLM(Transformers):
             return []
         rows = Ragged.from_rows([np.asarray(ids, np.int32)])
         keys = np.array([item_key(text)], np.int64)
-        drawn = self.sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=number, threads=1)
-        return drawn[0].tolist()
+        samples = self.sampler.sample_batch(
+            rows, seed=self.seed, keys=keys, epoch=number, threads=1
+        )
+        return samples[0].tolist()
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
         if self.canonical:
@@ -222,18 +224,18 @@ class RobustokLM(Transformers):
         if self.canonical:
             return super().tok_batch_encode(strings, padding_side, left_truncate_len, truncation)
         ids, mask = super().tok_batch_encode(strings, padding_side, None, truncation)
-        drawn = [
+        samples = [
             torch.tensor(self._draw(row[real.bool()].tolist(), text, self.draw or 0))
             for text, row, real in zip(strings, ids, mask, strict=True)
         ]
         if left_truncate_len:
-            drawn = [row[-left_truncate_len:] for row in drawn]
+            samples = [row[-left_truncate_len:] for row in samples]
 
         def padded(rows: list[torch.Tensor], value: int) -> torch.Tensor:
             return pad_sequence(rows, True, value, padding_side=padding_side)
 
         pad = self.tokenizer.pad_token_id
-        return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
+        return padded(samples, pad), padded([torch.ones_like(row) for row in samples], 0)
 
 
 def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
@@ -266,11 +268,11 @@ def evaluate_draws(
     """
     if model != "robustok":
         return once(model=model, model_args=model_args, **options)
-    given = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
+    loading = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
     if isinstance(model_args, str):
-        lm: Any = RobustokLM.create_from_arg_string(model_args, given)
+        lm: Any = RobustokLM.create_from_arg_string(model_args, loading)
     else:
-        lm = RobustokLM.create_from_arg_obj(model_args or {}, given)
+        lm = RobustokLM.create_from_arg_obj(model_args or {}, loading)
     if lm.canonical:
         return once(model=lm, **options)
     runs = []
@@ -282,10 +284,10 @@ def evaluate_draws(
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.
         slug = "".join(c if c.isalnum() or c in ".=-" else "_" for c in lm.identity)
-        kept = f"{cache}.{slug}" if cache else None
+        file = f"{cache}.{slug}" if cache else None
         first = None if runs else tracker
         runs.append(
-            once(model=lm, use_cache=kept, log_samples=True, evaluation_tracker=first, **options)
+            once(model=lm, use_cache=file, log_samples=True, evaluation_tracker=first, **options)
         )
     if runs[0] is None:  # not the main process
         return None

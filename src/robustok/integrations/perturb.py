@@ -123,11 +123,11 @@ class Perturb:
         rows = [with_lists(row) for row in rows]
         bare = [without_padding(row) for row in rows]
         split = [split_packed(row) for row, *_ in bare]
-        given = numbers or [0] * len(rows)
-        owners = [number for number, parts in zip(given, split, strict=True) for _ in parts]
-        drawn = iter(self._drawn([part for parts in split for part in parts], owners))
+        numbers = numbers or [0] * len(rows)
+        owners = [number for number, parts in zip(numbers, split, strict=True) for _ in parts]
+        samples = iter(self._drawn([part for parts in split for part in parts], owners))
         return [
-            with_padding(join_packed(packed, [next(drawn) for _ in parts]), row, *padding)
+            with_padding(join_packed(packed, [next(samples) for _ in parts]), row, *padding)
             for row, (packed, *padding), parts in zip(rows, bare, split, strict=True)
         ]
 
@@ -188,14 +188,14 @@ class Perturb:
             )
         keys = [row_key(row, 0, number) for row, number in zip(ids, numbers, strict=True)]
         batch = Ragged.from_rows(ids)
-        drawn = self.draw.sample_batch(
+        samples = self.draw.sample_batch(
             batch, seed=self.seed, keys=keys, epoch=self.state.epoch, keep=keep
         )
         moved = [
             self._moved(row, old, new, answers)
-            for row, old, new, (answers, _) in zip(rows, ids, drawn, stays, strict=True)
+            for row, old, new, (answers, _) in zip(rows, ids, samples, stays, strict=True)
         ]
-        self._count(batch, drawn, keep, np.array([new is None for new in moved], np.bool_))
+        self._count(batch, samples, keep, np.array([new is None for new in moved], np.bool_))
         return [row if new is None else new for row, new in zip(rows, moved, strict=True)]
 
     def _check_canonical(self, rows: Sequence[np.ndarray]) -> None:

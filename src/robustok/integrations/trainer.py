@@ -235,8 +235,8 @@ class StochasticCollator:
 
     def __call__(self, rows: Sequence[Row]) -> Any:
         if rows and {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*rows[0]}:  # DPOTrainer's
-            drawn = perturbed_preferences(self.perturb, rows) if self.perturb else rows
-            return self.collate(list(drawn))
+            perturbed = perturbed_preferences(self.perturb, rows) if self.perturb else rows
+            return self.collate(list(perturbed))
         # Canonical rows of ids that need no padding are left alone entirely.
         changed = self.perturb or any(row.get("input_ids") is None for row in rows)
         rows = [self.encode(row) for row in rows]
@@ -264,7 +264,7 @@ def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
     A prompt stays canonical where its draw would push a completion beyond ``max_length``.
     """
     longest = [max(row["chosen_ids"], row["rejected_ids"], key=len) for row in rows]
-    drawn = perturb(
+    perturbed = perturb(
         [
             {
                 "input_ids": [*row["prompt_ids"], *completion],
@@ -275,7 +275,7 @@ def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
     )
     return [
         {**row, "prompt_ids": new["input_ids"][: new["completion_mask"].count(0)]}
-        for row, new in zip(rows, drawn, strict=True)
+        for row, new in zip(rows, perturbed, strict=True)
     ]
 
 

@@ -381,12 +381,12 @@ def other_section(rows: Sequence[Row]) -> Section | None:
     if groups.size().max() > 1:
         numbers = [column for column in numbers if column not in ("low", "high")]
     means = groups[numbers].mean().reset_index()
-    lines = [[*row[:2], *map(_number, row[2:])] for row in means.to_numpy()]
+    lines = [[*row[:2], *map(_shown, row[2:])] for row in means.to_numpy()]
     table = Table([first_title(rows), "measured", *numbers], lines)
     return Section("others", "Other measurements", tables=[table])
 
 
-def _number(value: float) -> str:
+def _shown(value: float) -> str:
     if value != value:  # NaN: the group does not measure it
         return ""
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"

@@ -565,10 +565,16 @@ def _draw_rows(
     _, byte_offsets = _survey(vocab, values, offsets, threads)
     keys, parts = batch.keys[texts[:, 0]], texts[:, 1].copy()
     between = batch._replace(values=values, offsets=offsets, keys=keys, parts=parts)
-    drawn = _draw_texts(sampler, between, byte_offsets, threads)
+    samples = _draw_texts(sampler, between, byte_offsets, threads)
     return Ragged(
         *kernels.reassemble(
-            batch.values, batch.offsets, fixed, texts, int(batch.draws), drawn.values, drawn.offsets
+            batch.values,
+            batch.offsets,
+            fixed,
+            texts,
+            int(batch.draws),
+            samples.values,
+            samples.offsets,
         )
     )
 
@@ -622,13 +628,13 @@ def _draw_texts(
     total = 0
     for start, job_ends in zip(starts, ends_of, strict=False):
         # Move the ids of each thread next to those of the previous one.
-        drawn = int(job_ends[-1]) if len(job_ends) else 0
+        count = int(job_ends[-1]) if len(job_ends) else 0
         if start != total:
             # As memory: an array would copy what overlaps to a new place first. Pages that are
             # touched already are cheap to move in; a new array for all would not be.
-            out.data[total : total + drawn] = out.data[start : start + drawn]
+            out.data[total : total + count] = out.data[start : start + count]
         job_ends += total
-        total += drawn
+        total += count
     if 2 * total < len(out):  # a view would keep all of it alive
         out.resize(total, refcheck=False)
     return Ragged(out[:total], ends)
@@ -666,11 +672,11 @@ def _in_threads(jobs: list[Any], work: Any) -> list[Any]:
         return [work(*jobs[0]), *(job.result() for job in others)]
 
 
-def _checked_draw(scheme: Sampler, ids: np.ndarray, drawn: Any) -> np.ndarray:
+def _checked_draw(scheme: Sampler, ids: np.ndarray, draw: Any) -> np.ndarray:
     """The ids of a draw; raises RobustokError where they do not spell the text of ``ids``."""
     vocab = scheme.vocab
     try:
-        rows = check_ids(drawn, vocab.size)
+        rows = check_ids(draw, vocab.size)
     except RobustokError as e:
         raise RobustokError(f"{scheme.name}: draw returned no ids of the tokenizer: {e}") from e
     if not vocab.ordinary[rows].all():

@@ -72,7 +72,7 @@ class BpeDropout(Sampler):
         else:
             ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
             pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
-        drawn = draw_bpe_dropout(
+        reached = draw_bpe_dropout(
             v.trie,
             self._merges(),
             pre_tokens,
@@ -82,7 +82,7 @@ class BpeDropout(Sampler):
             _BY_BLOCKS,
             Rows(out, ends),
         )
-        if drawn < last - first:
+        if reached < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
     def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:

@@ -67,7 +67,7 @@ class Characters(Sampler):
         """
         tokens = [self.vocab.tokens[i] for i in ids.tolist()]
         characters = iter(_characters(b"".join(tokens)))
-        drawn: list[int] = []
+        result: list[int] = []
         canonical: list[int] = []  # since the last boundary of a token and a character
         spelled: list[list[int] | None] = []  # the ids of each character since then
         token_end = character_end = 0
@@ -80,9 +80,9 @@ class Characters(Sampler):
                 character_end += len(character)
             if character_end == token_end:
                 known = [s for s in spelled if s is not None]
-                drawn += itertools.chain(*known) if len(known) == len(spelled) else canonical
+                result += itertools.chain(*known) if len(known) == len(spelled) else canonical
                 canonical, spelled = [], []
-        return drawn
+        return result
 
     def _spell(self, character: bytes) -> list[int] | None:
         """The ids of a character, or of its bytes; None where the vocabulary lacks one."""

@@ -92,7 +92,7 @@ class Mix(Sampler):
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
             self.samplers[chosen]._draw(batch, first, last, out, ends)
             return
-        drawn: list[Any] = [None] * ((last - first) * draws)
+        samples: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
             wanted = np.flatnonzero((picks == c).any(axis=1))
             if not len(wanted):
@@ -107,5 +107,5 @@ class Mix(Sampler):
             for x, t in enumerate(wanted.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
                     i = x * draws + d
-                    drawn[t * draws + d] = ids[bounds[i] : bounds[i + 1]]
-        write_rows(drawn, out, ends)
+                    samples[t * draws + d] = ids[bounds[i] : bounds[i + 1]]
+        write_rows(samples, out, ends)

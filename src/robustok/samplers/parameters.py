@@ -159,14 +159,14 @@ def read_value(text: str) -> Any:
     if text[:1] in "\"'" and text[-1:] == text[:1] and len(text) > 1:
         return text[1:-1]
     start, arrow, stop = text.partition("->")
-    if arrow and isinstance(first := _number(start.strip()), (int, float)):
-        if isinstance(last := _number(stop.strip()), (int, float)):
+    if arrow and isinstance(first := _read_number(start.strip()), (int, float)):
+        if isinstance(last := _read_number(stop.strip()), (int, float)):
             return Ramp(first, last)
         return text
-    return _number(text)
+    return _read_number(text)
 
 
-def _number(text: str) -> int | float | str:
+def _read_number(text: str) -> int | float | str:
     for kind in (int, float):
         try:
             return kind(text)

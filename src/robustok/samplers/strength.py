@@ -41,8 +41,8 @@ class Strength:
     """What each draw did to its row: int64, int64 and int64 [draws], m being canonical tokens.
 
     >>> ids = vocab.encode_batch(texts)
-    >>> drawn = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
-    >>> result = measure(vocab, ids, drawn)
+    >>> samples = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
+    >>> result = measure(vocab, ids, samples)
     >>> result.splits, result.distance, result.tokens
     (array([1, 1]), array([2, 2]), array([3, 3]))
 
@@ -65,34 +65,36 @@ class Strength:
 def measure(
     vocab: Vocabulary,
     canonical: Ragged | Iterable[Sequence[int] | np.ndarray],
-    drawn: Ragged | Iterable[Sequence[int] | np.ndarray],
+    samples: Ragged | Iterable[Sequence[int] | np.ndarray],
 ) -> Strength:
     """Splits, distance and length ratio of drawn rows against their canonical ones.
 
     >>> ids = vocab.encode_batch(texts)
-    >>> drawn = rt.sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0, draws=100)
-    >>> measure(vocab, ids, drawn).mean()["distance"]
+    >>> samples = rt.sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0, draws=100)
+    >>> measure(vocab, ids, samples).mean()["distance"]
     1.0
 
     Args:
         vocab: the vocabulary of the ids.
         canonical: canonical ids, a row for each text.
-        drawn: one row or more for each canonical row, in the order of :meth:`Sampler.sample_batch`.
+        samples: one row or more for each canonical row, as :meth:`Sampler.sample_batch` has them.
 
     Ids without bytes count no splits and no distance. Raises RobustokError for an unknown id, for
     rows that do not pair up, and for a pair that spells different bytes.
     """
     check_vocabulary(vocab)
-    canonical, drawn = _id_rows(vocab, canonical), _id_rows(vocab, drawn)
-    draws, rest = divmod(len(drawn), max(len(canonical), 1))
-    if rest or (len(drawn) > 0) != (len(canonical) > 0):
-        raise RobustokError(f"{len(drawn)} drawn rows do not pair with {len(canonical)} canonical")
-    rows = canonical.values, canonical.offsets, drawn.values, drawn.offsets
+    canonical, samples = _id_rows(vocab, canonical), _id_rows(vocab, samples)
+    draws, rest = divmod(len(samples), max(len(canonical), 1))
+    if rest or (len(samples) > 0) != (len(canonical) > 0):
+        raise RobustokError(
+            f"{len(samples)} draws do not pair with {len(canonical)} canonical rows"
+        )
+    rows = canonical.values, canonical.offsets, samples.values, samples.offsets
     other: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
     if other >= 0:
         raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
     splits, distance = compare_rows(vocab.token_offsets, *rows)
-    return Strength(splits, distance, drawn.lengths, np.repeat(canonical.lengths, draws))
+    return Strength(splits, distance, samples.lengths, np.repeat(canonical.lengths, draws))
 
 
 def at_strength(
@@ -157,8 +159,8 @@ def _solved(
         return sampler(Spec(call.name, kind.with_strength(call.params, value)), vocab)
 
     def strength_at(value: float) -> float:
-        drawn = with_strength(value).sample_batch(rows, seed=seed)
-        return measure(vocab, rows, drawn).mean()[measured]
+        samples = with_strength(value).sample_batch(rows, seed=seed)
+        return measure(vocab, rows, samples).mean()[measured]
 
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
     return with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
@@ -266,5 +268,5 @@ def sampler_at_splits(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sam
     call = read_call(name)
     others = {key: x for key, x in call.params.items() if key != "splits"}
     spec = spec_string(SCHEMES[call.name], others)
-    drawn = list(islice(cycle(texts), _TEXTS))
-    return at_strength(spec, vocab, drawn, splits=splits)
+    repeated = list(islice(cycle(texts), _TEXTS))
+    return at_strength(spec, vocab, repeated, splits=splits)

@@ -181,8 +181,8 @@ class PackedStream(IterableDataset):
             for keys in self._groups(epoch):
                 sampler = scheme_at(self.sampler, n_blocks, self.total)
                 rows = Ragged.from_rows([self.documents[i] for i in keys])
-                drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
-                waiting.append(np.insert(drawn.values, drawn.offsets[1:], self.end))
+                samples = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+                waiting.append(np.insert(samples.values, samples.offsets[1:], self.end))
                 size += len(waiting[-1])
                 if size < self.block_size:
                     continue
@@ -238,21 +238,21 @@ class _Perplexity(TrainerCallback):
     ) -> None:
         self.every = every
         self.size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
-        self.drawn = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
+        self.samples = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
         self.max_length, self.end = max_length, end
 
     def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
         if state.global_step % self.every and state.global_step != state.max_steps:
             return
-        for spec, drawn in self.drawn:
+        for spec, samples in self.samples:
             losses = text_losses(
                 model,
-                drawn,
+                samples,
                 max_length=self.max_length,
                 start=self.end,
                 max_batch_tokens=args.per_device_train_batch_size * self.max_length,
             )
-            nats, tokens = float(losses.sum()), len(drawn.values)
+            nats, tokens = float(losses.sum()), len(samples.values)
             row = {
                 "step": state.global_step,
                 "scheme": spec,

@@ -79,14 +79,14 @@ class AnswerCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         # A row without ids attends to one of padding: some kernels turn a masked row into NaN.
-        drawn = Ragged.from_rows(
+        sequences = Ragged.from_rows(
             [row["input_ids"] if len(row["input_ids"]) else [self.pad_id] for row in rows]
         )
         answers = np.array([[row["answer"]] for row in rows])
-        ids = drawn.left_padded(self.pad_id)
+        ids = sequences.left_padded(self.pad_id)
         length = ids.shape[1]
         from_end = np.arange(length, 0, -1)
-        mask = (from_end <= drawn.lengths[:, None]).astype(np.int64)
+        mask = (from_end <= sequences.lengths[:, None]).astype(np.int64)
         labels = np.where(from_end <= answers, ids, IGNORED)
         batch: dict[str, Any] = {
             "input_ids": torch.from_numpy(ids),
@@ -205,14 +205,14 @@ class PromptDataset(Dataset):
         """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
         if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            drawn = self.adversary(keys.tolist())
+            prompts = self.adversary(keys.tolist())
         else:
             draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
             sampler = scheme_at(self.sampler, seen, self.total)
-            drawn = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
+            prompts = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
         return [
             self._row(prompt, fallback, self.answers[i])
-            for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
+            for prompt, fallback, i in zip(prompts, canonical, keys, strict=True)
         ]
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:

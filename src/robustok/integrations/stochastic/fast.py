@@ -113,14 +113,14 @@ class StochasticTokenizer(Wrapper):
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
-        drawn = iter(self._drawn(texts, is_pretokenized))
+        samples = iter(self._drawn(texts, is_pretokenized))
         process = self._post_processing(add_special_tokens)
         results = []
         for _, second in pairs:
-            text = next(drawn)
+            text = next(samples)
             sequences = [DrawnEncoding([Drawn(text, 0, len(text.ids), 0)])]
             if second is not None:
-                text = next(drawn)
+                text = next(samples)
                 sequences.append(DrawnEncoding([Drawn(text, 0, len(text.ids), 1)]))
             results.append(process(*sequences))
         return results
@@ -172,8 +172,8 @@ class StochasticTokenizer(Wrapper):
         numbers = [[-1 if word is None else word for word in one.word_ids] for one in encodings]
         cuts = [np.flatnonzero(np.diff(np.array(row, np.int64))) + 1 for row in numbers]
         words = [np.split(row, cut) for row, cut in zip(ids, cuts, strict=True)]
-        drawn = iter(self.draws.draw([word for row in words for word in row]))
-        return [np.concatenate([next(drawn) for _ in row]) for row in words]
+        samples = iter(self.draws.draw([word for row in words for word in row]))
+        return [np.concatenate([next(samples) for _ in row]) for row in words]
 
     def _post_processing(self, add_special_tokens: bool) -> PostProcessing:
         return PostProcessing(self.wrapped_tokenizer, self._get_tables().probes, add_special_tokens)

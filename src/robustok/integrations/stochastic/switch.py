@@ -194,19 +194,19 @@ class SeededScheme:
         of the draw: the same ids have another draw for each. Raises RobustokError where the scheme
         has changed none of many ids.
         """
-        drawn = self._draw(rows, fixed, number)
+        samples = self._draw(rows, fixed, number)
         if self._unchanged >= 0 and fixed is None:
-            self._check_effect(rows, drawn)
-        return drawn
+            self._check_effect(rows, samples)
+        return samples
 
-    def _check_effect(self, rows: Sequence[np.ndarray], drawn: Sequence[np.ndarray]) -> None:
+    def _check_effect(self, rows: Sequence[np.ndarray], samples: Sequence[np.ndarray]) -> None:
         """Warn where a scheme leaves a first text as it is, and raise where it leaves all texts.
 
         Until something changes. A scheme that is canonical by its name or its strength is meant.
         """
         now = self.sampler
         strength = now.params.get(type(now).strength) if type(now).strength else None
-        is_changed = any(not np.array_equal(a, b) for a, b in zip(rows, drawn, strict=True))
+        is_changed = any(not np.array_equal(a, b) for a, b in zip(rows, samples, strict=True))
         if is_changed or now.name == "canonical" or strength == 0:
             self._unchanged = -1
             return
@@ -238,9 +238,9 @@ class SeededScheme:
         runs = kernels.split_at_fixed(batch.offsets, stays)
         texts = Ragged(*kernels.gather(batch.values, runs))
         keys = [row_key(ids, i, number) for ids, i in zip(texts, runs[:, 1].tolist(), strict=True)]
-        drawn = self.sampler.sample_batch(texts, seed=self.seed, keys=keys, epoch=epoch)
+        samples = self.sampler.sample_batch(texts, seed=self.seed, keys=keys, epoch=epoch)
         values, offsets = kernels.reassemble(
-            batch.values, batch.offsets, stays, runs, 1, drawn.values, drawn.offsets
+            batch.values, batch.offsets, stays, runs, 1, samples.values, samples.offsets
         )
         return list(Ragged(values, offsets))
 

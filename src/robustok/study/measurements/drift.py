@@ -36,7 +36,7 @@ class Drift(Measurement):
         return self.prompts * len(cell.questions) * (QUESTION_TOKENS + sampled)
 
     def run(self, at: Opened) -> Summary:
-        from robustok.evaluation.drift import completion_drift
+        from robustok.evaluation.completions import completion_drift
 
         texts = [text for questions in at.question_texts() for text in questions[: self.prompts]]
         drift = completion_drift(

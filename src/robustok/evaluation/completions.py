@@ -60,7 +60,7 @@ def completion_drift(
 ) -> CompletionDrift:
     """Sample completions of canonical prompts at temperature 1, and check their ids.
 
-    >>> from robustok.evaluation.drift import completion_drift
+    >>> from robustok.evaluation.completions import completion_drift
     >>> drift = completion_drift(model, vocab, ["the"], samples=2, tokens=3, seed=0)
     >>> len(drift.completions[0]), 0 <= drift.drifted <= 1
     (2, True)
@@ -77,13 +77,13 @@ def completion_drift(
     for done, text in enumerate(texts):
         prompt = np.concatenate([np.asarray(start, np.int64), vocab.encode(text)])
         sampled = _sampled(model, prompt, samples, tokens, seed + done)
-        kept = [[i for i in row if i not in vocab.special] for row in sampled]
+        rest = [[i for i in row if i not in vocab.special] for row in sampled]
         # A completion of special ids alone is empty, and an empty sequence is canonical.
-        verdicts = guard.check_batch(kept)
+        verdicts = guard.check_batch(rest)
         drifted.append(float((~verdicts.canonical).mean()))
         changed.append(float((~verdicts.round_trip).mean()))
         ids += int(verdicts.deviates.sum()), len(verdicts.given)
-        completions.append(kept)
+        completions.append(rest)
         if progress is not None:
             progress(done + 1, len(texts))
     share, low, high = clustered(drifted, samples)
@@ -99,17 +99,17 @@ def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: Any) -> l
     """
     check_generated_length(model, len(ids), max_new_tokens)
     check_no_overflow(model, f"a prompt of {len(ids)} tokens")
-    given = torch.as_tensor(ids, dtype=torch.int64, device=model.device)[None]
+    input_ids = torch.as_tensor(ids, dtype=torch.int64, device=model.device)[None]
     with quiet(model):
         output = model.generate(
-            input_ids=given,
-            attention_mask=torch.ones_like(given),
+            input_ids=input_ids,
+            attention_mask=torch.ones_like(input_ids),
             max_new_tokens=max_new_tokens,
             pad_token_id=(end_ids(model) or [0])[0],
             logits_processor=[_checked],
             **how,
         )
-    return output[:, given.shape[1] :].tolist()
+    return output[:, input_ids.shape[1] :].tolist()
 
 
 def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.attack.records import Attack
 from robustok.errors import RobustokError
-from robustok.evaluation.drift import generated
+from robustok.evaluation.completions import generated
 from robustok.evaluation.questions import Ids, plain_ids
 from robustok.runtime.display import Progress
 from robustok.tokenizer.vocabulary import Vocabulary
