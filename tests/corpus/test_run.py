@@ -10,11 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -24,8 +22,8 @@ from tests.corpus.conftest import SCHEME, documents, write_jsonl
 from tests.runtime.test_processes import kill_at_start
 
 import robustok as rt
-from robustok.corpus.run import TRIES, _work
-from robustok.corpus.shard import Job, make_shard
+from robustok.corpus.run import TRIES
+from robustok.corpus.shard import make_shard
 from robustok.errors import RobustokError
 from robustok.runtime.files import sha256_of
 
@@ -68,22 +66,6 @@ def test_processes_in_any_number_and_order(run_small: Any, tmp_path: Path, reque
     assert heard[-1][0] == heard[-1][1] == here.input_bytes
     assert parallel == here
     assert files_of(tmp_path / "two") == files_of(tmp_path / "inline")
-
-
-def test_progress_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks: list[Any] = [SimpleNamespace(size=10)] * 40_000
-    heard: list[int] = []
-
-    def manifests(*arguments: Any) -> Iterator[dict[str, int]]:
-        for number in range(len(chunks)):
-            arguments[-1](number, 5)
-            yield {"shard": number}
-
-    monkeypatch.setattr("robustok.corpus.run._manifests", manifests)
-    start = time.process_time()
-    _work(cast("Job", None), chunks, "local", 1, lambda done, total: heard.append(done))
-    assert heard == list(range(5, 10 * len(chunks) + 1, 5))
-    assert time.process_time() - start < 4  # 0.1 s; with a sum over the chunks 14 s
 
 
 @pytest.mark.usefixtures("inline")
@@ -218,7 +200,6 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
         ("unknown engine 'rays': did you mean 'ray'", {"engine": "rays"}),
         ("workers=0", {"workers": 0}),
         ("shard_bytes=0", {"shard_bytes": 0}),
-        ("draws must be an integer", {"draws": 1.5}),
         ("seed must be an integer", {"seed": 1.5}),
         ("epoch=9223372036854775808", {"epoch": 2**63}),
     ],
@@ -287,18 +268,10 @@ def test_killed_run_and_killed_workers(
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("times", [2, 100])
-def test_a_worker_killed_while_it_starts_is_replaced_twice(
-    run_small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+def test_a_worker_killed_at_every_start_ends_the_run(
+    run_small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = kill_at_start(monkeypatch, times=times)
-    if times < TRIES:
-        again = run_small(workers=1)
-        assert len(kills) == times
-        monkeypatch.undo()
-        assert again == run_small("whole", workers=1)
-        assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
-    else:
-        with pytest.raises(RobustokError, match=r"a.jsonl died 3 times, the last time killed by S"):
-            run_small(workers=1)
-        assert len(kills) == TRIES
+    kills = kill_at_start(monkeypatch, times=100)
+    with pytest.raises(RobustokError, match=r"a.jsonl died 3 times, the last time killed by S"):
+        run_small(workers=1)
+    assert len(kills) == TRIES

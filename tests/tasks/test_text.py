@@ -8,8 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from robustok.corpus.read import read_chunk
-from robustok.corpus.sources import Column, cut_chunks, find_sources
 from robustok.errors import RobustokError
 from robustok.tasks import read_texts
 
@@ -28,15 +26,6 @@ def test_documents_come_from_every_kind_of_file(tmp_path):
     both = [tmp_path / "e.txt", tmp_path / "a.jsonl"]
     assert list(read_texts(both)) == ["a", "b", *DOCUMENTS]
     assert list(read_texts(both, sample_by="document")) == ["a\r\nb", *DOCUMENTS]
-
-
-def test_a_corpus_has_the_same_documents(tmp_path):
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
-    for sample_by in ("line", "document"):
-        (chunk,) = cut_chunks(find_sources(tmp_path, sample_by))
-        batches = read_chunk(chunk, Column("text", "text"), 100)
-        texts = [t.decode() for b in batches for t in b.table.column("text").to_pylist()]
-        assert texts == list(read_texts(tmp_path, sample_by=sample_by))
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,9 @@ def row_groups(file: InputFile) -> list[Any]:
     with _damage_in_one_line():
         metadata = parquet_file(file).metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        for group in groups:
-            columns_of(group)
+        sizes = [column.total_compressed_size for group in groups for column in columns_of(group)]
+        if not all(0 <= size <= file.size for size in sizes):
+            raise pa.ArrowInvalid("its metadata has a column of an impossible size")
         return groups
 
 
