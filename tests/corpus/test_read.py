@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -96,6 +97,28 @@ def test_a_compressed_file_is_read_as_far_as_it_is_whole(tmp_path: Path, kind: s
     path.write_bytes(content[:4] + b"#" * 100)
     with pytest.raises(RobustokError, match=r"a\.jsonl\..*: the file is damaged, and nothing"):
         find_column(find_sources(tmp_path), None)
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst", ".xz"])
+def test_no_row_of_a_file_whose_checksum_fails_is_read(tmp_path: Path, kind: str) -> None:
+    lines = [json.dumps({"text": f"document {i * i}"}) for i in range(900)]
+    data, random = "\n".join(lines).encode(), np.random.default_rng(0)
+    zstd = zstandard.ZstdCompressor(write_checksum=True).compress
+    content = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}[kind](data)
+    path, texts = tmp_path / f"a.jsonl{kind}", [f"document {i * i}".encode() for i in range(900)]
+    n_damaged = 0
+    for _ in range(30):
+        damaged = bytearray(content)
+        damaged[random.integers(len(content))] ^= 1 << int(random.integers(8))
+        path.write_bytes(damaged)
+        try:
+            rows, rejects = read(tmp_path, size=1 << 16)
+        except RobustokError:  # of a file that is none of this kind
+            continue
+        assert rows == texts[: len(rows)]
+        assert len(rejects) == (len(rows) < len(texts))
+        n_damaged += any("nothing of it is read" in reject.reason for reject in rejects)
+    assert n_damaged > 15
 
 
 @pytest.mark.parametrize("groups", [1, 7, 100])

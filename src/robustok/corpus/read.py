@@ -28,6 +28,7 @@ from robustok.corpus.sources import (
     batch_schema,
     columns_of,
     cut_chunks,
+    damage_of,
     open_stream,
     parquet_file,
     row_groups,
@@ -135,8 +136,9 @@ def read_chunk(
     """The documents of a chunk in batches of about ``size`` bytes of text (or of ids).
 
     The result depends on the bytes of the chunk and the arguments only. A row of more than
-    ``max_row_bytes`` bytes is a reject. A file whose compression or pages are damaged ends there,
-    with the damage as its last reject.
+    ``max_row_bytes`` bytes is a reject. A compressed file that is cut off and a Parquet file with
+    damaged pages end there, with the damage as their last reject; a compressed file that is damaged
+    otherwise is one reject.
     """
     reader = _parquet_batches if chunk.source.format == "parquet" else _line_batches
     return reader(chunk, column, size, kept, max_row_bytes)
@@ -206,6 +208,9 @@ def _line_batches(
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
     schema = batch_schema(column, kept)
+    if chunk.source.compression and (damage := damage_of(chunk.source)):
+        yield DocumentBatch(schema.empty_table(), np.empty(0, np.int64), [damage], chunk.size)
+        return
     parse = _parser(chunk.source.format, column, schema.names[2:])
     rows: list[Fields] = []
     positions: list[int] = []

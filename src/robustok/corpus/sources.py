@@ -307,6 +307,27 @@ def until_damage(rows: Iterator[Any]) -> Iterator[Any]:
         yield Reject(-1, f"the file is damaged, and nothing after this can be read: {reason}")
 
 
+def damage_of(source: InputFile) -> Reject | None:
+    """A reject for a compressed file of which no row can be trusted.
+
+    The checksum stands at the end, and what a damaged file holds before it can be wrong. A file
+    that only ends too early is right up to its end.
+    """
+    stream, raw = open_stream(source)
+    with raw, stream:
+        try:
+            while stream.read(1 << 20):
+                pass
+        except (pa.ArrowException, *DAMAGE) as error:
+            is_cut = isinstance(error, EOFError) or "Truncated" in str(error)
+            if _is_of_machine(error):
+                raise
+            if not is_cut:
+                reason = " ".join(str(error).split()) or type(error).__name__
+                return Reject(-1, f"the file is damaged, and nothing of it is read: {reason}")
+    return None
+
+
 def too_long(position: int, size: int, limit: int) -> Reject:
     """The reject for a row longer than ``limit`` bytes; its content is not kept."""
     return Reject(
