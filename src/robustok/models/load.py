@@ -12,7 +12,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -331,31 +331,23 @@ def pinned(name: str, kind: str = "model") -> str:
     repository, revision = split_revision(name)
     if revision and _COMMIT.fullmatch(revision):
         return name
-    commit = _commit_online(repository, revision, kind) or _commit_cached(
-        repository, revision, kind
-    )
+    commit = _present_commit(repository, revision, kind)
     return f"{repository}@{commit}" if commit else name
 
 
-def _commit_online(repository: str, revision: str | None, kind: str) -> str | None:
-    from huggingface_hub import HfApi
+def _present_commit(repository: str, revision: str | None, kind: str) -> str | None:
+    from huggingface_hub import HfApi, snapshot_download
 
-    try:
-        return HfApi().repo_info(repository, revision=revision, repo_type=kind, timeout=10).sha
-    except Exception:  # the client raises many kinds; loading reports what is wrong
-        return None
-
-
-def _commit_cached(repository: str, revision: str | None, kind: str) -> str | None:
-    """The commit that the cache has for a revision."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    folder = Path(HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}" / "refs"
-    try:
-        commit = (folder / (revision or "main")).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return None
-    return commit if _COMMIT.fullmatch(commit) else None
+    api = HfApi()
+    # The client raises many kinds of errors; loading reports what is wrong.
+    with suppress(Exception):
+        return api.repo_info(repository, revision=revision, repo_type=kind, timeout=10).sha
+    with suppress(Exception):
+        cached = snapshot_download(
+            repository, revision=revision, repo_type=kind, local_files_only=True
+        )
+        return Path(cached).name
+    return None
 
 
 def add_lora(
