@@ -51,6 +51,9 @@ CALLS: dict[str, Call] = {
     "sample_batch threads": lambda v, x, y: rt.Uniform(v).sample_batch(["a"], seed=0, threads=x),
     "sampler": lambda v, x, y: rt.sampler(x, v),
     "sampler vocabulary": lambda v, x, y: rt.sampler("uniform", x),
+    "distance vocabulary": lambda v, x, y: rt.distance(x, y, v),  # type: ignore[arg-type]
+    "Lattice vocabulary": lambda v, x, y: rt.Lattice(x, y),
+    "Guard vocabulary": lambda v, x, y: rt.Guard(x, max_length=y),
     "schedule": lambda v, x, y: rt.schedule(x, v),
     "at": lambda v, x, y: rt.Spec.parse(x).at(y),
     "progress": lambda v, x, y: rt.Spec.parse("stochastok(alpha=0->1)").at(x),

@@ -33,7 +33,7 @@ from robustok.evaluation.resume import RowFile
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 POOL = 32  # texts attacked at once
 
@@ -100,6 +100,9 @@ class AttackedModel:
     suffix: Ids | None
     overflow: str | None = None
     scale: str = "probability"
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocab)
 
     def margin(self, prompt: Prompt) -> Margin:
         """The objective of a question."""

@@ -23,7 +23,7 @@ from robustok.samplers import sampler as as_sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import Ids
 from robustok.tasks import Item
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
@@ -43,6 +43,7 @@ def item_keys(keys: Iterable[str]) -> np.ndarray:
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
     """Options as ids, int32: those of text that continues a question; given ids stay."""
+    check_vocabulary(vocab)
     encoded = []
     for option in options:
         is_text = isinstance(option, (str, bytes))

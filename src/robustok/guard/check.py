@@ -47,7 +47,7 @@ from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segm
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.tokenizer.data import broken_spans
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists
@@ -108,7 +108,7 @@ class Guard:
         allow_special: bool = False,
         max_length: int | None = MAX_LENGTH,
     ) -> None:
-        self.vocab = vocab
+        self.vocab = check_vocabulary(vocab)
         self.allow_special = allow_special
         self.max_length = max_length
         if max_length is not None:

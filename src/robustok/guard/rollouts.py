@@ -145,7 +145,6 @@ def align(
     RobustokError where the two spell different texts, and for an id that is outside the vocabulary
     or has no bytes.
     """
-    check_vocabulary(vocab)
     a, b = check_spelled(vocab, ids_a), check_spelled(vocab, ids_b)
     text_a, text_b = vocab.decode_bytes(a), vocab.decode_bytes(b)
     ends_a, ends_b = _ends(vocab, a), _ends(vocab, b)

@@ -25,7 +25,7 @@ from robustok.kernels.lattice import Edges, at_distance, backward, extremes, row
 from robustok.lattice.counting import integer_power, integer_product, paths_by_degree, product
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 _DEGREES = ("distance", "segments")
 _MOST_CELLS = 1 << 27  # positions times distances that `neighbors` may search
@@ -341,7 +341,7 @@ def _check_optional(name: str, value: int | None, low: int | None = None) -> int
 
 def check_spelled(vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Ids of the vocabulary that all have bytes, as int32; else a RobustokError."""
-    checked = check_ids(ids, vocab.size)
+    checked = check_ids(ids, check_vocabulary(vocab).size)
     empty = np.flatnonzero(vocab.token_offsets[checked + 1] == vocab.token_offsets[checked])
     if len(empty):
         raise RobustokError(

@@ -35,7 +35,7 @@ from robustok.runtime.hub import (
 )
 from robustok.tokenizer.auto import auto_tokenizer, companions, names_class
 from robustok.tokenizer.sources import tokenizer_files, whole_file
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -295,7 +295,7 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
         vocab: the vocabulary of the ids that it will see.
     """
     rows = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
-    if vocab.size > rows:
+    if check_vocabulary(vocab).size > rows:
         raise RobustokError(
             f"the vocabulary has {vocab.size} ids but the model {rows} embeddings: "
             "give the model's own tokenizer"
