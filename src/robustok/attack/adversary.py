@@ -47,9 +47,16 @@ class Adversary:
     """
 
     def __init__(
-        self, model: Any, vocab: Vocabulary, items: Sequence[Item], *, every: int = 4,
-        max_scored: int = 32, prefix: Ids | None = None, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        vocab: Vocabulary,
+        items: Sequence[Item],
+        *,
+        every: int = 4,
+        max_scored: int = 32,
+        prefix: Ids | None = None,
+        seed: int = 0,
+    ) -> None:
         if every < 1 or max_scored < 2:
             raise RobustokError("every must be at least 1, and max_scored at least 2")
         self.model, self.vocab, self.items = model, vocab, items
@@ -78,9 +85,12 @@ class Adversary:
                 prompts.append(Prompt(key, item.question))
         if prompts:
             attacks = attack_prompts(
-                self.vocab, prompts, lambda prompt: losses[prompt.key], settings=self.settings,
+                self.vocab,
+                prompts,
+                lambda prompt: losses[prompt.key],
+                settings=self.settings,
                 seed=self.seed,
-            )  # fmt: skip
+            )
             self.n_scored += sum(attack.n_scored for attack in attacks)
             ids |= {attack.key: attack.ids for attack in attacks}
         return Ragged.from_rows([ids[str(number)] for number in numbers])

@@ -321,8 +321,9 @@ class Scorer:
                 self.tokens_computed += result.tokens_computed
                 self.tokens_naive += result.tokens_naive
                 log_probs = result.log_probs
-                scored[i] = Scored(objective.read(log_probs), objective.succeeds(log_probs),
-                                   log_probs)  # fmt: skip
+                scored[i] = Scored(
+                    objective.read(log_probs), objective.succeeds(log_probs), log_probs
+                )
         for i, (text, _) in enumerate(pending):
             scores = scored[i].scores
             if np.isnan(scores).any() or (scores == np.inf).any():

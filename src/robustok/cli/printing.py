@@ -133,10 +133,10 @@ def bar(label: str, *, in_bytes: bool = False) -> Iterator[ProgressCallback]:
 
     Counts of bytes are shown with their rate.
     """
-    columns = () if not in_bytes else (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = ()
+    if in_bytes:
+        rates = DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), *rates)
     with Bars(*columns, console=Console(stderr=True, highlight=False), transient=True) as bars:
         task = bars.add_task(label, total=None if in_bytes else 100.0, in_bytes=in_bytes)
 
@@ -152,9 +152,13 @@ class Bars(Progress):
 
     def __init__(self, *columns: Any, console: Console, **settings: Any) -> None:
         super().__init__(
-            *columns, console=console, disable=not console.is_terminal,
-            speed_estimate_period=3600, get_time=time.monotonic, **settings,
-        )  # fmt: skip
+            *columns,
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=3600,
+            get_time=time.monotonic,
+            **settings,
+        )
 
     def print_line(self, number: TaskID) -> None:
         """Print how far a task is, unless a bar shows it or another line was just printed."""

@@ -191,8 +191,12 @@ def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
 
 def _error(refused: Refused) -> bytes:
     """An error in OpenAI's form."""
-    error = {"message": str(refused), "type": "invalid_request_error", "param": refused.field,
-             "code": refused.reason}  # fmt: skip
+    error = {
+        "message": str(refused),
+        "type": "invalid_request_error",
+        "param": refused.field,
+        "code": refused.reason,
+    }
     return json.dumps({"error": error}).encode()
 
 

@@ -128,9 +128,14 @@ class Refused(RobustokError):
     """
 
     def __init__(
-        self, reason: str, message: str, *, field: str | None = None, status: int = 400,
+        self,
+        reason: str,
+        message: str,
+        *,
+        field: str | None = None,
+        status: int = 400,
         is_limit: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(message)
         self.reason, self.field, self.status, self.is_limit = reason, field, status, is_limit
 
@@ -271,9 +276,11 @@ def read_body(
     try:
         # Decoded here: `json` also takes surrogates in bytes, at 0.2 µs for each of them.
         value = json.loads(
-            raw.decode(encoding), object_pairs_hook=hooks.read_object, parse_float=hooks.read_float,
+            raw.decode(encoding),
+            object_pairs_hook=hooks.read_object,
+            parse_float=hooks.read_float,
             parse_int=hooks.read_integer if has_long_integer else None,
-        )  # fmt: skip
+        )
     except Refused:
         raise
     except RecursionError:

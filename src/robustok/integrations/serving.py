@@ -199,8 +199,9 @@ class PromptGuard:
                 raise Refused(
                     "too-long",
                     f"{name(number)} has {len(row)} ids, at most {self.max_length} are allowed",
-                    field=name(number), is_limit=True,
-                )  # fmt: skip
+                    field=name(number),
+                    is_limit=True,
+                )
         started = time.perf_counter()
         repaired: dict[int, np.ndarray] = {}
         try:
@@ -234,9 +235,11 @@ class PromptGuard:
             kinds = sorted(kind for kind in KINDS if verdicts.has(kind)[wrong].any())
             _log.warning(
                 "%d prompts have findings of kind %s, the first one at id %d of %s",
-                len(wrong), ", ".join(kinds), verdicts[wrong[0]].findings[0].begin,
+                len(wrong),
+                ", ".join(kinds),
+                verdicts[wrong[0]].findings[0].begin,
                 name(first + int(wrong[0])),
-            )  # fmt: skip
+            )
             self.counters.add("sequences", "logged", len(wrong))
             return {}
         repairable = ~forbidden & ~_lost(verdicts) if self.policy == "repair" else passes

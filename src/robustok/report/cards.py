@@ -24,8 +24,19 @@ from robustok.runtime.files import json_text, read_rows, write_whole
 
 FORMAT = 1  # of a card's line
 CARD = "card.jsonl"  # in the folder of a run
-_FIELDS = ("eval_scheme", "accuracy", "low", "high", "n", "draws", "chance", "consistency",
-           "start_accuracy", "splits", "overflowed")  # fmt: skip
+_FIELDS = (
+    "eval_scheme",
+    "accuracy",
+    "low",
+    "high",
+    "n",
+    "draws",
+    "chance",
+    "consistency",
+    "start_accuracy",
+    "splits",
+    "overflowed",
+)
 _PERPLEXITY = ("eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "splits")
 _DRIFT = ("completions", "drifted", "low", "high", "drifted_ids", "changed")
 _TITLES = {"langgame": "LangGame", "cute": "CUTE"}
@@ -161,8 +172,9 @@ def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
     full = [card["model"] for card in cards]
     names = last_parts(full)
     if len(set(names)) < len(names):
-        names = [f"{n} #{full[:i].count(n) + 1}" if full.count(n) > 1 else n
-                 for i, n in enumerate(full)]  # fmt: skip
+        names = [
+            f"{n} #{full[:i].count(n) + 1}" if full.count(n) > 1 else n for i, n in enumerate(full)
+        ]
     return dict(zip(names, cards, strict=True))
 
 
@@ -289,22 +301,44 @@ def _perplexities(cards: Mapping[str, Card]) -> Table:
 def _drifts(cards: Mapping[str, Card]) -> Table:
     head = ["model", "completions", "not canonical", "ids not canonical", "changed by re-encoding"]
     lines = [
-        [name, str(drift["completions"]), f"{percent(drift['drifted'])}% {bounds(drift)}",
-         f"{100 * drift['drifted_ids']:.2f}%", f"{percent(drift['changed'])}%"]
-        for name, card in cards.items() if (drift := card["drift"])
-    ]  # fmt: skip
+        [
+            name,
+            str(drift["completions"]),
+            f"{percent(drift['drifted'])}% {bounds(drift)}",
+            f"{100 * drift['drifted_ids']:.2f}%",
+            f"{percent(drift['changed'])}%",
+        ]
+        for name, card in cards.items()
+        if (drift := card["drift"])
+    ]
     return Table(head, lines)
 
 
 def _identities(cards: Mapping[str, Card]) -> Table:
     """What exactly was measured."""
-    head = ["model", "revision or hash of the weights", "tokenizer", "parameters", "precision",
-            "start token", "seed", "robustok"]  # fmt: skip
+    head = [
+        "model",
+        "revision or hash of the weights",
+        "tokenizer",
+        "parameters",
+        "precision",
+        "start token",
+        "seed",
+        "robustok",
+    ]
     lines = [
-        [name, card["revision"], card["tokenizer"][:16], f"{card['parameters'] / 1e6:.1f}M",
-         card["precision"], card["start_token"] or "none", str(card["seed"]), card["robustok"]]
+        [
+            name,
+            card["revision"],
+            card["tokenizer"][:16],
+            f"{card['parameters'] / 1e6:.1f}M",
+            card["precision"],
+            card["start_token"] or "none",
+            str(card["seed"]),
+            card["robustok"],
+        ]
         for name, card in cards.items()
-    ]  # fmt: skip
+    ]
     return Table(head, lines)
 
 

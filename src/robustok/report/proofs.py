@@ -11,9 +11,12 @@ from robustok.report.page import Section, Table
 from robustok.study.measurements.bound import power_of_ten
 
 _COLUMNS = {
-    "c2": "C2", "c1_theorem": "C1 theorem", "log10_gamma_theorem": "γ theorem",
-    "c1_proof": "C1 proof", "log10_gamma_proof": "γ proof",
-}  # fmt: skip
+    "c2": "C2",
+    "c1_theorem": "C1 theorem",
+    "log10_gamma_theorem": "γ theorem",
+    "c1_proof": "C1 proof",
+    "log10_gamma_proof": "γ proof",
+}
 
 
 def certificates_section(rows: Sequence[Row], folder: Path) -> Section | None:
@@ -29,8 +32,16 @@ def certificates_section(rows: Sequence[Row], folder: Path) -> Section | None:
     draw_gap(merged.to_dict("records"), folder / "certificates")
     bounds = ["" if bound != bound else f"{percent(bound)}%" for bound in merged["open_upper"]]
     lines = merged[["model", "distance", *counts]].astype(str).to_numpy().tolist()
-    head = ["model", "distance", "questions", "certified", "open", "attack missed", "attack broke",
-            "bound"]  # fmt: skip
+    head = [
+        "model",
+        "distance",
+        "questions",
+        "certified",
+        "open",
+        "attack missed",
+        "attack broke",
+        "bound",
+    ]
     draws = sorted({row["draws"] for row in rows if "gap" in row})
     caption = (
         "Certified: all tokenizations within the distance were scored and give the same answer. "

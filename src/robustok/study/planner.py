@@ -82,8 +82,11 @@ class _Planner:
         own = (self.data,) if self.data else ()
         others = (_data(study, task, read) for task in study.other_tasks or ())
         self.questions: tuple[inputs.QuestionsCell, ...] = (
-            *own, *others, *self._benchmarks(), *self._own_questions(),
-        )  # fmt: skip
+            *own,
+            *others,
+            *self._benchmarks(),
+            *self._own_questions(),
+        )
         names = [cell.task for cell in self.questions]  # by which results name them
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise RobustokError(
@@ -131,11 +134,16 @@ class _Planner:
             return
         for scheme in study.pretrain.schemes:
             yield models.PretrainCell(
-                options=study.pretrain, model=study.model, scheme=scheme, seed=study.seed + repeat,
-                repeat=repeat, parameters=self.parameters, tokenizer=self.tokenizer,
+                options=study.pretrain,
+                model=study.model,
+                scheme=scheme,
+                seed=study.seed + repeat,
+                repeat=repeat,
+                parameters=self.parameters,
+                tokenizer=self.tokenizer,
                 data=None if self.on_text else self.data,
                 corpus=self.corpus if self.on_text else None,
-            )  # fmt: skip
+            )
 
     def _trained_from(self, origin: models.OriginCell, repeat: int) -> Iterator[Cell]:
         """A model, those that are trained from it, and the measurements of all."""
@@ -145,9 +153,14 @@ class _Planner:
         for scheme in options.schemes if options else ():
             assert options is not None
             model = models.FinetuneCell(
-                options=options, scheme=scheme, seed=seed, repeat=repeat, data=self.data,
-                tokenizer=self.tokenizer, model=origin,
-            )  # fmt: skip
+                options=options,
+                scheme=scheme,
+                seed=seed,
+                repeat=repeat,
+                data=self.data,
+                tokenizer=self.tokenizer,
+                model=origin,
+            )
             yield model
             every = options.keep_every
             for step in range(every, options.steps, every) if every else ():

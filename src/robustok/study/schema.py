@@ -95,8 +95,9 @@ class Study(Strict):
     @model_validator(mode="after")
     def _chat_around_questions(self) -> Study:
         if self.model.is_chat and (self.few_shot or self.finetune):
-            raise ValueError("a chat template is around questions alone: leave few_shot and "
-                             "finetune out")  # fmt: skip
+            raise ValueError(
+                "a chat template is around questions alone: leave few_shot and finetune out"
+            )
         for one in self.measurements if self.model.is_chat else ():
             if not one.reads_chat:
                 raise ValueError(f"{one.kind} reads no chat template: leave chat and system out")
@@ -105,8 +106,10 @@ class Study(Strict):
     @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
-        for one in (self.perplexity, self.marginal, self.evaluate, *self.attacks, self.certify,
-                    self.vote, self.bound, self.embeddings, self.drift):  # fmt: skip
+        of_text = (self.perplexity, self.marginal)
+        of_answers = (self.evaluate, *self.attacks, self.certify, self.vote)
+        of_states = (self.bound, self.embeddings)
+        for one in (*of_text, *of_answers, *of_states, self.drift):
             if one is not None:
                 yield one
 

@@ -242,9 +242,11 @@ class GigatokenEncoder:
         return _joined(rows)
 
     def _encode_between(
-        self, backend: Callable[[str], np.ndarray], text: str,
+        self,
+        backend: Callable[[str], np.ndarray],
+        text: str,
         normalize: Callable[[str], str | None] | None,
-    ) -> np.ndarray | None:  # fmt: skip
+    ) -> np.ndarray | None:
         """:meth:`_encode_with` for a text between added tokens, which has none."""
         if normalize is not None:
             normalized = normalize(text)
@@ -265,10 +267,11 @@ class GigatokenEncoder:
         parts = [*_parts_around_spans(text.replace("▁", " "))]
         spans = [part for part, has_span in parts if has_span]
         rows = iter(self._data.encoder.encode_batch(spans, parse_special=False))
-        return _joined([
+        encoded: list[np.ndarray | None] = [
             np.array(next(rows), np.int32) if has_span else self._encode_part(backend, part)
             for part, has_span in parts
-        ])  # fmt: skip
+        ]
+        return _joined(encoded)
 
     def _encode_part(self, backend: Callable[[str], np.ndarray], part: str) -> np.ndarray | None:
         self._running.append(None)

@@ -76,9 +76,13 @@ def library(module: str, name: str, what: str) -> Any:
 
 
 def _bpe_json(
-    ids: dict[str, int], size: int, merges: Iterable[list[str]], settings: dict[str, Any],
-    pre_tokenizer: dict | None, normalizer: dict | None = None,
-) -> str:  # fmt: skip
+    ids: dict[str, int],
+    size: int,
+    merges: Iterable[list[str]],
+    settings: dict[str, Any],
+    pre_tokenizer: dict | None,
+    normalizer: dict | None = None,
+) -> str:
     """A tokenizer.json of a BPE; ``settings``: those of its model that are true.
 
     It may list every two tokens that spell a third: of the cuts of a token in two, each text that
@@ -89,10 +93,17 @@ def _bpe_json(
     # Other names leave no hole in the ids.
     names = {f"\0{i}": i for i in range(size) if i not in taken}
     model = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids | names, "merges": [*merges],
-    }  # fmt: skip
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": ids | names,
+        "merges": [*merges],
+    }
     return tokenizer_json(model | settings, pre_tokenizer, normalizer)
 
 
@@ -128,16 +139,21 @@ class TiktokenEncoder:
         )
         stages = [isolating(SAME_CUTS[self.encoding._pat_str]), spelling_bytes()]
         return _bpe_json(
-            ids, self.encoding.n_vocab, merges, {"ignore_merges": True},
+            ids,
+            self.encoding.n_vocab,
+            merges,
+            {"ignore_merges": True},
             {"type": "Sequence", "pretokenizers": stages},
-        )  # fmt: skip
+        )
 
     def over(self, tokens: list[bytes]) -> TiktokenEncoder:
         """The encoder that cuts like this one and has other tokens, by id."""
         encoding = type(self.encoding)(
-            "probe", pat_str=self.encoding._pat_str, special_tokens={},
+            "probe",
+            pat_str=self.encoding._pat_str,
+            special_tokens={},
             mergeable_ranks={token: i for i, token in enumerate(tokens)},
-        )  # fmt: skip
+        )
         return TiktokenEncoder(encoding, True)
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
@@ -165,9 +181,14 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
     ordinary = {*ranks.values()} - {*special.values()}
     complete = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
     return TokenizerData(
-        tokens, array("i", ordinary), frozenset(), TiktokenEncoder(encoding, complete),
-        "byte-level BPE", source=encoding, stages=Stages.of_pattern(encoding._pat_str),
-    )  # fmt: skip
+        tokens,
+        array("i", ordinary),
+        frozenset(),
+        TiktokenEncoder(encoding, complete),
+        "byte-level BPE",
+        source=encoding,
+        stages=Stages.of_pattern(encoding._pat_str),
+    )
 
 
 def open_ranks(raw: bytes, name: str) -> Any:
@@ -273,14 +294,22 @@ class SentencePieceEncoder:
             piece = processor.id_to_piece(i)
             if processor.is_byte(i):
                 ids[piece] = i
-            elif not (processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)
-                      or piece in self.user_defined):  # fmt: skip
+            elif not (
+                processor.is_control(i)
+                or processor.is_unknown(i)
+                or processor.is_unused(i)
+                or piece in self.user_defined
+            ):
                 ids[piece], scores[piece] = i, processor.get_score(i)
         merges = sorted(
-            ([piece[:i], piece[i:]] for piece in scores for i in range(1, len(piece))
-             if piece[:i] in scores and piece[i:] in scores),
+            (
+                [piece[:i], piece[i:]]
+                for piece in scores
+                for i in range(1, len(piece))
+                if piece[:i] in scores and piece[i:] in scores
+            ),
             key=lambda pair: (-scores[pair[0] + pair[1]], -len(pair[0])),
-        )  # fmt: skip
+        )
         merged = {a + b: scores[a + b] for a, b in merges}
         # Runs of spaces often share the lowest score: the first run of a text grows, then the next.
         runs = {piece for piece in merged if not piece.strip("▁")}
@@ -347,19 +376,24 @@ def _read(processor: Any) -> TokenizerData:
     spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
     pieces = (piece for number, piece in fields if number == 1)
     # The type is the last field of a piece; 4 is that of user-defined symbols.
-    defined = {processor.id_to_piece(i): i for i, piece in enumerate(pieces)
-               if piece[-2:] == b"\x18\x04"}  # fmt: skip
+    defined = {
+        processor.id_to_piece(i): i for i, piece in enumerate(pieces) if piece[-2:] == b"\x18\x04"
+    }
     unused = frozenset(processor.id_to_piece(i) for i in range(size) if processor.is_unused(i))
     # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
     plain = not (normalizer.get(2) or normalizer.get(4, 1) or spelling.suffix)
     plain = plain and bool(normalizer.get(5, 1)) and len(fallback) == 256
     plain = plain and all(len(piece) == 1 for piece in unused)
     return TokenizerData(
-        tokens, array("i", ordinary), frozenset(fallback),
+        tokens,
+        array("i", ordinary),
+        frozenset(fallback),
         SentencePieceEncoder(processor, spelling, kind, plain, defined, unused),
         f"sentencepiece {kind}",
-        scores=scores, source=processor, spelling=spelling,
-    )  # fmt: skip
+        scores=scores,
+        source=processor,
+        spelling=spelling,
+    )
 
 
 def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
@@ -367,10 +401,13 @@ def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
     space = b" " if normalizer.get(3, 1) else b""  # add_dummy_prefix
     at_end = trainer.get(24, 0)  # treat_whitespace_as_suffix
     return Spelling(
-        placed=frozenset() if unknown is None else frozenset({unknown}), unknown=unknown,
-        prefix=b"" if at_end else space, suffix=space if at_end else b"", marked=True,
+        placed=frozenset() if unknown is None else frozenset({unknown}),
+        unknown=unknown,
+        prefix=b"" if at_end else space,
+        suffix=space if at_end else b"",
+        marked=True,
         falls_back=True,
-    )  # fmt: skip
+    )
 
 
 def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:

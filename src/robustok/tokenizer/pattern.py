@@ -339,9 +339,13 @@ class _Program:
         return tuple(after), False
 
     def _add(
-        self, kind: str, *after: int, held: np.ndarray | None = None, at_end: bool = False,
+        self,
+        kind: str,
+        *after: int,
+        held: np.ndarray | None = None,
+        at_end: bool = False,
         fold: bool = False,
-    ) -> int:  # fmt: skip
+    ) -> int:
         if len(self.instructions) >= _MOST_INSTRUCTIONS:
             raise Unsupported
         held = np.zeros(len(self._symbols), np.bool_) if held is None else held

@@ -54,9 +54,14 @@ _log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
 # Files that hold a whole tokenizer, the first of which counts.
 _WHOLE = (
-    "tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-    "spm.model", "source.spm",
-)  # fmt: skip
+    "tokenizer.json",
+    "tekken.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "source.spm",
+)
 _PATTERNS = ("*.model", "*.model.v*", "*.spm", "*.tiktoken", "tekken*.json")  # of other names
 _RANK = re.compile(rb"[A-Za-z0-9+/]+=* [0-9]+\r?\n")
 
@@ -220,8 +225,11 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
             raise RobustokError(f"{name}: reading {others[0]} needs transformers: {install}")
         _log.warning(
             "%s: only %s is read; transformers would heed %s, too, and may give other ids: %s",
-            name, whole.name, ", ".join(others), install,
-        )  # fmt: skip
+            name,
+            whole.name,
+            ", ".join(others),
+            install,
+        )
         return _open_file(whole)
     try:
         tokenizer: Any = auto_tokenizer(name)
@@ -307,11 +315,14 @@ _STARTS = (
     (b"PK\x03\x04", "a zip archive: pass a file in it"),
     (b"\x1f\x8b", "compressed: unpack it with gunzip"),
     (b"\x80", "a pickle, which is not read: save the tokenizer as tokenizer.json"),
-    (b"GGUF", "weights with a tokenizer: save it with AutoTokenizer.from_pretrained(FOLDER,"
-     " gguf_file=FILE).save_pretrained(OUT)"),
+    (
+        b"GGUF",
+        "weights with a tokenizer: save it with AutoTokenizer.from_pretrained(FOLDER,"
+        " gguf_file=FILE).save_pretrained(OUT)",
+    ),
     (b"#version", "the merges of a tokenizer without its tokens: pass the folder"),
     (b"[PAD]", "the tokens of a WordPiece tokenizer, which are not bytes of the text"),
-)  # fmt: skip
+)
 
 
 def _other_file(start: bytes, path: Path) -> str:

@@ -52,10 +52,12 @@ class TextOptions:
 Tokenizers = Annotated[
     list[str],
     typer.Option(
-        "--tokenizer", "-t", metavar="PATH",
+        "--tokenizer",
+        "-t",
+        metavar="PATH",
         help=f"{TOKENIZER}; NAME=PATH sets its name; repeatable",
     ),
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,12 @@ class AnalysisOptions:
         return results
 
     def show(
-        self, rows: Sequence[Row], columns: Mapping[str, str],
-        draw: Callable[[Path], list[Path]], table: Sequence[Row] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Sequence[Row],
+        columns: Mapping[str, str],
+        draw: Callable[[Path], list[Path]],
+        table: Sequence[Row] | None = None,
+    ) -> None:
         """Print all rows as JSON, or a table of formats of their fields, and draw the figure.
 
         ``table`` has the rows of the table where they are others.
@@ -113,12 +118,21 @@ def split_counts(
     for spec in scheme:
         with bar(spec) as progress:
             counts = analysis.split_counts(
-                vocab, text.text, spec, seed=options.seed, token=token, draws=text.draws,
+                vocab,
+                text.text,
+                spec,
+                seed=options.seed,
+                token=token,
+                draws=text.draws,
                 progress=progress,
-            )  # fmt: skip
+            )
         results.append(counts)
-    columns = {"scheme": "{scheme}", "distribution": "{distribution}", "splits": "{splits}",
-               "share": "{share:.2%}"}  # fmt: skip
+    columns = {
+        "scheme": "{scheme}",
+        "distribution": "{distribution}",
+        "splits": "{splits}",
+        "share": "{share:.2%}",
+    }
     draw = partial(figures.draw_split_counts, results)
     options.show(figures.split_rows(results), columns, draw)
 
@@ -134,9 +148,14 @@ def segmentations(
 ) -> None:
     """Count how often each segmentation of a token is drawn."""
     results = options.each(
-        tokenizer, analysis.segmentations, text.text, list(scheme), token=token, splits=splits,
+        tokenizer,
+        analysis.segmentations,
+        text.text,
+        list(scheme),
+        token=token,
+        splits=splits,
         draws=text.draws,
-    )  # fmt: skip
+    )
     rows = figures.segmentation_rows(results)
     names = ("tokenizer", "splits", "scheme")
     groups = [tuple(row[name] for name in names) for row in rows]
@@ -164,12 +183,22 @@ def dropout(
     The paper's table, for its sentence and Llama 3, is printed beside them.
     """
     by_tokenizer = options.each(
-        [tokenizer], analysis.dropout_splits, text.text, draws=text.draws, probabilities=p,
+        [tokenizer],
+        analysis.dropout_splits,
+        text.text,
+        draws=text.draws,
+        probabilities=p,
         rules=rule,
-    )  # fmt: skip
+    )
     (results,) = by_tokenizer.values()
-    columns = {"rule": "{rule}", "p": "{p:g}", "mean": "{mean:.2f}", "std": "{std:.2f}",
-               "min": "{min}", "max": "{max}"}  # fmt: skip
+    columns = {
+        "rule": "{rule}",
+        "p": "{p:g}",
+        "mean": "{mean:.2f}",
+        "std": "{std:.2f}",
+        "min": "{min}",
+        "max": "{max}",
+    }
     rows = figures.dropout_rows(results)
     options.show(rows, columns, partial(figures.draw_dropout, rows))
 
@@ -201,10 +230,14 @@ def bias(
         return [*figures.draw_bias(rows, folder), folder / "bias-words.csv"]
 
     columns = {
-        "tokenizer": "{tokenizer}", "scheme": "{scheme}", "splits": "{splits}", "words": "{words}",
-        "total variation": "{about}{total_variation:.3f}", "KL, nats": "{about}{kl_divergence:.3f}",
+        "tokenizer": "{tokenizer}",
+        "scheme": "{scheme}",
+        "splits": "{splits}",
+        "words": "{words}",
+        "total variation": "{about}{total_variation:.3f}",
+        "KL, nats": "{about}{kl_divergence:.3f}",
         "support": "{about}{support:.3f}",
-    }  # fmt: skip
+    }
     table = [{**row, "about": "" if row["exact"] else "~"} for row in rows]
     options.show(rows, columns, draw, table)
 
@@ -222,8 +255,12 @@ def growth(
     """Measure how much longer texts become, by alpha."""
     documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
     results = options.each(tokenizer, analysis.growth, documents, schemes=scheme, alphas=alpha)
-    columns = {"tokenizer": "{tokenizer}", "scheme": "{scheme}", "alpha": "{alpha:g}",
-               "length ratio": "{ratio:.3f} ± {plus:.3f}"}  # fmt: skip
+    columns = {
+        "tokenizer": "{tokenizer}",
+        "scheme": "{scheme}",
+        "alpha": "{alpha:g}",
+        "length ratio": "{ratio:.3f} ± {plus:.3f}",
+    }
     rows = figures.growth_rows(results)
     table = [{**row, "plus": Z95 * row["error"]} for row in rows]
     options.show(rows, columns, partial(figures.draw_growth, rows), table)

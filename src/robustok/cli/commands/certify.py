@@ -20,13 +20,14 @@ def certify(
     models: list[str],
     questions: Annotated[dict, QuestionsSection],
     smoothed: str | None = option(
-        "certify the vote over the draws of a scheme, for every tokenization", default=None,
+        "certify the vote over the draws of a scheme, for every tokenization",
+        default=None,
         metavar="SCHEME",
     ),
     *,
     measurement: Annotated[dict, Certify],
     options: ChatRunOptions,
-) -> None:  # fmt: skip
+) -> None:
     """Certify the answers of MODELS against retokenization.
 
     Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws

@@ -28,8 +28,9 @@ class CorpusOptions:
     workers: int | None = option("shards to write at once  [default: cores]", default=None, min=1)
     column: str | None = option(
         "column of texts or canonical ids  [default: text, input_ids, ids]",
-        default=None, metavar="NAME",
-    )  # fmt: skip
+        default=None,
+        metavar="NAME",
+    )
     keep_columns: str | None = option(
         "other columns to keep: a,b or all", default=None, metavar="NAMES"
     )
@@ -66,9 +67,15 @@ def corpus(
         options["keep_columns"] = [name for name in names if name]
     with bar("input", in_bytes=True) as progress:
         receipt = run_corpus(
-            inputs, out, tokenizer, scheme, seed=seed, sample_by=sample_by, progress=progress,
+            inputs,
+            out,
+            tokenizer,
+            scheme,
+            seed=seed,
+            sample_by=sample_by,
+            progress=progress,
             **options,
-        )  # fmt: skip
+        )
     if as_json:
         print_json(asdict(receipt))
         return

@@ -61,14 +61,21 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
     result = check_invariants(source, vocab)
     added = vocab.data.added
     if as_json:
-        print_json({
-            "kind": vocab.data.family, "ids": vocab.size, "ordinary": int(vocab.ordinary.sum()),
-            "special": len(vocab.special), "added": len(added), "fingerprint": vocab.fingerprint,
+        report = {
+            "kind": vocab.data.family,
+            "ids": vocab.size,
+            "ordinary": int(vocab.ordinary.sum()),
+            "special": len(vocab.special),
+            "added": len(added),
+            "fingerprint": vocab.fingerprint,
             "fast_encoder": vocab.gigatoken.reason is None,
-            "fast_encoder_reason": vocab.gigatoken.reason, "texts": result.texts,
-            "refused": dict(result.refused), "invariants": [vars(c) for c in result.checks],
+            "fast_encoder_reason": vocab.gigatoken.reason,
+            "texts": result.texts,
+            "refused": dict(result.refused),
+            "invariants": [vars(c) for c in result.checks],
             "ok": result.hold,
-        })  # fmt: skip
+        }
+        print_json(report)
     else:
         facts = [
             ("kind", vocab.data.family),
@@ -102,8 +109,8 @@ def _check_hub(as_json: bool) -> None:
         problem = inputs.open_on_hub(kind, name)
         failed += problem is not None
         if as_json:
-            print_json({"kind": kind, "name": name, "ok": problem is None, "problem": problem,
-                        "studies": studies})  # fmt: skip
+            result = {"kind": kind, "name": name, "ok": problem is None}
+            print_json({**result, "problem": problem, "studies": studies})
         else:
             typer.echo(f"{'ok' if problem is None else 'FAILED':<7} {kind:<10} {name}")
             if problem:

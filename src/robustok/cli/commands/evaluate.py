@@ -63,10 +63,14 @@ def icl(
     """
     attacked = {name: measurement[name] for name in ("items", "overflow") if name in measurement}
     measure(
-        [model], "icl", options, evaluate=measurement, questions={"items": sources},
+        [model],
+        "icl",
+        options,
+        evaluate=measurement,
+        questions={"items": sources},
         few_shot={"examples": count, "schemes": [example_scheme]},
         attacks=[attacked] if attack else [],
-    )  # fmt: skip
+    )
 
 
 def perplexity(
@@ -153,10 +157,9 @@ def lm_eval(
 
 def _with_dtype(args: list[str], dtype: str) -> list[str]:
     """The arguments with the type of the weights in --model_args."""
-    value = next(
-        (number + ("=" not in arg) for number, arg in enumerate(args)
-         if arg.partition("=")[0] == "--model_args"), len(args)
-    )  # fmt: skip
+    names = [arg.partition("=")[0] for arg in args]
+    value = names.index("--model_args") if "--model_args" in names else len(args)
+    value += value < len(args) and "=" not in args[value]
     if value >= len(args):
         raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
     return [*args[:value], f"{args[value]},dtype={dtype}", *args[value + 1 :]]

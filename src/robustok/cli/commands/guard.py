@@ -35,12 +35,14 @@ def guard(
     tokenizer: str,
     mode: str = option(
         "report all, stop at the first finding, or print repaired ids",
-        default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
+        default="report",
+        choices=("report", "strict", "repair"),
+        metavar="report|strict|repair",
     ),
     allow_special: bool = option("do not report special ids", default=False),
     max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1),
     as_json: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Compare IDS with the canonical encoding of their text.
 
     With - every line is answered as soon as it is read, by its number; a line that is not a

@@ -57,8 +57,8 @@ def sample(
         tokens = [[vocab.tokens[i] for i in row] for row in ids]
         if as_json:
             readable = [[t.decode(errors="backslashreplace") for t in row] for row in tokens]
-            print_json({"text": as_str(source), "scheme": draw.spec, "seed": seed, "ids": ids,
-                        "tokens": readable})  # fmt: skip
+            row = {"text": as_str(source), "scheme": draw.spec, "seed": seed}
+            print_json({**row, "ids": ids, "tokens": readable})
         else:
             for row in tokens:
                 print_tokens(row)
@@ -74,14 +74,17 @@ def count(
     text: Text,
     tokenizer: str = OWN,
     by: str | None = option(
-        "also count by distance from the canonical tokenization, or by segments", default=None,
-        choices=("distance", "segments"), noun="unit", metavar="distance|segments",
+        "also count by distance from the canonical tokenization, or by segments",
+        default=None,
+        choices=("distance", "segments"),
+        noun="unit",
+        metavar="distance|segments",
     ),
     most: int | None = option(
         "greatest distance or number of segments", "--max", default=None, min=0, max=1_000_000
     ),
     as_json: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Count the tokenizations of TEXT, exactly.
 
     JSON output has the counts as strings, since they exceed the range of JSON numbers.
@@ -125,8 +128,11 @@ def inspect(
     if len(lattice.text) > LONGEST:
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
     # By default the random schemes with a color of their own that every tokenizer fits.
-    default = [scheme.example for scheme in BUILT_IN
-               if scheme.color and not scheme.needs and not scheme.deterministic]  # fmt: skip
+    default = [
+        scheme.example
+        for scheme in BUILT_IN
+        if scheme.color and not scheme.needs and not scheme.deterministic
+    ]
 
     def entry(spec: str, draws: int) -> dict[str, Any]:
         draw = sampler(spec, vocab)
@@ -137,8 +143,10 @@ def inspect(
     total = lattice.count()
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=samples)
     seen = Counter(measure(vocab, [canonical], uniform).distance.tolist())
-    shares = [(at, count / total, seen[at] / samples)
-              for at, count in enumerate(lattice.counts(by="distance"))]  # fmt: skip
+    shares = [
+        (at, count / total, seen[at] / samples)
+        for at, count in enumerate(lattice.counts(by="distance"))
+    ]
     bars = [bar for bar in shares if max(bar[1:]) >= 0.001]
     _print_inspection(total, entries, bars, samples)
     vocab.gigatoken.load()
@@ -168,14 +176,17 @@ def _print_inspection(
 
 def play(
     tokenizer: tuple[str, ...] = option(
-        "tokenizer to offer  [default: the model's own, or else demo]", "--tokenizer", "-t",
-        default=(), metavar="PATH",
+        "tokenizer to offer  [default: the model's own, or else demo]",
+        "--tokenizer",
+        "-t",
+        default=(),
+        metavar="PATH",
     ),
     model: str | None = option(
         "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
     ),
     port: int = option("port to serve at", default=8765, min=1, max=65535),
-) -> None:  # fmt: skip
+) -> None:
     """Serve an interactive page about the tokenizations of a text.
 
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an

@@ -174,9 +174,14 @@ class TrainedCell(ModelCell):
         """Tokens of a full row; None where a row is one question."""
 
     def _train(
-        self, train: Callable[..., Any], model: Any, content: Any, folder: Path,
-        progress: Progress, **settings: Any,
-    ) -> Summary:  # fmt: skip
+        self,
+        train: Callable[..., Any],
+        model: Any,
+        content: Any,
+        folder: Path,
+        progress: Progress,
+        **settings: Any,
+    ) -> Summary:
         """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
         close_model()
         options = {name: getattr(self.options, name) for name in TrainingSection.model_fields}
@@ -202,10 +207,16 @@ class TrainedCell(ModelCell):
         at_strength = sampler_at_splits(self.scheme, vocab, [item.question for item in items])
         # A question that becomes too long keeps its canonical tokens, and is counted.
         summary = self._train(
-            training.finetune, model, items, folder, progress,
-            sampler=at_strength or schedule(self.scheme, vocab), prefix=self.start_ids(vocab),
-            overflow="canonical", **settings,
-        )  # fmt: skip
+            training.finetune,
+            model,
+            items,
+            folder,
+            progress,
+            sampler=at_strength or schedule(self.scheme, vocab),
+            prefix=self.start_ids(vocab),
+            overflow="canonical",
+            **settings,
+        )
         return summary | ({"train_spec": at_strength.spec} if at_strength else {})
 
 
@@ -267,9 +278,13 @@ class FinetuneCell(TrainedCell):
         if options.lora:
             model = add_lora(model, seed=self.seed, **options.lora.model_dump())
         return self._train_on_questions(
-            model, folder, progress,
-            fixed_draws=options.fixed_draws, pack=options.pack, keep_every=options.keep_every,
-        )  # fmt: skip
+            model,
+            folder,
+            progress,
+            fixed_draws=options.fixed_draws,
+            pack=options.pack,
+            keep_every=options.keep_every,
+        )
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,33 @@ class Evaluate(ByScheme, OnQuestions):
 
     kind: ClassVar[str] = "evaluate"
     printed: ClassVar[tuple[str, ...]] = (
-        "model", "task", "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low",
-        "acc_norm_high", "n", "draws", "seed", "seconds", "precision", "overflowed",
-        "consistency", "difference", "p",
-    )  # fmt: skip
+        "model",
+        "task",
+        "eval_scheme",
+        "accuracy",
+        "low",
+        "high",
+        "acc_norm",
+        "acc_norm_low",
+        "acc_norm_high",
+        "n",
+        "draws",
+        "seed",
+        "seconds",
+        "precision",
+        "overflowed",
+        "consistency",
+        "difference",
+        "p",
+    )
 
     draws: int = option(
-        "draws of each question; a canonical scheme is drawn once", "--draws", "-n", default=10,
+        "draws of each question; a canonical scheme is drawn once",
+        "--draws",
+        "-n",
+        default=10,
         min=1,
-    )  # fmt: skip
+    )
     ensemble: int | None = option(
         "also one answer by the mean over so many draws", default=None, min=2
     )
@@ -60,16 +78,32 @@ class Evaluate(ByScheme, OnQuestions):
         drawn_by = self.sampler(at.vocab, [item.question for item in items])
         drawing: Any = {"draws": self.draws, "seed": at.seed}
         result = evaluation.evaluate(
-            at.model, at.vocab, items, drawn_by, ensemble="mean" if self.ensemble else None,
-            overflow=self.overflow, progress=at.progress, **drawing, **around,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            items,
+            drawn_by,
+            ensemble="mean" if self.ensemble else None,
+            overflow=self.overflow,
+            progress=at.progress,
+            **drawing,
+            **around,
+        )
         at.write_items(result.table())
         strength = evaluation.drawn_strength(at.vocab, items, drawn_by, **drawing)
         measured = {
             name: getattr(result, name)
-            for name in ("accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high",
-                         "n", "draws", "precision")
-        }  # fmt: skip
+            for name in (
+                "accuracy",
+                "low",
+                "high",
+                "acc_norm",
+                "acc_norm_low",
+                "acc_norm_high",
+                "n",
+                "draws",
+                "precision",
+            )
+        }
         if result.consistency is not None:
             measured["consistency"] = round(result.consistency, 4)
         return {

@@ -82,9 +82,16 @@ class Bound(OnQuestions):
 
         groups = at.in_groups(items, attacked) if self.attack else []
         return evaluation.lipschitz_ratios(
-            at.model, at.vocab, items, attacked=[ids for group in groups for ids in group["ids"]],
-            draws=self.draws, seed=at.seed, sampler=self.scheme, name=name, progress=at.progress,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            items,
+            attacked=[ids for group in groups for ids in group["ids"]],
+            draws=self.draws,
+            seed=at.seed,
+            sampler=self.scheme,
+            name=name,
+            progress=at.progress,
+        )
 
     def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         names = (*_NORMS, "distance", "tokens")

@@ -40,8 +40,14 @@ class Drift(Measurement):
 
         texts = [text for questions in at.question_texts() for text in questions[: self.prompts]]
         drift = completion_drift(
-            at.model, at.vocab, texts, samples=self.samples, tokens=self.tokens, seed=at.seed,
-            start=at.start, progress=at.progress,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            texts,
+            samples=self.samples,
+            tokens=self.tokens,
+            seed=at.seed,
+            start=at.start,
+            progress=at.progress,
+        )
         at.write_items({"key": str(i), "completions": c} for i, c in enumerate(drift.completions))
         return asdict(drift) | {"completions": len(texts) * self.samples}

@@ -60,11 +60,17 @@ class Embeddings(Measurement):
 
     def run(self, at: Opened) -> Summary:
         result = evaluation.embedding_distances(
-            at.model, at.vocab, list(self.own_words) or frequent_words(self.words),
-            draws=self.draws, seed=at.seed, sentence=next(iter(self.sentences), None),
-            prefix=at.start or None, name=at.cell.model.name_in_figure,
-            resume_file=at.folder / "words.jsonl", progress=at.progress,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            list(self.own_words) or frequent_words(self.words),
+            draws=self.draws,
+            seed=at.seed,
+            sentence=next(iter(self.sentences), None),
+            prefix=at.start or None,
+            name=at.cell.model.name_in_figure,
+            resume_file=at.folder / "words.jsonl",
+            progress=at.progress,
+        )
         return {"layers": result.table()}
 
     def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

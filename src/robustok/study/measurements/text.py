@@ -52,9 +52,19 @@ class Perplexity(OnText, ByScheme):
 
     kind: ClassVar[str] = "perplexity"
     printed: ClassVar[tuple[str, ...]] = (
-        "model", "eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "tokens",
-        "bytes", "draws", "seed", "precision",
-    )  # fmt: skip
+        "model",
+        "eval_scheme",
+        "perplexity",
+        "bits_per_byte",
+        "low",
+        "high",
+        "texts",
+        "tokens",
+        "bytes",
+        "draws",
+        "seed",
+        "precision",
+    )
 
     draws: int = option("draws of each text", "--draws", "-n", default=1, min=1)
 
@@ -62,9 +72,15 @@ class Perplexity(OnText, ByScheme):
         texts = self.texts(at)
         drawn_by = self.sampler(at.vocab, texts)
         result = evaluation.perplexity(
-            at.model, at.vocab, texts, drawn_by, draws=self.draws, seed=at.seed,
-            start=next(iter(at.start), None), progress=at.progress,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            texts,
+            drawn_by,
+            draws=self.draws,
+            seed=at.seed,
+            start=next(iter(at.start), None),
+            progress=at.progress,
+        )
         drawn = drawn_by.sample_batch(texts, seed=at.seed)
         return {
             **asdict(result),
@@ -89,15 +105,24 @@ class Marginal(OnText):
     def run(self, at: Opened) -> Summary:
         texts = self.texts(at)
         sums = evaluation.marginal(
-            at.model, at.vocab, texts, draws=self.draws, seed=at.seed,
-            start=next(iter(at.start), None), progress=at.progress,
-        )  # fmt: skip
+            at.model,
+            at.vocab,
+            texts,
+            draws=self.draws,
+            seed=at.seed,
+            start=next(iter(at.start), None),
+            progress=at.progress,
+        )
         at.write_items(
             # A count of any size does not fit a JSON number, and neither does infinity.
-            {"text": text, **asdict(one), "tokenizations": str(Decimal(one.tokenizations)),
-             "error": one.error if math.isfinite(one.error) else None}
+            {
+                "text": text,
+                **asdict(one),
+                "tokenizations": str(Decimal(one.tokenizations)),
+                "error": one.error if math.isfinite(one.error) else None,
+            }
             for text, one in zip(texts, sums, strict=True)
-        )  # fmt: skip
+        )
         return {
             "texts": len(texts),
             "log_marginal": math.fsum(one.log_marginal for one in sums),
