@@ -110,7 +110,7 @@ def test_a_row_alone_gets_the_verdict_of_its_batch(
     vocab: rt.Vocabulary, allow_special: bool, parts: list[str], data: st.DataObject
 ) -> None:
     guard = Guard(vocab, allow_special=allow_special)
-    head, tail = guard._frame
+    head, tail = guard.vocab.frame
     drawn = rt.sampler("stochastok(alpha=0.3)", vocab).sample("".join(parts), seed=len(parts))
     any_id = st.integers(-1, vocab.size) | st.sampled_from([*head, *tail, 0, 1, 2])
     row = data.draw(st.sampled_from([[], head])) + drawn.tolist() + data.draw(

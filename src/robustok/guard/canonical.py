@@ -6,7 +6,6 @@ Handles tokenizers that add a space before a text or normalize it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -15,12 +14,10 @@ from robustok.errors import RobustokError
 from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Segments
 from robustok.ragged import Ragged
-from robustok.tokenizer.data import broken_spans
-from robustok.tokenizer.spelling import MARK
+from robustok.tokenizer.canonical import Segment
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _ROUNDS = 4  # for a normalizer that changes its own output
-_RARE = "\U0010ffff"  # a character that is likely unknown
 
 
 class SegmentEncoder:
@@ -35,23 +32,6 @@ class SegmentEncoder:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-
-    def _adds_space_after(self, fixed: int) -> bool:
-        """Whether the encoder puts a space before a text that follows this id, which is no text."""
-        name, word = self.vocab.tokens[fixed].decode(errors="replace"), self.vocab.some_word
-        for before in (name, _RARE):
-            with suppress(RobustokError):
-                ids = self.vocab.encode(before + word, parse_special=True)
-                at = np.flatnonzero(ids[:-1] == fixed)
-                if len(at):
-                    return self.vocab.decode_bytes(ids[at[-1] + 1 :]) == b" " + word.encode()
-        return True  # the encoder never gives this id: each text is encoded alone
-
-    def _joins(self, fixed: int) -> bool:
-        """Whether ``fixed`` is an id, not -1, after which the encoder adds no space."""
-        return fixed >= 0 and not self.vocab.derived(
-            f"space after {fixed}", lambda: self._adds_space_after(fixed)
-        )
 
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
         """The bytes of all segments, one 0 after each, and the bytes of each."""
@@ -76,28 +56,28 @@ class SegmentEncoder:
             segments.begin, encoded.offsets[:-1]
         ):  # nearly all batches: every id is canonical, and none is special
             same = np.ones(len(texts), np.bool_)
-        else:
-            same = self.same_text(encoded, texts)
-        words = self.vocab.data.spelling.words
-        if same.all() and not placed.any() and not words:
+            return CanonicalIds(encoded.values, encoded.offsets, same)
+        same = self.same_text(encoded, texts)
+        placed_at = self.vocab.is_placed[encoded.values]
+        if same.all() and not (placed.any() or placed_at.any() or self.vocab.data.spelling.words):
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
-        self._try_other_sources(rows, texts, segments, placed, same)
-        continued = np.zeros(len(texts), np.bool_)
-        if self.vocab.adds_space:
-            continued = np.isin(before, [i for i in set(before.tolist()) if self._joins(i)])
-            self._try_other_beginnings(rows, texts, continued, same)
-            self._accept_continuations(rows, texts, segments, before, same)
-        self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
+        self._try_other_texts(rows, segments, before, same)
+        self._encode_until_stable(rows, np.flatnonzero(~same))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
 
-    def encode_batch(self, texts: list[bytes]) -> Ragged:
+    def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
         """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
         try:
-            return self.vocab.encode_batch_unchecked(texts)
+            return self.vocab.encode_batch_unchecked(texts, parse_special)
         except RobustokError:
-            return _rows_of(self.vocab.encode_unchecked, texts)
+            return Ragged.from_rows([self._encode(text, parse_special) for text in texts])
+
+    def _encode(self, text: bytes, parse_special: bool) -> np.ndarray:
+        with suppress(RobustokError):
+            return self.vocab.encode_unchecked(text, parse_special=parse_special)
+        return np.empty(0, np.int32)
 
     def plain_sources(self, texts: list[bytes]) -> list[bytes]:
         """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
@@ -114,41 +94,30 @@ class SegmentEncoder:
                     sources[s] = next(self.vocab.sources(ids), texts[s])
         return sources
 
-    def _try_other_sources(
-        self,
-        rows: list[np.ndarray],
-        texts: list[bytes],
-        segments: Segments,
-        placed: np.ndarray,
-        same: np.ndarray,
+    def _try_other_texts(
+        self, rows: list[np.ndarray], segments: Segments, before: np.ndarray, same: np.ndarray
     ) -> None:
-        """Replace rows by the canonical ids of other sources, and set ``same``."""
-        spelling = self.vocab.data.spelling
-        spans = list(zip(segments.begin.tolist(), segments.end.tolist(), strict=True))
-        has_placed = [bool(placed[begin:end].any()) for begin, end in spans]
-        if spelling.marked:  # ids without placed ones have one other source: "▁" for each space
-            chosen = [i for i in np.flatnonzero(~same).tolist() if not has_placed[i]]
-            sources = self.plain_sources([texts[i] for i in chosen])
-            marked = self.encode_batch([source.replace(b" ", MARK) for source in sources])
-            self._replace(rows, same, chosen, texts, marked)
-        words = spelling.words
-        for s, (begin, end) in enumerate(spans):
+        """Replace rows that the first source does not explain, and set ``same``."""
+        spelling, canonicalizer = self.vocab.data.spelling, self.vocab.canonicalizer
+        spans = zip(segments.begin.tolist(), segments.end.tolist(), before.tolist(), strict=True)
+        for s, (begin, end, special) in enumerate(spans):
             ids = segments.ids[begin:end]
             if np.array_equal(rows[s], ids):
                 continue
-            if has_placed[s]:
-                canonical = self.vocab.canonical_of(ids)
-                if canonical is None:
+            if not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(ids):
+                canonical = canonicalizer.exact(Segment(ids, special))
+                if canonical is None and self.vocab.is_placed[ids].any():
                     with suppress(RobustokError):
-                        canonical = self.vocab.canonicalize(ids)
+                        canonical = canonicalizer.canonicalize(ids)
                 if canonical is not None:
                     rows[s] = canonical
                     same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
             # Special tokens that are words of the model: the ids where they are parsed.
-            if words and not words.isdisjoint(ids.tolist()):
+            if not spelling.words.isdisjoint(ids.tolist()):
                 for source in self.vocab.sources(ids):
                     with suppress(RobustokError):
-                        if np.array_equal(self.vocab.encode(source, parse_special=True), ids):
+                        parsed = self.vocab.encode_unchecked(source, parse_special=True)
+                        if np.array_equal(parsed, ids):
                             rows[s], same[s] = ids, True
 
     def _decoded(self, rows: Ragged) -> list[bytes]:
@@ -158,54 +127,6 @@ class SegmentEncoder:
         """Whether each row spells its text, bool [rows]."""
         pairs = zip(self._decoded(rows), texts, strict=True)
         return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
-
-    def _try_other_beginnings(
-        self, rows: list[np.ndarray], texts: list[bytes], continued: np.ndarray, same: np.ndarray
-    ) -> None:
-        """Replace rows that do not come from the text without its first space, and set ``same``.
-
-        ``continued``: bool [texts], the encoder adds no space before this text.
-        """
-        # Some encoders add a space only where there is none.
-        spaced = [i for i in np.flatnonzero(~same).tolist() if texts[i][:1] == b" "]
-        self._replace(rows, same, spaced, texts, self.encode_batch([texts[i] for i in spaced]))
-        others = np.flatnonzero(~same).tolist()
-        starts = ((i, broken_spans(texts[i][1:5])[0]) for i in others if texts[i][:1] == b" ")
-        broken = [i for i, spans in starts if 0 in spans]
-        chosen = sorted({*broken, *np.flatnonzero(~same & continued).tolist()})
-        encoded = _rows_of(self.vocab.encode_continuation, [texts[i] for i in chosen])
-        self._replace(rows, same, chosen, texts, encoded)
-        for i, row in zip(chosen, encoded, strict=True):
-            if continued[i]:
-                rows[i] = row
-
-    def _accept_continuations(
-        self,
-        rows: list[np.ndarray],
-        texts: list[bytes],
-        segments: Segments,
-        before: np.ndarray,
-        same: np.ndarray,
-    ) -> None:
-        """Accept ids after a special one that are those of their text without a first space."""
-        for s in np.flatnonzero(~same & (before >= 0)).tolist():
-            ids = segments.ids[segments.begin[s] : segments.end[s]]
-            with suppress(RobustokError):
-                if self.vocab.encode_continuation(texts[s]) == ids.tolist():
-                    rows[s], same[s] = ids, True
-
-    def _replace(
-        self,
-        rows: list[np.ndarray],
-        same: np.ndarray,
-        chosen: list[int],
-        texts: list[bytes],
-        encoded: Ragged,
-    ) -> None:
-        fits = self.same_text(encoded, [texts[i] for i in chosen])
-        for i, row, fit in zip(chosen, encoded, fits.tolist(), strict=True):
-            if fit:
-                rows[i], same[i] = row, True
 
     def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
@@ -218,12 +139,3 @@ class SegmentEncoder:
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
             for i in left:
                 rows[i] = again[i]
-
-
-def _rows_of(encode: Callable[[bytes], Sequence[int] | np.ndarray], texts: list[bytes]) -> Ragged:
-    """The ids of each text, encoded alone; none where ``encode`` raises RobustokError."""
-    rows = [np.empty(0, np.int32) for _ in texts]
-    for i, text in enumerate(texts):
-        with suppress(RobustokError):
-            rows[i] = np.array(encode(text), np.int32)
-    return Ragged.from_rows(rows)

@@ -205,7 +205,7 @@ class Guard:
         special token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges
         it. So it does where special tokens are words.
         """
-        head, tail = self._frame
+        head, tail = self.vocab.frame
         begin, end = self._body(ids) if head or tail else (0, len(ids))
         body = ids[begin:end] if begin or end < len(ids) else ids
         spelled = self.vocab.plain_bytes(body)
@@ -225,7 +225,9 @@ class Guard:
         except RobustokError:
             return None
         canonical = repaired.tolist()
-        if canonical != body and self.vocab.data.spelling.words:
+        if canonical != body and (
+            self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
+        ):
             return None
         if len(body) < len(ids):
             repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
@@ -282,7 +284,7 @@ class Guard:
         begin, end = _runs(self.vocab.readable[row_ids.ids], row_ids.offsets)
         row_begin = row_ids.offsets[row_ids.row_of(begin)]
         before = np.where(begin > row_begin, row_ids.ids[begin - 1], -1)
-        head, _ = self._frame
+        head, _ = self.vocab.frame
         if head:
             for s in np.flatnonzero(row_begin + len(head) == begin).tolist():
                 if row_ids.ids[row_begin[s] : begin[s]].tolist() == head:
@@ -317,7 +319,7 @@ class Guard:
         if self.allow_special or not special.any():
             return marks
         marks[row_ids.position[special]] = SPECIAL
-        if not any(self._frame):
+        if not any(self.vocab.frame):
             return marks
         # What the tokenizer itself puts around a text matches.
         for row in np.unique(row_ids.row_of(np.flatnonzero(special))).tolist():
@@ -378,20 +380,9 @@ class Guard:
 
     # --- special ids --------------------------------------------------------------------------
 
-    @computed_once
-    def _frame(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer itself puts before and after a text."""
-        source = self.vocab.data.source
-        if type(source).__module__.split(".")[0] != "tokenizers":
-            return [], []
-        word = self.vocab.some_word
-        ids, plain = source.encode(word).ids, self.vocab.encode(word).tolist()
-        at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
-        return ids[:at], ids[at + len(plain) :]
-
     def _body(self, ids: list[int]) -> tuple[int, int]:
         """Begin and end of the ids without those that the tokenizer itself puts around a text."""
-        head, tail = self._frame
+        head, tail = self.vocab.frame
         begin = len(head) if head and ids[: len(head)] == head else 0
         end = len(ids) - len(tail)
         return begin, end if tail and end >= begin and ids[end:] == tail else len(ids)
@@ -413,7 +404,8 @@ class Guard:
             begin, end = self._body(ids)
             bodies.append(ids[begin:end])
             texts.append(b"".join([self.vocab.tokens[i] for i in bodies[-1]]))
-        again = self.vocab.encode_batch_unchecked(self._encoder.plain_sources(texts), True)
+        sources = self._encoder.plain_sources(texts)
+        again = self._encoder.encode_batch(sources, parse_special=True)
         for row, ids, other in zip(rows, bodies, again, strict=True):
             back[row] = ids == other.tolist()
         return back

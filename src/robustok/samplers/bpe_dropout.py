@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, Rows, spelled, texts_between
 from robustok.kernels.merges import BITS, build_merges
@@ -41,7 +42,8 @@ class BpeDropout(Sampler):
 
     Merges stay within the pre-tokens of the pre-tokenizer; where there is none the whole text is a
     pre-token, and ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where
-    the tokenizer is no BPE.
+    the tokenizer is no BPE, and where its merges need a token that stays where the tokenizer puts
+    it.
     """
 
     name = "bpe-dropout"
@@ -56,6 +58,7 @@ class BpeDropout(Sampler):
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1, rule: str = "provilkov") -> None:
         super().__init__(vocab, p=p, rule=rule)
+        vocab.derived("bpe-dropout merges are checked", lambda: _check_merges(vocab))
 
     def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         # These kernels add 15 ms to `import robustok`, and few programs draw from this scheme.
@@ -177,6 +180,27 @@ def _characters(vocab: Vocabulary) -> np.ndarray:
     return character
 
 
+def _read_as(vocab: Vocabulary) -> list[bytes]:
+    """The bytes that the model reads as each token."""
+    in_model = vocab.data.spelling.in_model
+    return [in_model.get(i, token) for i, token in enumerate(vocab.tokens)]
+
+
+def _check_merges(vocab: Vocabulary) -> None:
+    """Raise RobustokError where a merge has a token that no draw may put into a text."""
+    merges, in_model = vocab.data.merges, vocab.data.spelling.in_model
+    if merges is None or not in_model:
+        return
+    in_merges, ordinary = {*merges.ravel().tolist()}, {*filter(None, vocab.plain_tokens)}
+    for i in sorted(in_merges & in_model.keys()):
+        if in_model[i] not in ordinary:
+            name = shown(in_model[i].decode(errors="replace"))
+            raise RobustokError(
+                f"bpe-dropout: merges of the model need its token {name}, which stays where the "
+                "tokenizer puts it: use another scheme, such as uniform"
+            )
+
+
 def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Left, right and resulting ids of every merge, best first.
 
@@ -187,7 +211,7 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        tokens = vocab.tokens
+        tokens = _read_as(vocab)
         # A merge whose result is no token of V would draw an id that is not ordinary.
         spelled = ((tokens[a], tokens[b], tokens[a] + tokens[b]) for a, b in pairs.tolist())
         known = [[ids.get(token, -1) for token in merge] for merge in spelled]

@@ -31,6 +31,11 @@ class Normalizer(NamedTuple):
     lowers: bool = False  # writes letters in lower case
     writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether it leaves the first character of a text in its place, or writes another there."""
+        return self.composes or self.lowers or self.writes_space == "inside"
+
 
 class PreCut(NamedTuple):
     """A stage that cuts a text."""
@@ -41,6 +46,7 @@ class PreCut(NamedTuple):
     pattern: str | None = None  # the regular expression, where it has one
     keeps: bool = False  # whether it neither adds nor removes characters, beside a first space
     adds_space: bool = False  # before a text that begins with none
+    at_start: bool = False  # this space stands at the start of the raw text alone
     mark: str | None = None  # what is written for a space
     drops: str = ""  # the name of a stage that leaves characters out, as spaces
 
@@ -78,6 +84,7 @@ def _pre_cut(stage: dict) -> PreCut:
     if kind == "Metaspace":
         return PreCut(
             adds_space=stage.get("prepend_scheme", "always") != "never",
+            at_start=stage.get("prepend_scheme") == "first",
             mark=stage.get("replacement", "▁"), keeps=True,
         )  # fmt: skip
     if kind in ("Digits", "Punctuation") and not removes:
@@ -189,7 +196,10 @@ class Stages:
     def keeps_text(self) -> bool:
         """Whether the pre-tokens are the normalized text, with at most a space before it."""
         alone = len(self.pre_cuts) == 1 or not self.adds_space
-        return alone and all(cut.keeps for cut in self.pre_cuts)
+        # A normalizer that removes the start of a text removes this space, too.
+        starts = any(cut.at_start for cut in self.pre_cuts)
+        begins = not starts or all(one.keeps_start for one in self.normalizers)
+        return alone and begins and all(cut.keeps for cut in self.pre_cuts)
 
     @property
     def is_local(self) -> bool:

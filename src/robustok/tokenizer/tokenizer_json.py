@@ -103,7 +103,7 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     pairs = scores = None
     if kind == "BPE":
         known = np.zeros(len(ids.tokens), np.bool_)
-        known[list(ids.ordinary)] = True
+        known[[*ids.ordinary, *ids.spelling.in_model]] = True
         pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
     else:
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
@@ -172,6 +172,7 @@ def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
     taken = {i: spelling for spelling, i in vocab.items()}
+    matched: dict[str, str] = {}  # what the library looks for in normalized text: the token
     for i, token in added.items():
         if taken.get(i, token.content) != token.content:
             raise RobustokError(
@@ -179,11 +180,19 @@ def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
             )
         if token.normalized and token.content and tokenizer.normalizer is not None:
             with library_errors("the tokenizers library cannot normalize an added token"):
-                if not tokenizer.normalizer.normalize_str(token.content):
-                    raise RobustokError(
-                        f"the normalizer leaves nothing of the added token {token.content!r}, "
-                        "which the tokenizers library cannot find then: set normalized=False"
-                    )
+                text = tokenizer.normalizer.normalize_str(token.content)
+            if not text:
+                raise RobustokError(
+                    f"the normalizer leaves nothing of the added token {token.content!r}, "
+                    "which the tokenizers library cannot find then: set normalized=False"
+                )
+            other = matched.setdefault(text, token.content)
+            if other != token.content:
+                raise RobustokError(
+                    f"the normalizer makes one text of the added tokens {other!r} and "
+                    f"{token.content!r}, of which the tokenizers library finds any: set "
+                    "normalized=False"
+                )
     return added
 
 
@@ -218,8 +227,10 @@ class _Ids:
                 continue
             read, shown = self._read(spelling), self._decoded(spelling)
             if token is None:
-                # No text gives what is not in the alphabet.
+                # No text gives what is not in the alphabet, or a space that is written as a mark,
+                # which the decoder would read otherwise.
                 stays = stages.byte_level and not all(c in self._alphabet for c in spelling)
+                stays |= stages.first_loses_marks and stages.writes_mark and " " in spelling
             else:
                 shown = self._decoded(tokenizer.id_to_token(i) or "")
                 stays = not token.special and (token.lstrip or token.rstrip or not joins)
@@ -258,7 +269,8 @@ class _Ids:
                 if "▁" in spelling and not stages.writes_mark
             ),
             words=frozenset(i for i, t in added.items() if t.content in words),
-            lossy=self._lossy(vocab) if stages.first_loses_marks else (), falls_back=True,
+            lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
+            falls_back=True,
         )  # fmt: skip
         if self.fallback and not stages.decodes_bytes:
             raise RobustokError(
@@ -312,10 +324,13 @@ class _Ids:
             return False
         return single >= USED_BYTES
 
-    def _lossy(self, vocab: dict[str, int]) -> tuple[bytes, ...]:
+    def _lossy(
+        self, vocab: dict[str, int], added: dict[int, Any], placed: set[int]
+    ) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
-        some = (i for spelling, i in vocab.items() if "▁" in spelling[1:])
-        return tuple(self.tokens[i] for i in some if i in self.ordinary)
+        spellings = [*vocab.items(), *((token.content, i) for i, token in added.items())]
+        some = {i for spelling, i in spellings if "▁" in spelling[1:]}
+        return tuple(self.tokens[i] for i in sorted(some & (self.ordinary | placed)))
 
 
 def _words(model: dict, merges: np.ndarray, special: list[Any]) -> frozenset[str]:
@@ -404,6 +419,7 @@ class TokenizersEncoder:
         marks = doubtful | {
             token.content for i, token in plain.items()
             if i not in ids.ordinary or token.single_word or not stages.is_local
+            or not (token.normalized or self._is_normal(token.content))
         }  # fmt: skip
         unknown = model.get("unk_token")
         if model["vocab"] and isinstance(model.get("unk_id"), int):
@@ -483,7 +499,7 @@ class TokenizersEncoder:
         return text
 
     def is_accepted(self, text: str) -> bool:
-        if self._doubtful is not None and self._doubtful(text):
+        if self._doubtful is not None and self._doubtful(" " * self._adds_space + text):
             return False
         if self._accepts or (self._accepts_ascii and text.isascii()):
             return True
@@ -493,10 +509,14 @@ class TokenizersEncoder:
         return self._marks is not None and bool(self._marks(text))
 
     def _normalized(self, text: str) -> str:
-        if self.tokenizer.normalizer is None:
+        if self.parsing.normalizer is None:
             return text
         with library_errors("the tokenizers library cannot normalize this text"):
-            return self.tokenizer.normalizer.normalize_str(text)
+            return self.parsing.normalizer.normalize_str(text)
+
+    def _is_normal(self, text: str) -> bool:
+        """Whether normalization leaves a text as it is."""
+        return self._normalized(text) == text
 
     def _refuse_names(self, text: str) -> None:
         name = _BYTE_NAME.search(self._normalized(text))

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from robustok.checks import check_ids, check_text, check_texts, shown
+from robustok.checks import check_ids, check_text, check_texts
 from robustok.errors import RobustokError, nearest
 from robustok.kernels.batch import Tokens, spell_rows, tokens_of
 from robustok.kernels.trie import Trie, build_trie
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
+from robustok.tokenizer.canonical import Canonicalizer
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
@@ -191,17 +192,16 @@ class Vocabulary:
         and for a text whose ids spell a text of other ids (see `spelling`).
         """
         text = check_text(text)
-        if parse_special:
-            ids = np.array(self._encode_rows([text], True)[0], np.int32)
-        else:
-            ids = self.encode_unchecked(text)
+        ids = self.encode_unchecked(text, parse_special=parse_special)
         self._check_accepted(text, ids, parse_special)
         return ids
 
-    def encode_unchecked(self, text: Text) -> np.ndarray:
+    def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
         """What :meth:`encode` returns, also for a text that it refuses as no text of these ids."""
-        ids = self.gigatoken.encode(text)
-        return np.array(self._encode_rows([text], False)[0], np.int32) if ids is None else ids
+        ids = None if parse_special else self.gigatoken.encode(text)
+        if ids is None:
+            return np.array(self._encode_rows([text], parse_special)[0], np.int32)
+        return ids
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
@@ -258,55 +258,23 @@ class Vocabulary:
         Raises RobustokError for an id outside the vocabulary and where no canonical ids spell the
         text, as where the tokenizer's normalizer changes it.
         """
-        given = check_ids(ids, self.size)
-        parts = [
-            self._canonical_part(run) if self.readable[run[0]] else run
-            for run in runs_of(self, given)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+        return self.canonicalizer.canonicalize(check_ids(ids, self.size))
 
-    def _canonical_part(self, ids: np.ndarray) -> np.ndarray:
-        """:meth:`canonicalize` for ids without special ones."""
-        canonical = self.canonical_of(ids)
-        if canonical is not None:
-            return canonical
-        text, spelling = self.decode_bytes(ids), self.data.spelling
-        placed = self.is_placed[ids]
-        if placed.any():  # a text of its own on each side, as amid ids that no text gives
-            runs = np.split(ids, np.flatnonzero(np.diff(placed)) + 1)
-            parts = [x if x[0] in spelling.placed else self._canonical_part(x) for x in runs]
-            return np.concatenate(parts)
-        is_changed = False
-        with suppress(RobustokError):
-            spelled = self.decode_bytes(self.encode_unchecked(spelling.plain_source(text)))
-            is_changed = spelled not in (text, spelling.prefix + text, b" " + text)
-        if is_changed:
-            raise RobustokError(
-                f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
-                "spell it"
-            )
-        return np.asarray(self.encode_continuation(text), np.int32)
+    @derived_property
+    def canonicalizer(self) -> Canonicalizer:
+        """The canonical ids of any ids."""
+        return Canonicalizer(self)
 
-    def canonical_of(self, ids: np.ndarray) -> np.ndarray | None:
-        """The ids of the first source of ``ids`` that spell their text; None where none does."""
-        text, second = self.decode_bytes(ids), None
-        for source in self.sources(ids):
-            with suppress(RobustokError):
-                encoded = self.encode_unchecked(source)
-                if self.decode_bytes(encoded) == text:
-                    if self._places(encoded) == self._places(ids):
-                        return encoded
-                    second = encoded if second is None else second
-        return second
-
-    def _places(self, ids: np.ndarray) -> list[tuple[int, int]]:
-        """The placed ids, and the byte that each begins at."""
-        where = np.flatnonzero(self.is_placed[ids])
-        if not len(where):
-            return []
-        lengths = self.token_lengths[ids]
-        return list(zip((np.cumsum(lengths) - lengths)[where].tolist(), ids[where].tolist(),
-                        strict=True))  # fmt: skip
+    @derived_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer itself puts before and after a text, such as a BOS."""
+        source = self.data.source
+        word = self.some_word
+        if type(source).__module__.split(".")[0] != "tokenizers" or not word:
+            return [], []
+        ids, plain = source.encode(word).ids, self.encode_unchecked(word).tolist()
+        at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
+        return ids[:at], ids[at + len(plain) :]
 
     @derived_property
     def is_placed(self) -> np.ndarray:
@@ -342,20 +310,18 @@ class Vocabulary:
         # A special token that is a word may have hidden another token.
         is_known = not (parse_special and spelling.words)
         if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
-            if encoder.accepts_all:
+            # What follows a special token need not be a text of its own.
+            is_whole = not parse_special or self.readable[ids].all()
+            if encoder.accepts_all and (is_whole or self.data.stages.joins_parts):
                 return
             if isinstance(text, bytes):
                 try:
                     text = text.decode("utf8")
                 except UnicodeDecodeError:
                     return  # bytes that are no text are tokens one by one
-            if self._is_first_source(text, ids) or encoder.is_accepted(text):
+            if is_whole and (self._is_first_source(text, ids) or encoder.is_accepted(text)):
                 return
-        for run in runs_of(self, ids):
-            if self.readable[run[0]]:
-                self._check_canonical(text, run, len(run) < len(ids))
-            elif not self.token_lengths[run].all():
-                raise RobustokError(self._refusal(text, run, None))
+        self.canonicalizer.check(text, ids)
 
     def _is_first_source(self, text: str, ids: np.ndarray) -> bool:
         """Whether a text, of which ``encode_unchecked`` gave the ids, is their first source.
@@ -381,25 +347,12 @@ class Vocabulary:
         kinds[[*(others & spelling.placed)]] = 2
         return kinds
 
-    def _check_canonical(self, text: Text, ids: np.ndarray, is_part: bool) -> None:
-        """Raise RobustokError where ids without special ones are not canonical.
-
-        ``is_part``: special ids stand beside them, after which some encoders add no space.
-        """
-        spelled = self.decode_bytes(ids)
-        canonical = None
-        if not spelled.startswith(self.data.spelling.lossy or b"\xff"):
-            canonical = self.canonical_of(ids)
-        if canonical is not None and np.array_equal(canonical, ids):
-            return
-        if is_part and self.adds_space and self.encode_continuation(spelled) == ids.tolist():
-            return
-        raise RobustokError(self._refusal(text, ids, canonical))
-
     def _check_all_accepted(self, texts: list[Text], rows: Ragged, parse_special: bool) -> None:
         spelling = self.data.spelling
         if not (parse_special and spelling.words):
-            if self.data.encoder.accepts_all and spelling.unknown not in spelling.placed:
+            is_known = not parse_special or self.data.stages.joins_parts
+            accepts_all = is_known and self.data.encoder.accepts_all
+            if accepts_all and spelling.unknown not in spelling.placed:
                 return
             if self._are_first_sources(texts, rows):
                 return
@@ -422,22 +375,6 @@ class Vocabulary:
         )
         lengths = np.fromiter(map(len, sources), np.int64, len(sources))
         return spelled.tobytes() == source and np.array_equal(np.diff(offsets), lengths)
-
-    def _refusal(self, text: Text, ids: np.ndarray, canonical: np.ndarray | None) -> str:
-        """Why a text is refused, in one line."""
-        spelled = shown(self.decode_bytes(ids).decode(errors="replace"))
-        begin = f"the text {shown(text)} cannot be tokenized exactly: "
-        without = np.flatnonzero(self.token_lengths[ids] == 0)
-        if len(without):
-            return f"{begin}id {ids[without[0]]} spells nothing"
-        if canonical is None:
-            return f"{begin}its ids spell {spelled}, which the tokenizer changes or reads otherwise"
-        at = int(np.argmin([*(ids[: len(canonical)] == canonical[: len(ids)]), False]))
-        token = shown(self.tokens[ids[min(at, len(ids) - 1)]].decode(errors="replace"))
-        return (
-            f"{begin}its ids spell {spelled}, whose ids are others from position {at} on, at the "
-            f"token {token}"
-        )
 
     def text_bytes(self, text: Text) -> bytes | None:
         """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding.
@@ -515,7 +452,7 @@ class Vocabulary:
     def _encode_amid(self, spans: list[bytes], parse_special: bool) -> dict[bytes, list[int]]:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
         encoded: dict[bytes, list[int]] = {}
-        left = [*dict.fromkeys(spans)]
+        left, prefix = [*dict.fromkeys(spans)], self.data.spelling.prefix
         # Alone, or after something that does not grow together with its first letter.
         for before in ("", "\n", "0", "a"):
             if not left:
@@ -527,11 +464,17 @@ class Vocabulary:
                 while start and size < len(span):
                     start -= 1
                     size += len(self.tokens[row[start]])
-                ids = row[start:]
-                if b"".join([self.tokens[i] for i in ids]) == span and (before or not start):
+                ids, head = row[start:], self._joined(row[:start])
+                # Nothing but ``before`` comes before them, and a space that the encoder writes.
+                heads = [written + before.encode() for written in (b"", b" ", prefix)]
+                begins = not start or (before and head in heads)
+                if begins and self._joined(ids) == span:
                     encoded[span] = ids
             left = [span for span in left if span not in encoded]
         return encoded | {span: [self._byte_id(b) for b in span] for span in left}
+
+    def _joined(self, ids: list[int]) -> bytes:
+        return b"".join(map(self.tokens.__getitem__, ids))
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes that continue a text, without an encoder's first space."""
@@ -562,7 +505,9 @@ class Vocabulary:
         for token in itertools.chain([b"a"], tokens):
             with suppress(UnicodeDecodeError, RobustokError):
                 word = token.decode().strip()
-                if len(self.encode(word)):
+                # First unchecked, since the check of special ids needs this word.
+                is_text = word and self.ordinary[self.encode_unchecked(word)].all()
+                if is_text and len(self.encode(word)):
                     return word
         return ""
 
@@ -607,12 +552,6 @@ class Vocabulary:
 def _spans(text: bytes) -> list[tuple[bytes, bool]]:
     """The spans of a text that are UTF-8 and those that are not, and whether each one is."""
     return [(text[begin:end], valid) for begin, end, valid in split_at_broken(text)]
-
-
-def runs_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
-    """The runs of special ids and of others, in order, int32 each, none empty."""
-    runs = np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1)
-    return runs if len(ids) else []
 
 
 def check_vocabulary(vocab: Any) -> Vocabulary:

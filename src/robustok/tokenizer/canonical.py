@@ -1,0 +1,167 @@
+"""The canonical ids of any ids: the one definition that encoding, the samplers and the guard use.
+
+See `robustok.tokenizer.spelling`. Ids are looked at in segments, the runs of ids between special
+ones. The canonical ids of a segment depend on its bytes, its placed ids and the special id before
+it. They are therefore the same for all draws of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustok.checks import shown
+from robustok.errors import RobustokError
+from robustok.tokenizer.data import broken_spans
+
+NONE_BEFORE = -1  # of a segment that begins a text
+
+
+class Segment(NamedTuple):
+    """Ids between special ones."""
+
+    ids: np.ndarray  # int32, none empty
+    before: int  # the special id before them, or NONE_BEFORE
+
+
+class Canonicalizer:
+    """The canonical ids of segments, and which ids are canonical.
+
+    ``vocab``: a ``Vocabulary``, whose module imports this one.
+    """
+
+    def __init__(self, vocab: Any) -> None:
+        self.vocab = vocab
+
+    def segments(self, ids: np.ndarray) -> Iterator[Segment]:
+        """The segments of a row and the runs of special ids, in order."""
+        runs = np.split(ids, np.flatnonzero(np.diff(self.vocab.readable[ids])) + 1)
+        at = 0
+        for run in runs if len(ids) else []:
+            # What the tokenizer puts before a text by itself is no part of it.
+            begins = at == 0 or ids[:at].tolist() == self.vocab.frame[0]
+            yield Segment(run, NONE_BEFORE if begins else int(ids[at - 1]))
+            at += len(run)
+
+    def is_special(self, segment: Segment) -> bool:
+        """Whether a run is one of special ids."""
+        return not self.vocab.readable[segment.ids[0]]
+
+    def exact(self, segment: Segment) -> np.ndarray | None:
+        """The canonical ids of a segment, int32; None where no text gives ids with its bytes.
+
+        With its placed ids at the same places where there are such ids.
+        """
+        text, second = self.vocab.decode_bytes(segment.ids), None
+        places = self.places(segment.ids)
+        for attempt in self._attempts(segment, text):
+            with suppress(RobustokError):
+                ids = attempt()
+                if self.vocab.decode_bytes(ids) != text or not self.vocab.readable[ids].all():
+                    continue
+                if self.places(ids) == places:
+                    return ids
+                second = ids if second is None else second
+        return second
+
+    def _attempts(self, segment: Segment, text: bytes) -> Iterator[Callable[[], np.ndarray]]:
+        """The ways to encode a segment that spells ``text``, the likeliest first."""
+        encode = self.vocab.encode_unchecked
+        for source in self.vocab.sources(segment.ids):
+            yield partial(encode, source)
+        if text[:1] == b" ":  # some encoders add a space only where there is none
+            yield partial(encode, text)
+        if segment.before != NONE_BEFORE:
+            for source in self.vocab.sources(segment.ids):
+                yield partial(self._after, segment.before, source)
+        # The bytes of a character that is not whole get no space before them.
+        if segment.before != NONE_BEFORE or (text[:1] == b" " and 0 in broken_spans(text[1:5])[0]):
+            yield partial(self._continued, text)
+
+    def _after(self, special: int, source: bytes) -> np.ndarray:
+        """The ids of a source that follows a special token."""
+        row = self.vocab.encode_unchecked(self.vocab.tokens[special] + source, parse_special=True)
+        return row[1:] if row[:1] == [special] else row[:0]
+
+    def _continued(self, text: bytes) -> np.ndarray:
+        return np.array(self.vocab.encode_continuation(text), np.int32)
+
+    def check(self, text: str | bytes, ids: np.ndarray) -> None:
+        """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
+        for segment in self.segments(ids):
+            canonical = None
+            if self.is_special(segment):
+                if self.vocab.token_lengths[segment.ids].all():
+                    continue
+            else:
+                spelled = self.vocab.decode_bytes(segment.ids)
+                if not spelled.startswith(self.vocab.data.spelling.lossy or b"\xff"):
+                    canonical = self.exact(segment)
+                if canonical is not None and np.array_equal(canonical, segment.ids):
+                    continue
+            raise RobustokError(self._refusal(text, segment.ids, canonical))
+
+    def _refusal(self, text: str | bytes, ids: np.ndarray, canonical: np.ndarray | None) -> str:
+        """Why a text is refused, in one line."""
+        spelled = shown(self.vocab.decode_bytes(ids).decode(errors="replace"))
+        begin = f"the text {shown(text)} cannot be tokenized exactly: "
+        without = np.flatnonzero(self.vocab.token_lengths[ids] == 0)
+        if len(without):
+            return f"{begin}id {ids[without[0]]} spells nothing"
+        if canonical is None:
+            return f"{begin}its ids spell {spelled}, which the tokenizer changes or reads otherwise"
+        at = int(np.argmin([*(ids[: len(canonical)] == canonical[: len(ids)]), False]))
+        token = shown(self.vocab.tokens[ids[min(at, len(ids) - 1)]].decode(errors="replace"))
+        return (
+            f"{begin}its ids spell {spelled}, whose ids are others from position {at} on, at the "
+            f"token {token}"
+        )
+
+    def places(self, ids: np.ndarray) -> list[tuple[int, int]]:
+        """The placed ids, and the byte that each begins at."""
+        where = np.flatnonzero(self.vocab.is_placed[ids])
+        if not len(where):
+            return []
+        lengths = self.vocab.token_lengths[ids]
+        begins = (np.cumsum(lengths) - lengths)[where].tolist()
+        return list(zip(begins, ids[where].tolist(), strict=True))
+
+    def canonicalize(self, ids: np.ndarray) -> np.ndarray:
+        """The canonical ids of a row, int32; special ids stay in place.
+
+        Raises RobustokError where no ids of a text spell it.
+        """
+        parts = [self._closest(segment) for segment in self.segments(ids)]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    def _closest(self, segment: Segment) -> np.ndarray:
+        """The canonical ids of a segment, also where no text gives its bytes."""
+        if self.is_special(segment):
+            return segment.ids
+        ids = self.exact(segment)
+        if ids is not None:
+            return ids
+        placed = self.vocab.is_placed[segment.ids]
+        if placed.any():  # a text of its own on each side, as amid ids that no text gives
+            runs = np.split(segment.ids, np.flatnonzero(np.diff(placed)) + 1)
+            parts = [
+                run if self.vocab.is_placed[run[0]] else self._closest(Segment(run, NONE_BEFORE))
+                for run in runs
+            ]
+            return np.concatenate(parts)
+        text, spelling = self.vocab.decode_bytes(segment.ids), self.vocab.data.spelling
+        is_changed = False
+        with suppress(RobustokError):
+            encoded = self.vocab.encode_unchecked(spelling.plain_source(text))
+            spelled = self.vocab.decode_bytes(encoded)
+            is_changed = spelled not in (text, spelling.prefix + text, b" " + text)
+        if is_changed:
+            raise RobustokError(
+                f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
+                "spell it"
+            )
+        return self._continued(text)
