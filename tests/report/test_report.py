@@ -222,7 +222,7 @@ def test_page_text_and_figures_have_every_number(written: Path) -> None:
     assert fetched and all(url.startswith("data:image/svg+xml;base64,") for url in fetched)
     assert "@import" not in page and "url(" not in page
     text = (written / "report.md").read_text()
-    assert text.startswith("# A <title> & more\n") and "(figures/teaser.png)" in text
+    assert text.startswith("# A &lt;title> & more\n") and "(figures/teaser.png)" in text
     assert "\nIntervals of one seed cover the choice of questions only.\n" in text
     assert len(re.findall(r"(?m)^\| (canonical|uniform-k\S*) \|", text)) == len(ROWS) + 3
     for name in ("teaser", "heatmap"):

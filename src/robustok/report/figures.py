@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from robustok.report.frame import Results, Row, bounds, nominal_splits, percent
+from robustok.report.analyses import draw_embeddings
+from robustok.report.frame import Results, Row, bounds, merged_layers, nominal_splits, percent
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     GRID,
@@ -48,44 +49,83 @@ _CELL = 0.55, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
-_TITLES = {  # and captions
-    "teaser": (
+
+
+def strength_section(results: Results, folder: Path) -> Section | None:
+    """Bars by the strength of the perturbation; None with one strength alone."""
+    strengths = [scheme for _, scheme in results.splits()]
+    if len(strengths) < 2:
+        return None
+    figure = _saved(draw_bars(strength_panels(results)), results, strengths, folder / "teaser")
+    return Section(
+        "teaser",
         "Accuracy by the strength of the perturbation",
         "One bar a model, one group of bars a strength, with 95% intervals. The axis is the number "
         "of splits per canonical token, where it was measured; α is the parameter of the scheme "
         "that gave them. At α = 0 the questions have their canonical tokenization.",
-    ),
-    "attacks": (
+        figure=figure,
+    )
+
+
+def attack_section(results: Results, folder: Path) -> Section | None:
+    """Bars under each attack; None without one."""
+    if not results.attacks:
+        return None
+    schemes = ["canonical", *results.attacks]
+    figure = _saved(draw_bars(attack_panels(results)), results, schemes, folder / "attacks")
+    return Section(
+        "attacks",
         "Accuracy under attack",
         "One bar a model or a training scheme, with 95% intervals. An attack searches the "
         "tokenizations of a question for one that the model answers wrongly.",
-    ),
-    "heatmap": (
+        figure=figure,
+    )
+
+
+def heatmap_section(results: Results, folder: Path) -> Section | None:
+    """Heat maps of every accuracy; None without accuracies."""
+    if results.frame.empty:
+        return None
+    figure = _saved(draw_heatmap(results), results, results.eval_schemes, folder / "heatmap")
+    return Section(
+        "heatmap",
         "Accuracy of every model under every evaluation scheme",
         "In percent. Where schemes were trained at several strengths, a panel is an evaluation "
         "scheme, a row a training scheme and a column its strength; otherwise a row is a model. Of "
         "more than three tasks a panel is a model and a row a task.",
-    ),
-}
+        figure=figure,
+    )
 
 
-def accuracy_figures(results: Results, folder: Path) -> list[Section]:
-    """Bars by the strength of the perturbation and under each attack, and heat maps of all."""
-    if results.frame.empty:
-        return []
-    strengths = [scheme for _, scheme in results.splits()]
-    figures = []
-    if len(strengths) > 1:
-        figures.append(("teaser", draw_bars(strength_panels(results)), strengths))
-    if results.attacks:
-        figures.append(
-            ("attacks", draw_bars(attack_panels(results)), ["canonical", *results.attacks])
-        )
-    figures.append(("heatmap", draw_heatmap(results), results.eval_schemes))
-    for name, figure, schemes in figures:
-        shown = [row for row in results.rows if row["eval_scheme"] in schemes]
-        save_all(figure, folder / name, shown, CSV_FIELDS)
-    return [Section(name, *_TITLES[name], figure=folder / name) for name, *_ in figures]
+def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: Path) -> Path:
+    """The path of a figure's SVG without the ending, written with the rows that it shows."""
+    shown = [row for row in results.rows if row["eval_scheme"] in eval_schemes]
+    save_all(figure, stem, shown, CSV_FIELDS)
+    return stem
+
+
+def layer_section(results: Results, folder: Path) -> Section | None:
+    """Distances between the tokenizations of a word: a line a layer, a column a model."""
+    layers = merged_layers(results.all_rows)
+    if layers.empty:
+        return None
+    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
+    layers["text"] = [
+        f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
+    ]
+    layers["column"] = [
+        f"{model} in “{sentence}”" if sentence else model
+        for model, sentence in layers[["model", "sentence"]].itertuples(index=False)
+    ]
+    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "column", "layer", "–")
+    return Section(
+        "embeddings",
+        "Distance between the tokenizations of a word, by layer",
+        "Mean distance between the unit-normalized last-token states of the canonical and of "
+        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
+        [table],
+        folder / "embeddings",
+    )
 
 
 def learning_curve(rows: Sequence[Row]) -> list[Row]:
@@ -110,9 +150,9 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
 
 
 @figure_style()
-def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
+def learning_section(results: Results, folder: Path) -> Section | None:
     """Accuracy by step, a panel and a table an evaluation scheme, a line a training scheme."""
-    points = learning_curve(rows)
+    points = learning_curve(results.all_rows)
     if not points:
         return None
     panels = grouped(points, "eval_scheme")

@@ -136,7 +136,9 @@ class Results:
     bar.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.all_rows = rows
+        """The rows as they were measured, of any kind, seeds and steps not merged."""
         self.frame: DataFrame = rows_with([r for r in rows if "step" not in r], "accuracy")
         self.varying: list[str] = []
         """The fields that the panel of a model is made of."""

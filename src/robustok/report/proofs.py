@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from robustok.report.analyses import draw_bound, draw_gap
-from robustok.report.frame import DataFrame, Row, entries_of, percent
+from robustok.report.frame import DataFrame, Results, entries_of, percent
 from robustok.report.page import Section, Table
 from robustok.study.measurements.bound import power_of_ten
 
@@ -19,9 +18,9 @@ _COLUMNS = {
 }
 
 
-def certificates_section(rows: Sequence[Row], folder: Path) -> Section | None:
+def certificates_section(results: Results, folder: Path) -> Section | None:
     """Certified, open and broken questions, a line each model and distance; and their figure."""
-    gap = entries_of(rows, "gap")
+    gap = entries_of(results.all_rows, "gap")
     if gap.empty:
         return None
     counts = ["n", "same", "open", "flips", "attacked"]
@@ -42,7 +41,7 @@ def certificates_section(rows: Sequence[Row], folder: Path) -> Section | None:
         "attack broke",
         "bound",
     ]
-    draws = sorted({row["draws"] for row in rows if "gap" in row})
+    draws = sorted({row["draws"] for row in results.all_rows if "gap" in row})
     caption = (
         "Certified: all tokenizations within the distance were scored and give the same answer. "
         f"Open: none of {' or '.join(map(str, draws))} uniform draws gives another answer, which "
@@ -54,15 +53,15 @@ def certificates_section(rows: Sequence[Row], folder: Path) -> Section | None:
     return Section("certificates", title, caption, [table], folder / "certificates")
 
 
-def bound_section(rows: Sequence[Row], folder: Path) -> Section | None:
+def bound_section(results: Results, folder: Path) -> Section | None:
     """The bound of each model by layer, and the measured changes below it; and their figure."""
-    changes = entries_of(rows, "changes")
+    changes = entries_of(results.all_rows, "changes")
     if changes.empty:
         return None
     groups = changes.groupby(["model", "kind", "depth"], sort=False)
     merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
     draw_bound(merged.to_dict("records"), folder / "bound")
-    layers = entries_of(rows, "bound").reindex(columns=["model", "layer", *_COLUMNS])
+    layers = entries_of(results.all_rows, "bound").reindex(columns=["model", "layer", *_COLUMNS])
     lines = [
         [*map(str, row[:2]), *map(_shown, _COLUMNS, row[2:])]
         for row in layers.drop_duplicates().itertuples(index=False)

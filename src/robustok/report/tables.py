@@ -18,7 +18,6 @@ from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import clustered
-from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
     DEFAULTS,
     LEAST_SEEDS,
@@ -50,11 +49,6 @@ _NOTE_OF_ANOTHER_MODEL = (
     "Each cell: our value with its 95% interval / the paper's value, of a larger model."
 )
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
-_MODEL_FIELDS = {  # that name a model in a table of the paper, by its measure
-    "accuracy": ("pretrain_scheme", "task", "train_scheme"),
-    "perplexity": ("pretrain_scheme",),
-    "embeddings": ("train_scheme",),
-}
 _NOTES = {
     "accuracy": (
         "Each cell: our value with its 95% interval / the paper's value, and the difference in "
@@ -306,9 +300,9 @@ def title(scheme: str) -> str:
     return one_line(short(scheme)) if is_attack(scheme) or is_suite(scheme) else scheme
 
 
-def perplexity_section(rows: Sequence[Row]) -> Section | None:
+def perplexity_section(results: Results) -> Section | None:
     """A line a pre-trained model, a column an evaluation scheme."""
-    merged = merged_perplexities(rows)
+    merged = merged_perplexities(results.all_rows)
     if merged.empty:
         return None
     merged["text"] = [perplexity_text(row) for _, row in merged.iterrows()]
@@ -330,30 +324,6 @@ def perplexity_text(row: Any) -> str:
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
 
-def layer_section(rows: Sequence[Row], folder: Path) -> Section | None:
-    """A line a layer, a column a model: the mean distance and its interval; and their figure."""
-    layers = merged_layers(rows)
-    if layers.empty:
-        return None
-    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
-    layers["text"] = [
-        f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
-    ]
-    layers["column"] = [
-        f"{model} in “{sentence}”" if sentence else model
-        for model, sentence in layers[["model", "sentence"]].itertuples(index=False)
-    ]
-    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "column", "layer", "–")
-    return Section(
-        "embeddings",
-        "Distance between the tokenizations of a word, by layer",
-        "Mean distance between the unit-normalized last-token states of the canonical and of "
-        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
-        [table],
-        folder / "embeddings",
-    )
-
-
 def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
     """The `text` of each row of a frame, by two of its columns in the order of the rows."""
     lines, columns = frame[line].unique(), frame[column].unique()
@@ -365,12 +335,12 @@ def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NO
     )
 
 
-def other_section(rows: Sequence[Row]) -> Section | None:
+def other_section(results: Results) -> Section | None:
     """Measurements of any other kind: the mean of each number over the seeds.
 
     An interval of one seed is not one over several, so several seeds have none.
     """
-    frame = rows_with(rows, None)
+    frame = rows_with(results.all_rows, None)
     if frame.empty:
         return None
     known = {"seed", "seconds", "draws", "chance", "start_accuracy"}
@@ -382,7 +352,7 @@ def other_section(rows: Sequence[Row]) -> Section | None:
         numbers = [column for column in numbers if column not in ("low", "high")]
     means = groups[numbers].mean().reset_index()
     lines = [[*row[:2], *map(_shown, row[2:])] for row in means.to_numpy()]
-    table = Table([first_title(rows), "measured", *numbers], lines)
+    table = Table([first_title(results.all_rows), "measured", *numbers], lines)
     return Section("others", "Other measurements", tables=[table])
 
 
@@ -555,68 +525,89 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
     marks a missing result. At another scale than the full one the model is another one, and no
     difference is shown.
     """
-    is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
-    tables = [_table(table, rows, is_full) for table in paper.get("tables", ()) if table["rows"]]
+    tables = [
+        _BESIDE[table["measure"]](table, rows) for table in paper.get("tables", ()) if table["rows"]
+    ]
     claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
     where = f"Comparison with the paper: {paper.get('where')}"
     return Section("paper", where, claims, tables) if tables else None
 
 
-def _table(table: Mapping[str, Any], rows: Sequence[Row], is_full: bool) -> Table:
-    papers, measure, columns = table["rows"], table["measure"], table["columns"]
-    ours, digits = _our_values(rows, table), 3 if measure == "embeddings" else 1
+def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    papers, columns = table["rows"], table["columns"]
+    results = Results(_with_kinds(rows, papers))
+    ours = {
+        (row["pretrain_scheme"], row["task"], row["bar"], row["eval_scheme"]): row
+        for row in results.rows
+    }
+    task = next((row["task"] for row in results.rows), "")
+    is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
     schemes = {column: _measured_as(column, rows) for column in columns}
-    defaults = {"pretrain_scheme": "canonical"}
-    if measure == "accuracy":
-        defaults["task"] = next((task for (_, task, _), _ in ours), "")
-    models = {model for model, _ in ours}
-    cells = []
-    for row in papers:
-        model = tuple(row.get(field) or defaults[field] for field in _MODEL_FIELDS[measure])
-        # A model of another depth has other layers.
-        missing = "–" if measure == "embeddings" and model in models else NOT_RUN
-        line = []
-        for column, theirs in zip(columns, row["values"], strict=True):
-            text, accuracy = ours.get((model, schemes[column]), (missing, None))
-            value = "–" if theirs is None else f"{theirs:.{digits}f}"
-            if theirs is not None and accuracy is not None and is_full:
-                value += f" ({points(accuracy - theirs / 100)})"
-            line.append(f"{text} / {value}")
-        cells.append(line)
-    note = _NOTES[measure] if is_full or measure != "accuracy" else _NOTE_OF_ANOTHER_MODEL
-    note = f"{table.get('note', '')} {note}".lstrip()
-    if measure == "embeddings":  # a line a layer
-        head = ["layer", *(row["train_scheme"] for row in papers)]
-        lines = zip(columns, zip(*cells, strict=True), strict=True)
-        return Table(head, [[layer, *line] for layer, line in lines], note)
     titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
     names = [name for name in titles if any(row.get(name) for row in papers)]
-    if measure == "perplexity":
-        titles, names = {"pretrain_scheme": first_title(rows)}, ["pretrain_scheme"]
-    named = [[row[name] or "pre-trained" for name in names] for row in papers]
+    lines = []
+    for paper in papers:
+        model = paper["pretrain_scheme"] or "canonical", paper.get("task") or task
+        cells = []
+        for column, theirs in zip(columns, paper["values"], strict=True):
+            row = ours.get((*model, paper["train_scheme"], schemes[column]))
+            text = f"{percent(row['accuracy'])} {bounds(row)}" if row else NOT_RUN
+            text += f" / {_number_of_paper(theirs, 1)}"
+            if row and theirs is not None and is_full:
+                text += f" ({points(row['accuracy'] - theirs / 100)})"
+            cells.append(text)
+        lines.append([*(paper[name] or "pre-trained" for name in names), *cells])
+    note = _NOTES["accuracy"] if is_full else _NOTE_OF_ANOTHER_MODEL
     head = [*(titles[name] for name in names), *map(title, columns)]
-    return Table(head, [[*line, *own] for line, own in zip(named, cells, strict=True)], note)
+    return Table(head, lines, f"{table.get('note', '')} {note}".lstrip())
 
 
-def _our_values(
-    rows: Sequence[Row], table: Mapping[str, Any]
-) -> dict[tuple[tuple[str, ...], str], tuple[str, float | None]]:
-    """Our values as text, accuracies also as numbers, by the model and the scheme or layer."""
-    if table["measure"] == "embeddings":
-        return {
-            ((row["model"],), str(row["layer"])): (f"{row['mean']:.3f}", None)
-            for _, row in merged_layers(rows).iterrows()
-        }
-    if table["measure"] == "perplexity":
-        return {
-            ((row["pretrain_scheme"],), row["eval_scheme"]): (f"{row['perplexity']:.1f}", None)
-            for _, row in merged_perplexities(rows).iterrows()
-        }
-    return {
-        ((row["pretrain_scheme"], row["task"], row["bar"]), row["eval_scheme"]):
-            (f"{percent(row['accuracy'])} {bounds(row)}", row["accuracy"])
-        for row in Results(_with_kinds(rows, table["rows"])).rows
-    }  # fmt: skip
+def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    ours = {
+        (row["pretrain_scheme"], row["eval_scheme"]): f"{row['perplexity']:.1f}"
+        for _, row in merged_perplexities(rows).iterrows()
+    }
+    lines = []
+    for paper in table["rows"]:
+        model = paper["pretrain_scheme"]
+        values = zip(table["columns"], paper["values"], strict=True)
+        cells = [
+            f"{ours.get((model or 'canonical', column), NOT_RUN)} / {_number_of_paper(theirs, 1)}"
+            for column, theirs in values
+        ]
+        lines.append([model or "pre-trained", *cells])
+    note = f"{table.get('note', '')} {_NOTES['perplexity']}".lstrip()
+    return Table([first_title(rows), *map(title, table["columns"])], lines, note)
+
+
+def _distances_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    """A line a layer. A model of another depth has other layers, which have no value of ours."""
+    ours = {
+        (row["model"], str(row["layer"])): f"{row['mean']:.3f}"
+        for _, row in merged_layers(rows).iterrows()
+    }
+    models = {model for model, _ in ours}
+    lines = []
+    for number, layer in enumerate(table["columns"]):
+        cells = []
+        for paper in table["rows"]:
+            model = paper["train_scheme"]
+            text = ours.get((model, layer), "–" if model in models else NOT_RUN)
+            cells.append(f"{text} / {_number_of_paper(paper['values'][number], 3)}")
+        lines.append([layer, *cells])
+    note = f"{table.get('note', '')} {_NOTES['embeddings']}".lstrip()
+    return Table(["layer", *(paper["train_scheme"] for paper in table["rows"])], lines, note)
+
+
+_BESIDE = {  # a table of the paper with ours, by its measure
+    "accuracy": _accuracies_beside,
+    "perplexity": _perplexities_beside,
+    "embeddings": _distances_beside,
+}
+
+
+def _number_of_paper(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _measured_as(column: str, rows: Sequence[Row]) -> str:

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report import tables
 from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
-from robustok.report.figures import accuracy_figures, learning_section
+from robustok.report.figures import (
+    attack_section,
+    heatmap_section,
+    layer_section,
+    learning_section,
+    strength_section,
+)
 from robustok.report.frame import Results, Row, model_name
 from robustok.report.page import Section, example_groups, write_page
 from robustok.report.proofs import bound_section, certificates_section
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
-from robustok.report.tables import find_headlines, write_table
+from robustok.report.tables import (
+    accuracy_section,
+    find_headlines,
+    kinds_section,
+    measurement_table,
+    missing_table,
+    other_section,
+    paper_section,
+    perplexity_section,
+    settings_table,
+    versus_canonical,
+    write_table,
+)
 from robustok.runtime.files import disk_full_in_one_line, read_json
+
+_WITH_FIGURE = (
+    strength_section,
+    attack_section,
+    heatmap_section,
+    layer_section,
+    certificates_section,
+    bound_section,
+    learning_section,
+)
+_TABLES = (
+    accuracy_section,
+    versus_canonical,
+    kinds_section,
+    perplexity_section,
+    other_section,
+)
 
 
 def write_report(
@@ -48,64 +83,71 @@ def write_report(
     """
     paths = (folder, *others)
     out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
-    cards_of = {path: cards_in(path) for path in paths}
-    if any(cards_of.values()) and (others or not (folder / "results.jsonl").is_file()):
-        if missing := next((path for path in paths if not cards_of[path]), None):
+    cards = [cards_in(path) for path in paths]
+    if any(cards) and (others or not (folder / "results.jsonl").is_file()):
+        if missing := next((path for path, own in zip(paths, cards, strict=True) if not own), None):
             raise RobustokError(f"{missing} is no model card: cards have a report of their own")
         if table is not None:
             raise RobustokError("model cards have no table of accuracies to write")
-        cards = [card for path in paths for card in cards_of[path]]
-        return write_cards(cards, out)
+        return write_cards(list(chain(*cards)), out)
     sources = [read_source(path) for path in paths]
     names = [path.stem for path, source in zip(paths, sources, strict=True) if source.is_file]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise RobustokError(f"two files are named '{repeated}': rename one")
-    rows = [row for source in sources for row in source.rows]
-    title = f"Results of {', '.join(path.name for path in paths)}"
-    study = sources[0].study or {"name": "", "title": title}
-    results = Results(rows)
+    results = Results([row for source in sources for row in source.rows])
     if table is not None:
         write_table(table, results)
+    title = f"Results of {', '.join(path.name for path in paths)}"
+    study = sources[0].study or {"name": "", "title": title}
     run = folder if folder.is_dir() else folder.parent
-    if not others and study.get("page") == "card" and any("accuracy" in row for row in rows):
-        return write_cards([card_of(rows, run)], out)
-    missing = [row for source in sources for row in source.record.get("missing", ())]
-    finished = len({row.get("cell") for row in rows})
-    examples = folder / "examples.json"
+    if not others and study.get("page") == "card" and results.rows:
+        return write_cards([card_of(results.all_rows, run)], out)
     with disk_full_in_one_line(out):
-        figures = out / "figures"
-        sections = [
-            *accuracy_figures(results, figures),
-            tables.layer_section(rows, figures),
-            certificates_section(rows, figures),
-            bound_section(rows, figures),
-            learning_section(rows, figures),
-            _curve_figure(sources, figures),
-            tables.accuracy_section(results),
-            tables.versus_canonical(results),
-            tables.kinds_section(results),
-            tables.perplexity_section(rows),
-            tables.other_section(rows),
-            *(source.section(figures) for source in sources if source.section),
-            tables.paper_section(study.get("paper") or {}, _of_one_study(rows)),
-        ]
         return write_page(
             out,
             title=study["title"],
             kind=f"study {study['name']}" if study["name"] else "",
-            subtitle=_subtitle(rows),
-            note=_what_intervals_cover(rows),
             where="The numbers are also in results.jsonl",
-            sections=[section for section in sections if section],
-            missing=tables.missing_table(missing),
-            progress=f"{finished} of {finished + len(missing)} measurements are finished",
-            headlines=find_headlines(results),
-            examples=example_groups(read_json(examples)) if examples.is_file() else [],
-            settings=tables.settings_table(study),
-            measurements=tables.measurement_table(results),
+            sections=_sections(sources, results, study, out / "figures"),
+            examples=_examples(folder / "examples.json"),
+            settings=settings_table(study),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
-            versions=rows[-1].get("versions", {}) if rows else {},
+            **_about(sources, results),
         )
+
+
+def _sections(
+    sources: Sequence[ReportSource], results: Results, study: Mapping[str, Any], folder: Path
+) -> list[Section]:
+    """The sections that the results have something for; figures are written into the folder."""
+    sections = [
+        *(section(results, folder) for section in _WITH_FIGURE),
+        _curve_figure(sources, folder),
+        *(section(results) for section in _TABLES),
+        *(source.section(folder) for source in sources if source.section),
+        paper_section(study.get("paper") or {}, _of_one_study(results.all_rows)),
+    ]
+    return [section for section in sections if section]
+
+
+def _about(sources: Sequence[ReportSource], results: Results) -> dict[str, Any]:
+    """What a page says of all its results beside the sections."""
+    rows = results.all_rows
+    missing = [row for source in sources for row in source.record.get("missing", ())]
+    finished = len({row.get("cell") for row in rows})
+    return {
+        "subtitle": _subtitle(rows),
+        "note": _what_intervals_cover(rows),
+        "headlines": find_headlines(results),
+        "measurements": measurement_table(results),
+        "missing": missing_table(missing),
+        "progress": f"{finished} of {finished + len(missing)} measurements are finished",
+        "versions": rows[-1].get("versions", {}) if rows else {},
+    }
+
+
+def _examples(path: Path) -> list[dict[str, Any]]:
+    return example_groups(read_json(path)) if path.is_file() else []
 
 
 def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | None:
