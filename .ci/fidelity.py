@@ -6,7 +6,6 @@ at its full scale and from the `study.json` of each kept run. Nothing is measure
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 from verdicts import table
 
+from robustok.runtime.files import read_json
 from robustok.study import find_study, studies
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -49,7 +49,7 @@ def _runs(results: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """The kept runs by the study that they are of, each with its folder."""
     runs: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for file in sorted(results.glob("*/study.json")):
-        study = json.loads(file.read_text(encoding="utf-8"))
+        study = read_json(file)
         runs.setdefault(study["name"], []).append((file.parent.name, study))
     return runs
 

@@ -14,7 +14,6 @@ intervals and differences can be derived again without the run. That of a model 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -34,6 +33,7 @@ from robustok.report import write_report
 from robustok.report.cards import CARD
 from robustok.report.sources import read_source
 from robustok.report.style import Row
+from robustok.runtime.files import read_json, write_json, write_rows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -47,14 +47,14 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
     """
     folder = RESULTS / name
     folder.mkdir(parents=True, exist_ok=True)
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record = read_json(run / "run.json")
     known = ("study", "scale", "seeds", "versions", "cells", "missing", "seconds")
     record = {field: record[field] for field in known} | {
         "commit": commit or _commit(),
         "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
     }
     if (run / CARD).is_file():
-        _write(folder / "run.json", record)
+        write_json(folder / "run.json", record)
         shutil.copyfile(run / CARD, folder / CARD)
         return folder
     new = [_rounded(row) for row in read_source(run).rows]
@@ -63,18 +63,18 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
     stay = [row for row in before if row["cell"] not in replaced]
     if stay:
         _check_same_settings(stay, new)
-        record = _joined(json.loads((folder / "run.json").read_text(encoding="utf-8")), record)
+        record = _joined(read_json(folder / "run.json"), record)
     else:
         study = (run / "study.json").read_text(encoding="utf-8")
         study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
         (folder / "study.json").write_text(study, encoding="utf-8")
     record["missing"] = [
-        one for one in record["missing"]
+        one
+        for one in record["missing"]
         if not any(one.items() <= row.items() for row in (*stay, *new))
-    ]  # fmt: skip
-    _write(folder / "run.json", record)
-    rows = [json.dumps(row, ensure_ascii=False) for row in _kinds_once([*stay, *new])]
-    (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    ]
+    write_json(folder / "run.json", record)
+    write_rows(folder / "results.jsonl", _kinds_once([*stay, *new]))
     return folder
 
 
@@ -88,14 +88,11 @@ def _kinds_once(rows: Sequence[Row]) -> list[Row]:
         if "kinds" in row:
             first.setdefault(row["task"], row)
     return [
-        row if first.get(row.get("task")) is row
+        row
+        if first.get(row.get("task")) is row
         else {name: value for name, value in row.items() if name != "kinds"}
         for row in rows
-    ]  # fmt: skip
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    ]
 
 
 def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -113,8 +110,17 @@ def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def _check_same_settings(stay: Sequence[Row], new: Sequence[Row]) -> None:
     """Refuse rows that differ from kept ones of the same name in more than the seed."""
-    names = ("study", "scale", "task", "pretrain_scheme", "train_scheme", "training", "eval_scheme",
-             "few_shot_scheme", "step")  # fmt: skip
+    names = (
+        "study",
+        "scale",
+        "task",
+        "pretrain_scheme",
+        "train_scheme",
+        "training",
+        "eval_scheme",
+        "few_shot_scheme",
+        "step",
+    )
     kept_settings = {tuple(row.get(name) for name in names): _settings(row) for row in stay}
     for row in new:
         same = tuple(row.get(name) for name in names)
@@ -169,7 +175,7 @@ def draw(name: str, folder: Path) -> str:
 
 
 def _source(name: str) -> str:
-    record = json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8"))
+    record = read_json(RESULTS / name / "run.json")
     versions = record["versions"]
     rows = RESULTS / name / "results.jsonl"
     has_answers = not rows.exists() or '"answers"' in rows.read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ interval ends above it), undecided (none of these, or fewer seeds than planned),
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -25,6 +24,7 @@ import yaml
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import change_text
+from robustok.runtime.files import read_json, read_rows
 from robustok.study import find_study, studies
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -159,21 +159,23 @@ def read_claims(path: Path = RESULTS / "claims.yaml") -> Claims:
 
 def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
     """The verdict of every test, with Holm's method within each family."""
-    pairs = {test: pair for claim in claims.claims for test in claim.tests
-             if (pair := _pair(test, results)) is not None}  # fmt: skip
+    tests = [test for claim in claims.claims for test in claim.tests]
+    rows = {name: _rows(results / name) for name in {test.results for test in tests}}
+    pairs = {test: pair for test in tests if (pair := _pair(test, rows[test.results]))}
     families: dict[str, dict[Test, tuple[Row, Row]]] = {}
     for test, pair in pairs.items():
         families.setdefault(test.family, {})[test] = pair
     kept = {test for own in families.values() for test in clear_differences(own, compare=compare)}
-    tests = [test for claim in claims.claims for test in claim.tests]
     sizes = Counter(test.family for test in tests)
     return {
         test: judge(
-            test, pairs.get(test), is_clear=test in kept,
+            test,
+            pairs.get(test),
+            is_clear=test in kept,
             others=sizes[test.family] - len(families.get(test.family, ())),
         )
         for test in tests
-    }  # fmt: skip
+    }
 
 
 def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: int = 0) -> Verdict:
@@ -251,13 +253,14 @@ def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     )
 
 
-def _pair(test: Test, results: Path) -> tuple[Row, Row] | None:
+def _rows(folder: Path) -> list[Row]:
+    """The kept rows of a folder; none where it was not run."""
+    file = folder / "results.jsonl"
+    return read_rows(file) if file.is_file() else []
+
+
+def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
     """The merged rows of both sides; None where one has none, or they share no seed."""
-    file = results / test.results / "results.jsonl"
-    if not file.is_file():
-        return None
-    with file.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
     second = _merged(rows, test.rows | test.of)
     if test.against:
         first = _merged(rows, test.rows | test.against)
@@ -275,10 +278,12 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
     wanted = dict(wanted)
     layer = wanted.pop("layer", None)
     chosen = [
-        row for row in rows
-        if ("step" in row) == ("step" in wanted) and ("layers" in row) == (layer is not None)
+        row
+        for row in rows
+        if ("step" in row) == ("step" in wanted)
+        and ("layers" in row) == (layer is not None)
         and all(_field(row, name) == value for name, value in wanted.items())
-    ]  # fmt: skip
+    ]
     seeds = {row.get("seed", 0): row for row in chosen}
     if len(seeds) < len(chosen):
         raise ValueError(f"{wanted} is true of several rows of one seed")
@@ -330,8 +335,9 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
     ]
     runs = [
         f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
-        for name, model in claims.models.items() if "run" in model
-    ]  # fmt: skip
+        for name, model in claims.models.items()
+        if "run" in model
+    ]
     parts += ["## Runs that would decide more", "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
@@ -344,9 +350,7 @@ _FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
 
 def _not_run(results: Path) -> str:
     """The included studies of the paper of which results/ has no rows at any scale."""
-    run = {
-        json.loads(file.read_text(encoding="utf-8"))["study"] for file in results.glob("*/run.json")
-    }
+    run = {read_json(file)["study"] for file in results.glob("*/run.json")}
     papers = {name: find_study(name).paper for name in studies() if name not in run}
     return "\n".join(f"- `{name}`: {paper.where}" for name, paper in papers.items() if paper)
 

@@ -60,10 +60,13 @@ Curve = Sequence[Row]  # rows of {n_scored, accuracy, low, high}
 _KINDS = {  # of rows of a bound: how each is drawn in the legend
     "proof": {"color": INK, "linestyle": DASHES[1], "label": "bound, as in the proof (factor n)"},
     "theorem": {"color": INK, "label": "bound, as in the theorem"},
-    "adversarial": {"color": ATTACKED, "marker": "D",
-                    "label": "attacked: greatest, and mean to greatest"},
+    "adversarial": {
+        "color": ATTACKED,
+        "marker": "D",
+        "label": "attacked: greatest, and mean to greatest",
+    },
     "sampled": {"color": SAMPLED, "marker": "o", "label": "drawn: greatest, and mean to greatest"},
-}  # fmt: skip
+}
 _VERDICTS = {  # bottom to top: proven, then what only a search says, then broken
     "same": ("certified: the same answer under all", "#009e73", "white"),
     "open": ("open: none found, the share is bounded", "#cdeedd", "black"),
@@ -97,13 +100,17 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
         most = min(max(len(bars), visible), len(distribution))
         widest = max(widest, most)
         axes.plot(
-            range(most), 100 * distribution[:most], marker=marker, color=tint, markersize=4.5,
-            linewidth=1.2, label=name, markerfacecolor="white",
-        )  # fmt: skip
+            range(most),
+            100 * distribution[:most],
+            marker=marker,
+            color=tint,
+            label=name,
+            markerfacecolor="white",
+        )
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
     x = f"splits of “{plain(counts.token)}”"
     label_axes(axes, x, "share, %", title=counts.scheme)
-    axes.legend(fontsize=8.5)
+    axes.legend()
 
 
 def split_rows(results: Sequence[SplitCounts]) -> list[Row]:
@@ -145,8 +152,9 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
 def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
     segmentations = list(result.by_splits[level]) if level < len(result.by_splits) else []
     if not segmentations:
-        axes.text(0.5, 0.5, "no such segmentation", transform=axes.transAxes, ha="center",
-                  color=MUTED)  # fmt: skip
+        axes.text(
+            0.5, 0.5, "no such segmentation", transform=axes.transAxes, ha="center", color=MUTED
+        )
         axes.set_axis_off()
         return
     specs = list(result.shares)
@@ -170,13 +178,20 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
 def segmentation_rows(by_tokenizer: Mapping[str, Segmentations]) -> list[Row]:
     """What :func:`draw_segmentations` shows: a row a tokenizer, scheme and segmentation."""
     return [
-        {"tokenizer": name, "token": result.token, "splits": level + 1, "segmentation": cut,
-         "scheme": spec, "draws": result.draws[spec][level], "share": float(share)}
+        {
+            "tokenizer": name,
+            "token": result.token,
+            "splits": level + 1,
+            "segmentation": cut,
+            "scheme": spec,
+            "draws": result.draws[spec][level],
+            "share": float(share),
+        }
         for name, result in by_tokenizer.items()
         for level, segmentations in enumerate(result.by_splits)
         for spec, shares in result.shares.items()
         for cut, share in zip(segmentations, shares[level], strict=True)
-    ]  # fmt: skip
+    ]
 
 
 @figure_style()
@@ -194,8 +209,7 @@ def draw_dropout(rows: Sequence[Row], folder: Path) -> list[Path]:
             [row[field] for row in points] for field in ("mean", "std", "min", "max")
         )
         axes.vlines(at, least, most, color=tints[name], linewidth=1, alpha=0.6)
-        axes.errorbar(at, mean, std, fmt=_mark(i), color=tints[name], markersize=5,
-                      elinewidth=3, label=name)  # fmt: skip
+        axes.errorbar(at, mean, std, fmt=_mark(i), color=tints[name], elinewidth=3, label=name)
     x, y = "probability of dropping a merge", "induced splits: mean, one s.d., extremes"
     label_axes(axes, x, y, xticks=sorted(grouped(rows, "p")))
     axes.legend()
@@ -206,10 +220,17 @@ def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
     """The table of induced splits, the paper's rows last."""
     papers = [DropoutRow("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
     return [
-        {"rule": rule, "p": p, "mean": s.mean, "std": s.std, "min": s.least, "max": s.most,
-         "draws": draws}
+        {
+            "rule": rule,
+            "p": p,
+            "mean": s.mean,
+            "std": s.std,
+            "min": s.least,
+            "max": s.most,
+            "draws": draws,
+        }
         for rule, p, s, draws in (*results, *papers)
-    ]  # fmt: skip
+    ]
 
 
 @figure_style()
@@ -227,14 +248,22 @@ def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
         (field, label), (name, own) = plot
         for i, (scheme, color, points) in enumerate(_schemes(own)):
             axes.plot(  # smaller markers on top, so that covered ones stay visible
-                [row["splits"] for row in points], [100 * row[field] for row in points],
-                color=color, label=scheme, marker=_mark(i), markersize=max(10 - i, 3.5),
-                linewidth=max(3 - 0.35 * i, 1), clip_on=False,
-            )  # fmt: skip
+                [row["splits"] for row in points],
+                [100 * row[field] for row in points],
+                color=color,
+                label=scheme,
+                marker=_mark(i),
+                markersize=max(10 - i, 3.5),
+                linewidth=max(3 - 0.35 * i, 1),
+                clip_on=False,
+            )
         label_axes(
-            axes, "splits of a word", "" if number % columns else label,
-            title=name if number < columns else "", xticks=sorted(grouped(own, "splits")),
-        )  # fmt: skip
+            axes,
+            "splits of a word",
+            "" if number % columns else label,
+            title=name if number < columns else "",
+            xticks=sorted(grouped(own, "splits")),
+        )
         axes.sharey(panels[number - number % columns])
     legend_above(figure, panels[0])
     return save_all(figure, folder / "bias", rows)
@@ -243,11 +272,19 @@ def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
 def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
     """The summaries of each tokenizer as rows."""
     return [
-        {"tokenizer": name, "scheme": r.scheme, "splits": r.splits, "words": r.words,
-         "total_variation": r.total_variation, "kl_divergence": r.divergence,
-         "support": r.support, "exact": r.exact}
-        for name, results in by_tokenizer.items() for r in results
-    ]  # fmt: skip
+        {
+            "tokenizer": name,
+            "scheme": r.scheme,
+            "splits": r.splits,
+            "words": r.words,
+            "total_variation": r.total_variation,
+            "kl_divergence": r.divergence,
+            "support": r.support,
+            "exact": r.exact,
+        }
+        for name, results in by_tokenizer.items()
+        for r in results
+    ]
 
 
 @figure_style()
@@ -261,10 +298,13 @@ def draw_growth(rows: Sequence[Row], folder: Path) -> list[Path]:
     for axes, (name, own) in zip(panels, by_tokenizer.items(), strict=True):
         for i, (scheme, color, points) in enumerate(_schemes(own)):
             axes.errorbar(
-                [row["alpha"] for row in points], [row["ratio"] for row in points],
-                [Z95 * row["error"] for row in points], color=color, label=scheme,
-                marker=_mark(i), markersize=4.5,
-            )  # fmt: skip
+                [row["alpha"] for row in points],
+                [row["ratio"] for row in points],
+                [Z95 * row["error"] for row in points],
+                color=color,
+                label=scheme,
+                marker=_mark(i),
+            )
         axes.axhline(1, color=GRID, linewidth=1)
         label_axes(axes, "alpha", "tokens drawn / canonical tokens", title=name)
         axes.legend()
@@ -303,28 +343,40 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     there are; ``stem`` is the figure's path without its ending. Bands are 95% over words.
     """
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
-    looks: list[dict[str, Any]] = [{"color": color, "marker": mark} for color, mark in
-             zip(colors([*models]), cycle(MARKERS), strict=False)]  # fmt: skip
+    looks: list[dict[str, Any]] = [
+        {"color": color, "marker": mark}
+        for color, mark in zip(colors([*models]), cycle(MARKERS), strict=False)
+    ]
     dashes = list(islice(cycle(DASHES), len(sentences)))
     figure, (axes,) = new_figure((WIDTH, 3.4))
     for own, look in zip(models.values(), looks, strict=True):
         by_sentence = grouped(own, "sentence")
         for sentence, dash in zip(sentences, dashes, strict=True):
-            draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash,
-                      markersize=4.5, linewidth=1.7, **look)  # fmt: skip
+            draw_line(
+                axes,
+                by_sentence.get(sentence, []),
+                "layer",
+                "mean",
+                linestyle=dash,
+                **look,
+            )
     last = max(row["layer"] for row in rows)
     step = max(1, last // 10)
     label_axes(
-        axes, "layer (0: the embedding)", "distance to the canonical tokenization",
+        axes,
+        "layer (0: the embedding)",
+        "distance to the canonical tokenization",
         xticks=[0, *range(step, last, step), last] if last else [0],
-    )  # fmt: skip
+    )
     axes.set_ylim(bottom=0)
     keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
     if len(sentences) > 1 or sentences[0]:
         names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
-        keys += [_key(color=MUTED, linestyle=dash, label=name)
-                 for name, dash in zip(names, dashes, strict=True)]  # fmt: skip
-    legend_above(figure, keys=keys)
+        keys += [
+            _key(color=MUTED, linestyle=dash, label=name)
+            for name, dash in zip(names, dashes, strict=True)
+        ]
+    legend_above(figure, more=keys)
     save_all(figure, stem, rows)
 
 
@@ -369,7 +421,7 @@ def _panel_a_model(
         for axes, model in zip(panels, models, strict=True):
             axes.set_title(model, pad=9)
         yield list(zip(panels, models.values(), strict=True))
-        legend_above(figure, keys=keys)
+        legend_above(figure, more=keys)
         save_all(figure, stem, rows)
 
 
@@ -378,7 +430,7 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     for kind, dash in (("proof", DASHES[1]), ("theorem", DASHES[0])):
         points = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
         if points:
-            axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash, linewidth=1.7)
+            axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash)
             top[kind] = points[-1][1]
     measured = 0.0
     for kind, color, mark in (("sampled", SAMPLED, "o"), ("adversarial", ATTACKED, "D")):
@@ -389,7 +441,7 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
             continue
         at, high, mean = zip(*points, strict=True)
         axes.fill_between(at, mean, high, color=color, alpha=0.18, linewidth=0)
-        axes.plot(at, high, color=color, marker=mark, markersize=4.5, linewidth=1.7)
+        axes.plot(at, high, color=color, marker=mark)
         measured = max(measured, high[-1])
     depth = max(row["depth"] for row in rows)
     if measured and "theorem" in top:
@@ -409,9 +461,15 @@ def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
     if power >= 4:
         shown = f"{bound / measured / 10**power:.1f}·10$^{{{power}}}$×"
     axes.annotate(
-        shown, (at, (measured * bound) ** 0.5), xytext=(5, 0), textcoords="offset points",
-        va="center", fontsize=9, color=MUTED, annotation_clip=False,
-    )  # fmt: skip
+        shown,
+        (at, (measured * bound) ** 0.5),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        color=MUTED,
+        annotation_clip=False,
+    )
 
 
 def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
@@ -422,9 +480,14 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
             axes.bar(at, height, 0.78, base, color=color, edgecolor="white", linewidth=0.8)
             if height >= 5:
                 axes.text(
-                    at, base + height / 2, f"{height:.0f}", ha="center", va="center", color=ink,
+                    at,
+                    base + height / 2,
+                    f"{height:.0f}",
+                    ha="center",
+                    va="center",
+                    color=ink,
                     fontsize=9,
-                )  # fmt: skip
+                )
             base += height
     axes.set_xticks(range(len(rows)), [str(row["distance"]) for row in rows])
     sizes = sorted({row["n"] for row in rows})
@@ -436,7 +499,7 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
 def _key(**style: Any) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], linewidth=1.7, markersize=4.5, **style)
+    return Line2D([], [], **style)
 
 
 @figure_style()
@@ -448,8 +511,16 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     """
     figure, (axes,) = new_figure((WIDTH, 3.4))
     for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
-        draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
-                  linewidth=1.8, drawstyle="steps-post")  # fmt: skip
+        draw_line(
+            axes,
+            rows,
+            "n_scored",
+            "accuracy",
+            scale=100,
+            color=color,
+            label=name,
+            drawstyle="steps-post",
+        )
     x = "tokenizations scored for one question"
     label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
     axes.legend()

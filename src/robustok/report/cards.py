@@ -299,47 +299,36 @@ def _perplexities(cards: Mapping[str, Card]) -> Table:
 
 
 def _drifts(cards: Mapping[str, Card]) -> Table:
-    head = ["model", "completions", "not canonical", "ids not canonical", "changed by re-encoding"]
     lines = [
-        [
-            name,
-            str(drift["completions"]),
-            f"{percent(drift['drifted'])}% {bounds(drift)}",
-            f"{100 * drift['drifted_ids']:.2f}%",
-            f"{percent(drift['changed'])}%",
-        ]
+        {
+            "model": name,
+            "completions": str(drift["completions"]),
+            "not canonical": f"{percent(drift['drifted'])}% {bounds(drift)}",
+            "ids not canonical": f"{100 * drift['drifted_ids']:.2f}%",
+            "changed by re-encoding": f"{percent(drift['changed'])}%",
+        }
         for name, card in cards.items()
         if (drift := card["drift"])
     ]
-    return Table(head, lines)
+    return Table.of(lines)
 
 
 def _identities(cards: Mapping[str, Card]) -> Table:
     """What exactly was measured."""
-    head = [
-        "model",
-        "revision or hash of the weights",
-        "tokenizer",
-        "parameters",
-        "precision",
-        "start token",
-        "seed",
-        "robustok",
-    ]
     lines = [
-        [
-            name,
-            card["revision"],
-            card["tokenizer"][:16],
-            f"{card['parameters'] / 1e6:.1f}M",
-            card["precision"],
-            card["start_token"] or "none",
-            str(card["seed"]),
-            card["robustok"],
-        ]
+        {
+            "model": name,
+            "revision or hash of the weights": card["revision"],
+            "tokenizer": card["tokenizer"][:16],
+            "parameters": f"{card['parameters'] / 1e6:.1f}M",
+            "precision": card["precision"],
+            "start token": card["start_token"] or "none",
+            "seed": str(card["seed"]),
+            "robustok": card["robustok"],
+        }
         for name, card in cards.items()
     ]
-    return Table(head, lines)
+    return Table.of(lines)
 
 
 def _panels(cards: Mapping[str, Card]) -> list[Panel]:

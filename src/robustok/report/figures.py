@@ -162,16 +162,14 @@ def learning_section(results: Results, folder: Path) -> Section | None:
     figure, axes = _grid(len(panels))
     for panel, (scheme, own) in zip(axes, panels.items(), strict=False):
         for name, line in grouped(own, "name").items():
-            draw_line(
-                panel, line, "step", "accuracy", scale=100, color=colored[name], shade=0.12,
-                marker="o", markersize=4, linewidth=1.7, label=name,
-            )  # fmt: skip
+            look = {"color": colored[name], "marker": "o", "label": name}
+            draw_line(panel, line, "step", "accuracy", scale=100, **look)
         panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-        panel.set_title(f"{one_line(short(scheme))} questions", fontsize=9.5)
+        panel.set_title(f"{one_line(short(scheme))} questions")
         percent_axis(panel)
         if len(steps) <= 5:
             panel.set_xticks(steps)
-    figure.supxlabel("steps of fine-tuning", fontsize=10, color=MUTED)
+    figure.supxlabel("steps of fine-tuning", color=MUTED)
     legend_above(figure, axes[0])
     save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(
@@ -214,9 +212,14 @@ class Panel:
 
 
 def _panel_of(
-    results: Results, title: str, rows: Iterable[Row], by: str, series: dict[str, str],
-    groups: dict[str, str], axis: str = "",
-) -> Panel:  # fmt: skip
+    results: Results,
+    title: str,
+    rows: Iterable[Row],
+    by: str,
+    series: dict[str, str],
+    groups: dict[str, str],
+    axis: str = "",
+) -> Panel:
     """Rows by a field, whose values ``series`` names, and by evaluation scheme (``groups``)."""
     measured = {(row[by], row["eval_scheme"]): row for row in rows}
     cells = {cell: measured.get(cell) for cell in product({key for key, _ in measured}, groups)}
@@ -312,7 +315,7 @@ def draw_bars(panels: Sequence[Panel]) -> Figure:
     figure, axes = _grid(len(panels))
     for panel, place in zip(panels, axes, strict=False):
         _draw_bar_panel(place, panel)
-    figure.supxlabel(panels[0].axis, fontsize=10, color=MUTED)
+    figure.supxlabel(panels[0].axis, color=MUTED)
     legend_above(figure, *axes)
     return figure
 
@@ -341,16 +344,19 @@ def _draw_bar_panel(axes: Axes, panel: Panel) -> None:
         for i, (key, row) in enumerate(group):
             below, above = row["accuracy"] - row["low"], row["high"] - row["accuracy"]
             axes.bar(
-                at + (i - (len(group) - 1) / 2) * width, 100 * row["accuracy"], width * 0.88,
-                color=panel.colors[key], yerr=[[100 * below], [100 * above]],
+                at + (i - (len(group) - 1) / 2) * width,
+                100 * row["accuracy"],
+                width * 0.88,
+                color=panel.colors[key],
+                yerr=[[100 * below], [100 * above]],
                 label="_" if key in labeled else panel.series[key],
                 error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
-            )  # fmt: skip
+            )
             labeled.add(key)
     _draw_chance(axes, groups)
-    axes.set_xticks(range(len(groups)), [*panel.groups.values()], fontsize=9)
+    axes.set_xticks(range(len(groups)), [*panel.groups.values()])
     axes.set_xlim(-0.6, len(groups) - 0.4)
-    axes.set_title(panel.title, fontsize=9.5)
+    axes.set_title(panel.title)
     percent_axis(axes)
     axes.grid(True, axis="y")
     axes.spines["bottom"].set_color(GRID)
@@ -447,8 +453,8 @@ def _draw_heat_panel(axes: Axes, panel: Panel) -> None:
     for edge in range(1, columns):
         axes.axvline(edge - 0.5, color="white", linewidth=2)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    axes.set_xticks(range(columns), [*panel.groups.values()], fontsize=8.5)
-    axes.set_yticks(range(rows), [*panel.series.values()], fontsize=9)
+    axes.set_xticks(range(columns), [*panel.groups.values()])
+    axes.set_yticks(range(rows), [*panel.series.values()])
     axes.xaxis.tick_top()
     axes.spines[:].set_visible(False)
-    axes.set_title(panel.title, fontsize=9.5)
+    axes.set_title(panel.title)

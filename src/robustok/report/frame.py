@@ -43,7 +43,7 @@ DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "file": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
     "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
-    "length_ratio": np.nan, "consistency": np.nan,
+    "length_ratio": np.nan, "consistency": np.nan, "answers": None,
 }  # fmt: skip
 LEAST_SEEDS = 3  # of a difference with a star: with two, a variance has one degree of freedom
 _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")  # over seeds
@@ -62,10 +62,8 @@ def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFra
     else:
         chosen = [row for row in distinct if measure in row]
     names = last_parts([model_name(row) for row in chosen])
-    return pd.DataFrame([
-        {**DEFAULTS, "answers": None, **row, "model": name}
-        for row, name in zip(chosen, names, strict=True)
-    ])  # fmt: skip
+    named = zip(chosen, names, strict=True)
+    return pd.DataFrame([{**DEFAULTS, **row, "model": name} for row, name in named])
 
 
 def model_name(row: Mapping[str, Any]) -> str:
@@ -87,10 +85,11 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
     finetuned = (frame["training"] == FINETUNED).any()
     untrained = (frame["training"] == UNTRAINED).all()  # by the study: models that exist
     varying = [
-        name for name in fields
+        name
+        for name in fields
         if (frame[name].nunique() > 1 or (name == "model" and untrained and frame[name].all()))
         and (finetuned or name != "pretrain_scheme")
-    ]  # fmt: skip
+    ]
     frame["panel"] = joined(frame[varying])
     if by is not None:
         alone = untrained and "train_scheme" not in fields  # named by the model, not by a training
@@ -287,13 +286,14 @@ def entries_of(rows: Sequence[Mapping[str, Any]], field: str) -> DataFrame:
     if measured.empty:
         return measured
     name_models(measured, None, (*SOURCES, "task"))
-    columns = (measured[name] for name in ("panel", "training", field))
-    return pd.DataFrame([
-        entry | {"model": panel if panel and training == UNTRAINED else
-                 in_panel(panel, re.sub(r" #\d+$", "", entry["model"]))}
-        for panel, training, row in zip(*columns, strict=True)
-        for entry in row
-    ])  # fmt: skip
+    entries = []
+    for _, row in measured.iterrows():
+        panel, is_untrained = row["panel"], row["training"] == UNTRAINED
+        for entry in row[field]:
+            model = re.sub(r" #\d+$", "", entry["model"])
+            name = panel if panel and is_untrained else in_panel(panel, model)
+            entries.append(entry | {"model": name})
+    return pd.DataFrame(entries)
 
 
 def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,16 @@ class Table(NamedTuple):
     lines: list[list[Any]]
     note: str = ""
 
+    @classmethod
+    def of(cls, lines: Sequence[Mapping[str, Any]]) -> Table:
+        """A table of lines that name their cells.
+
+        >>> Table.of([{"task": "copa", "n": "100"}])
+        Table(head=['task', 'n'], lines=[['copa', '100']], note='')
+        """
+        head = [*lines[0]] if lines else []
+        return cls(head, [[line[name] for name in head] for line in lines])
+
     @property
     def texts(self) -> list[list[str]]:
         """The lines as text alone."""
@@ -78,8 +88,13 @@ class Section(NamedTuple):
 def write_page(out: Path, **values: Any) -> Path:
     """Write report.html and report.md of a study or of model cards, and return the first."""
     none = Table([], [])
-    optional = {"missing": none, "examples": [], "settings": none, "measurements": none,
-                "configuration": ""}  # fmt: skip
+    optional = {
+        "missing": none,
+        "examples": [],
+        "settings": none,
+        "measurements": none,
+        "configuration": "",
+    }
     for suffix in ("html", "md"):
         page = render(f"report.{suffix}", **optional | values)
         write_whole(out / f"report.{suffix}", page)
@@ -209,16 +224,22 @@ def drift_tables(drift: Drift) -> list[DriftTable]:
     tables: list[DriftTable] = [
         ("by turn", ("turn", *grouped), [_group_line(group) for group in drift.by_turn]),
         ("by role", ("role", *grouped), [_group_line(group) for group in drift.by_role]),
-        ("by position", ("position", *counts), [
-            (f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position
-        ]),
-        ("by token", ("token", *counts), [
-            (repr(t.token), *_drift_counts(t)) for t in drift.by_token
-        ]),
-        ("given", ("given", "canonical", "times"), [
-            (repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges
-        ]),
-    ]  # fmt: skip
+        (
+            "by position",
+            ("position", *counts),
+            [(f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position],
+        ),
+        (
+            "by token",
+            ("token", *counts),
+            [(repr(t.token), *_drift_counts(t)) for t in drift.by_token],
+        ),
+        (
+            "given",
+            ("given", "canonical", "times"),
+            [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges],
+        ),
+    ]
     return [table for table in tables if table[2]]
 
 
@@ -227,9 +248,13 @@ def write_drift(
 ) -> None:
     """Write the page of an audit of ``name``; ``where`` gives the place of a row by its number."""
     page = render(
-        "audit.html", drift=drift, share=share, path=name, tables=drift_tables(drift),
+        "audit.html",
+        drift=drift,
+        share=share,
+        path=name,
+        tables=drift_tables(drift),
         examples=[_drift_example(example, vocab, where) for example in drift.examples],
-    )  # fmt: skip
+    )
     write_whole(path, page)
 
 

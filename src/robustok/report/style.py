@@ -56,7 +56,7 @@ RC: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.left": False,
     "axes.axisbelow": True,
-    "axes.titlesize": 11,
+    "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.grid.axis": "y",
@@ -66,7 +66,15 @@ RC: dict[Any, Any] = {
     "ytick.color": MUTED,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4.5,
+    "figure.labelsize": 10,
     "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 1.4,
+    "legend.columnspacing": 1.6,
     "figure.facecolor": "white",  # of a figure on a dark page, too: its colors are for this ground
     "savefig.facecolor": "white",
     "savefig.dpi": 160,
@@ -170,9 +178,16 @@ def save_all(
 
 
 def draw_line(
-    axes: Axes, rows: Sequence[Row], x: str, y: str, *, color: str,
-    scale: float = 1.0, shade: float = 0.15, **style: Any,
-) -> None:  # fmt: skip
+    axes: Axes,
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    *,
+    color: str,
+    scale: float = 1.0,
+    shade: float = 0.15,
+    **style: Any,
+) -> None:
     """A line through a field of the rows, in a band from their ``low`` to their ``high``.
 
     ``shade`` is the opacity of the band; ``style`` goes to matplotlib's ``plot``.
@@ -211,20 +226,18 @@ def label_axes(axes: Axes, x: str, y: str, **properties: Any) -> None:
     axes.grid(axis="y")
 
 
-def legend_above(figure: Figure, *axes: Axes, keys: Sequence[Any] = ()) -> None:
-    """One legend above a figure: of these keys, or of each name in the panels once."""
-    named = {key.get_label(): key for key in keys}
+def legend_above(figure: Figure, *axes: Axes, more: Sequence[Any] = ()) -> None:
+    """One legend above a figure: each name in the panels once, or other keys."""
+    named = {key.get_label(): key for key in more}
     for panel in axes:
         for key, name in zip(*panel.get_legend_handles_labels(), strict=True):
             named.setdefault(name, key)
     names = sorted(named, key=lambda name: name == "chance")  # last
     # About as many columns as fit; a column is as wide as its longest name.
     columns = int(figure.get_figwidth() // (0.07 * max(map(len, names)) + 0.45))
-    figure.legend(
-        [named[name] for name in names], names, ncols=max(1, min(columns, len(names))),
-        loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, fontsize=9,
-        handlelength=1.4, columnspacing=1.6,
-    )  # fmt: skip
+    columns = max(1, min(columns, len(names)))
+    keys = [named[name] for name in names]
+    figure.legend(keys, names, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
 
 
 def percent_axis(axes: Axes) -> None:

@@ -45,21 +45,7 @@ FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _FEW = 4  # models that are compared with each other, too
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
-_NOTE_OF_ANOTHER_MODEL = (
-    "Each cell: our value with its 95% interval / the paper's value, of a larger model."
-)
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
-_NOTES = {
-    "accuracy": (
-        "Each cell: our value with its 95% interval / the paper's value, and the difference in "
-        "points."
-    ),
-    "perplexity": (
-        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
-        "compare as numbers."
-    ),
-    "embeddings": "Each cell: our value / the paper's value, by the number of the layer.",
-}
 
 
 def settings_table(study: Mapping[str, Any]) -> Table:
@@ -99,8 +85,12 @@ def missing_table(missing: Sequence[Row]) -> Table:
     """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
         return Table([], [])
-    titles = {"pretrain_scheme": "pre-trained", "train_scheme": "fine-tuned",
-              "few_shot_scheme": FEW_SHOT, "seed": "seed"}  # fmt: skip
+    titles = {
+        "pretrain_scheme": "pre-trained",
+        "train_scheme": "fine-tuned",
+        "few_shot_scheme": FEW_SHOT,
+        "seed": "seed",
+    }
     frame: DataFrame = pd.DataFrame(missing).reindex(columns=[*titles])
     frame = frame.dropna(axis="columns", how="all").rename(columns=titles)
     groups = frame.groupby([*frame], sort=False, dropna=False)
@@ -199,6 +189,8 @@ def kinds_section(results: Results) -> Section | None:
         if base and rows and base["task"] in HUB:
             head = name if len(results.names) > 1 else "subset"
             tables.append(_by_kind(head, base, rows))
+    if not tables:
+        return None
     return Section(
         "kinds",
         "Accuracy by subset",
@@ -206,7 +198,7 @@ def kinds_section(results: Results) -> Section | None:
         "intervals over the seeds and the questions of the subset, question by question. A star "
         "marks the differences of a column that remain after Holm's correction.",
         tables,
-    ) if tables else None  # fmt: skip
+    )
 
 
 def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
@@ -229,10 +221,12 @@ def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
 
 def _part(row: Row, keys: set[str]) -> Row:
     """The answers of a row to some of its questions."""
-    return {"answers": {
-        seed: {key: share for key, share in answers.items() if key in keys}
-        for seed, answers in row["answers"].items()
-    }}  # fmt: skip
+    return {
+        "answers": {
+            seed: {key: share for key, share in answers.items() if key in keys}
+            for seed, answers in row["answers"].items()
+        }
+    }
 
 
 def versus_canonical(results: Results) -> Section | None:
@@ -364,19 +358,22 @@ def _shown(value: float) -> str:
 
 def measurement_table(results: Results) -> Table:
     """Every row as text."""
-    head = [first_title(results.rows), "evaluated with", "accuracy", "95% interval", "consistency",
-            "n", "draws", "seeds", "seconds"]  # fmt: skip
+    first = first_title(results.rows)
     lines = [
-        [
-            row["name"], row["eval_scheme"], percent(row["accuracy"]),
-            f"{percent(row['low'])} to {percent(row['high'])}",
-            percent(row["consistency"]) if row["consistency"] >= 0 else "", str(row["n"]),
-            str(row["draws"]),
-            str(len(row["seeds"])), f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
-        ]
+        {
+            first: row["name"],
+            "evaluated with": row["eval_scheme"],
+            "accuracy": percent(row["accuracy"]),
+            "95% interval": f"{percent(row['low'])} to {percent(row['high'])}",
+            "consistency": percent(row["consistency"]) if row["consistency"] >= 0 else "",
+            "n": str(row["n"]),
+            "draws": str(row["draws"]),
+            "seeds": str(len(row["seeds"])),
+            "seconds": f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
+        }
         for row in results.rows
-    ]  # fmt: skip
-    return Table(head, lines)
+    ]
+    return Table.of(lines)
 
 
 @dataclass(frozen=True)
@@ -557,9 +554,10 @@ def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
                 text += f" ({points(row['accuracy'] - theirs / 100)})"
             cells.append(text)
         lines.append([*(paper[name] or "pre-trained" for name in names), *cells])
-    note = _NOTES["accuracy"] if is_full else _NOTE_OF_ANOTHER_MODEL
+    note = "Each cell: our value with its 95% interval / the paper's value, "
+    note += "and the difference in points." if is_full else "of a larger model."
     head = [*(titles[name] for name in names), *map(title, columns)]
-    return Table(head, lines, f"{table.get('note', '')} {note}".lstrip())
+    return Table(head, lines, _after_own_note(table, note))
 
 
 def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
@@ -576,8 +574,12 @@ def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table
             for column, theirs in values
         ]
         lines.append([model or "pre-trained", *cells])
-    note = f"{table.get('note', '')} {_NOTES['perplexity']}".lstrip()
-    return Table([first_title(rows), *map(title, table["columns"])], lines, note)
+    note = (
+        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
+        "compare as numbers."
+    )
+    head = [first_title(rows), *map(title, table["columns"])]
+    return Table(head, lines, _after_own_note(table, note))
 
 
 def _distances_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
@@ -595,8 +597,9 @@ def _distances_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
             text = ours.get((model, layer), "–" if model in models else NOT_RUN)
             cells.append(f"{text} / {_number_of_paper(paper['values'][number], 3)}")
         lines.append([layer, *cells])
-    note = f"{table.get('note', '')} {_NOTES['embeddings']}".lstrip()
-    return Table(["layer", *(paper["train_scheme"] for paper in table["rows"])], lines, note)
+    head = ["layer", *(paper["train_scheme"] for paper in table["rows"])]
+    note = "Each cell: our value / the paper's value, by the number of the layer."
+    return Table(head, lines, _after_own_note(table, note))
 
 
 _BESIDE = {  # a table of the paper with ours, by its measure
@@ -604,6 +607,10 @@ _BESIDE = {  # a table of the paper with ours, by its measure
     "perplexity": _perplexities_beside,
     "embeddings": _distances_beside,
 }
+
+
+def _after_own_note(table: Mapping[str, Any], note: str) -> str:
+    return f"{table.get('note', '')} {note}".lstrip()
 
 
 def _number_of_paper(value: float | None, digits: int) -> str:
