@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from robustok.evaluation.questions import Ids
 from robustok.ragged import Ragged
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Adversary:
@@ -48,7 +51,7 @@ class Adversary:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         vocab: Vocabulary,
         items: Sequence[Item],
         *,

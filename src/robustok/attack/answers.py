@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from robustok.evaluation.completions import generated
 from robustok.evaluation.questions import Ids, plain_ids
 from robustok.runtime.display import Progress
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Judge = Callable[[str, str], Any]
 
@@ -50,7 +53,7 @@ class Answers:
 
 
 def greedy_answer(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     ids: Ids,
     *,
@@ -83,7 +86,7 @@ def greedy_answer(
 
 
 def generate_answers(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     attacks: Sequence[Attack],
     *,

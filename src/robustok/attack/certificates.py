@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 T = TypeVar("T")
 VERDICTS = ("same", "open", "flips", "attacked")
@@ -190,7 +193,7 @@ class Certification:
 
 
 def certify(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     text: str,
     options: Sequence[str | Ids],
@@ -247,7 +250,7 @@ def certify(
 
 
 def certify_items(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,11 +33,14 @@ from robustok.scoring import Request, Scores, score_many
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _BLOCK = 64  # items scored together between two calls of progress
 
 
 def evaluate(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     sampler: str | Sampler,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from robustok.runtime.display import Z95, Progress
 from robustok.samplers import sampler
 from robustok.scoring.engine import check_no_overflow
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
@@ -99,7 +102,7 @@ class Spelling(NamedTuple):
 
 
 def embedding_distances(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     words: Sequence[str],
     *,
@@ -250,7 +253,7 @@ def draw_others(
 
 
 def _measure(
-    model: Any, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
+    model: PreTrainedModel, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word from its canonical tokenization, read with it."""
     check_no_overflow(model, f"the word {next(iter(words))!r}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from robustok.scoring import Request, Scores, score_many
 from robustok.scoring.engine import check_embedded, check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 METHODS = ("mean", "vote")
 _SELECTION = 100  # draws that choose the answer, independent of those that bound its share
@@ -112,7 +115,7 @@ class EnsembleAnswer:
 
 
 def choose(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     question: str,
     options: Sequence[str],
@@ -150,7 +153,7 @@ def choose(
 
 
 def choose_many(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     questions: Sequence[str | bytes],
     options: Sequence[Sequence[str]],
@@ -213,7 +216,7 @@ def _answer(scores: Scores, confidence: float) -> EnsembleAnswer:
 
 
 def generate(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     prompt: str,
     scheme: str | Sampler = "uniform",
@@ -335,7 +338,7 @@ class SmoothedCertificate:
 
 
 def certify_smoothed(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     text: str,
     options: Sequence[str | Ids],

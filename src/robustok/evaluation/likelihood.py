@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from robustok.runtime.display import Z95, Progress, counted
 from robustok.samplers import Sampler
 from robustok.scoring.engine import check_embedded, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
@@ -64,7 +67,7 @@ class TextPerplexity:
 
 
 def perplexity(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     texts: Sequence[str | bytes],
     sampler: str | Sampler,
@@ -154,7 +157,7 @@ class Marginal:
 
 
 def marginal(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     texts: Sequence[str | bytes],
     *,

@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from robustok.scoring import Request, score_many
 from robustok.scoring.engine import Ids
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
@@ -112,7 +115,7 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
-def start_ids(model: Any) -> list[int]:
+def start_ids(model: PreTrainedModel) -> list[int]:
     """The id that a text begins with, for the probability of its first token.
 
     Raises RobustokError where the model names none.
@@ -128,7 +131,7 @@ def start_ids(model: Any) -> list[int]:
 
 
 def sequence_log_probs(
-    model: Any,
+    model: PreTrainedModel,
     rows: Iterable[Ids],
     prefix: Ids | None,
     prefix_cache: dict[bytes, Any] | None = None,
@@ -213,7 +216,7 @@ class Window:
     item out. ``overflowed`` counts the tokenizations that did not fit.
     """
 
-    def __init__(self, model: Any, overflow: str = "error") -> None:
+    def __init__(self, model: PreTrainedModel, overflow: str = "error") -> None:
         check_choice("overflow policy", overflow, OVERFLOW)
         self.max_length = max_length_of(model)
         self.overflow, self.overflowed = overflow, 0
@@ -258,7 +261,7 @@ class Window:
 
 
 def max_candidate_length(
-    model: Any, continuations: Sequence[Ids], prefix: Ids | None, suffix: Ids | None
+    model: PreTrainedModel, continuations: Sequence[Ids], prefix: Ids | None, suffix: Ids | None
 ) -> int | None:
     """Tokens that a model's longest input leaves to a text; None without a longest input."""
     limit = max_length_of(model)
@@ -268,7 +271,7 @@ def max_candidate_length(
     return limit - around - max((len(ids) for ids in continuations), default=0)
 
 
-def check_max_candidate_length(model: Any, limit: int | None) -> None:
+def check_max_candidate_length(model: PreTrainedModel, limit: int | None) -> None:
     """Raise RobustokError where nothing is left to a text."""
     if limit is not None and limit < 1:
         raise RobustokError(
@@ -286,7 +289,7 @@ def check_candidate_length(name: str, length: int, limit: int | None) -> None:
         )
 
 
-def check_generated_length(model: Any, length: int, max_new_tokens: int) -> None:
+def check_generated_length(model: PreTrainedModel, length: int, max_new_tokens: int) -> None:
     """Raise RobustokError where a prompt and what is generated do not fit the longest input."""
     limit = max_length_of(model)
     if limit is not None and length + max_new_tokens > limit:

@@ -8,9 +8,12 @@ AVX512_BF16 has 80 to 97 in float32 and 310 to 450 in bfloat16.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from robustok.errors import check_choice
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
@@ -70,7 +73,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
     return "bfloat16" if native else "float32"
 
 
-def precision_of(model: Any) -> str:
+def precision_of(model: PreTrainedModel) -> str:
     """The type of the weights of a model of transformers, by its name, such as ``"float32"``."""
     return str(model.dtype).removeprefix("torch.")
 

@@ -275,7 +275,7 @@ def _name_class(folder: Path) -> None:
         write_json(folder / "tokenizer_config.json", config)
 
 
-def max_length_of(model: Any) -> int | None:
+def max_length_of(model: PreTrainedModel) -> int | None:
     """The model's longest input, in tokens; None where its configuration has none."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
@@ -302,7 +302,7 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
         )
 
 
-def model_fingerprint(model: Any) -> str:
+def model_fingerprint(model: PreTrainedModel) -> str:
     """A short hash of the configuration and of 64 numbers out of every weight.
 
     >>> model_fingerprint(model) == model_fingerprint(small_model(vocab.size, seed=1))

@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -26,6 +26,9 @@ from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
 from robustok.scoring.modes import attention_overflows, log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Ids = Sequence[int] | np.ndarray
 
@@ -80,7 +83,7 @@ class Scores:
 
 
 def score(
-    model: Any,
+    model: PreTrainedModel,
     questions: Ragged | Sequence[Ids],
     options: Sequence[Ids],
     prefix: Ids | None = None,
@@ -113,7 +116,7 @@ def score(
 
 
 def score_many(
-    model: Any,
+    model: PreTrainedModel,
     requests: Sequence[Request],
     *,
     max_batch_tokens: int | None = None,
@@ -209,7 +212,7 @@ def _sequences_of(request: Request) -> Sequences:
 
 
 def _score_group(
-    model: Any,
+    model: PreTrainedModel,
     requests: list[Request],
     mode: str,
     max_batch_tokens: int,
@@ -254,7 +257,7 @@ def _checked(values: np.ndarray, name: str) -> np.ndarray:
     return values
 
 
-def check_no_overflow(model: Any, name: str) -> None:
+def check_no_overflow(model: PreTrainedModel, name: str) -> None:
     """Raise RobustokError, with the ``name`` of what is read first, where attention overflows."""
     if attention_overflows(model):
         raise not_a_number(name)
@@ -280,9 +283,15 @@ def _joined(parts: list[Sequences]) -> Sequences:
     )
 
 
-def check_embedded(model: Any, *ids: np.ndarray) -> None:
+def _embedded(model: PreTrainedModel) -> int:
+    """The number of ids that the model has an embedding for."""
+    embedding: Any = model.get_input_embeddings()
+    return embedding.num_embeddings
+
+
+def check_embedded(model: PreTrainedModel, *ids: np.ndarray) -> None:
     """Raise RobustokError for ids that the model has no embedding for."""
-    known = model.get_input_embeddings().num_embeddings
+    known = _embedded(model)
     lowest = min(int(some.min(initial=0)) for some in ids)
     highest = max(int(some.max(initial=0)) for some in ids)
     if lowest < 0 or highest >= known:
@@ -292,7 +301,7 @@ def check_embedded(model: Any, *ids: np.ndarray) -> None:
         )
 
 
-def check_sequences(model: Any, sequences: Sequences) -> None:
+def check_sequences(model: PreTrainedModel, sequences: Sequences) -> None:
     """Raise RobustokError for ids without an embedding and for more tokens than positions."""
     prefix, matrix, lengths, reads = sequences
     check_embedded(model, prefix, matrix, reads[2])
@@ -320,7 +329,7 @@ _MOST_LOGITS = 1 << 29  # of one forward pass, for models whose logits are not m
 
 
 def text_losses(
-    model: Any,
+    model: PreTrainedModel,
     rows: Ragged,
     *,
     max_length: int,
@@ -348,8 +357,7 @@ def text_losses(
         begins = range(0, len(ids) - 1, max_length - 1)
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
     chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
-    vocabulary = model.get_input_embeddings().num_embeddings
-    most = max(1, min(max_batch_tokens, _MOST_LOGITS // vocabulary))
+    most = max(1, min(max_batch_tokens, _MOST_LOGITS // _embedded(model)))
     nats, done = np.zeros(len(rows)), 0
     with quiet(model):
         while done < len(chunks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,13 +12,16 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from robustok.scoring.tree import Ints, Tree, TreeRows
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
 PrefixCache = dict[bytes, list[States]]  # those of every layer, by the prefix's ids
 _PREFIXES_KEPT = 4
 
 
 @contextmanager
-def quiet(model: Any) -> Iterator[None]:
+def quiet(model: PreTrainedModel) -> Iterator[None]:
     """Evaluation mode without gradients; put back afterwards."""
     training = [module for module in model.modules() if module.training]
     if training:
@@ -31,7 +34,7 @@ def quiet(model: Any) -> Iterator[None]:
             module.training = True
 
 
-def default_max_batch_tokens(model: Any) -> int:
+def default_max_batch_tokens(model: PreTrainedModel) -> int:
     """Greatest number of tokens of one forward pass where the caller gives none."""
     return 1024 if model.device.type == "cpu" else 16384
 
@@ -80,7 +83,7 @@ class TreePass:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         tree: Tree,
         prefix: Ints,
         max_batch_tokens: int,

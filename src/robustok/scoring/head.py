@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +18,9 @@ from torch.nn import functional
 
 from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _BLOCK = 1 << 18  # logits of a block, 1 MB in float32
 _COLUMNS = (1024, 4096)  # least and most columns of a block
@@ -34,7 +37,7 @@ class Outputs(NamedTuple):
     head: torch.nn.Linear | None
 
 
-def outputs_at(model: Any, flat: torch.Tensor, **inputs: Any) -> Outputs:
+def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: Any) -> Outputs:
     """Outputs of the positions ``flat`` (indices into [batch · length]) and of no other.
 
     The hidden states are picked before the output layer. Where the model does something to its
@@ -118,7 +121,7 @@ def _log_sum_exp_(logits: torch.Tensor, out: torch.Tensor) -> None:
     out.log_().add_(highest[:, 0])
 
 
-def _in_blocks(model: Any, head: Any) -> bool:
+def _in_blocks(model: PreTrainedModel, head: Any) -> bool:
     """Whether logits are those of ``head`` alone, and in more than one block; kept for a model."""
     if type(head) is not torch.nn.Linear or head.weight.device.type != "cpu":
         return False
@@ -130,7 +133,7 @@ def _in_blocks(model: Any, head: Any) -> bool:
     return known
 
 
-def _logits_are_of(model: Any, head: torch.nn.Linear) -> bool:
+def _logits_are_of(model: PreTrainedModel, head: torch.nn.Linear) -> bool:
     """Whether the model returns what its head gives, tested with large values in its place."""
     given: list[torch.Tensor] = []
 

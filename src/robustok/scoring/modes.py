@@ -10,7 +10,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,9 @@ from torch.overrides import TorchFunctionMode
 from robustok.scoring.forward import PrefixCache, TreePass, attention_windows, halved, quiet
 from robustok.scoring.head import Outputs, log_probs_of, outputs_at
 from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 MODES = ("tree", "cache", "plain")
 
@@ -34,7 +37,11 @@ Use = Callable[[Any, Ints, Ints], None]
 
 
 def log_probs(
-    model: Any, sequences: Sequences, max_batch_tokens: int, mode: str, prefix_cache: PrefixCache
+    model: PreTrainedModel,
+    sequences: Sequences,
+    max_batch_tokens: int,
+    mode: str,
+    prefix_cache: PrefixCache,
 ) -> tuple[np.ndarray, Ints]:
     """Sum of the read log-probabilities of each sequence, float64 [sequences], and its costs.
 
@@ -85,7 +92,7 @@ def log_probs(
 
 
 def read_outputs(
-    model: Any,
+    model: PreTrainedModel,
     sequences: Sequences,
     max_batch_tokens: int,
     mode: str,
@@ -105,7 +112,7 @@ def read_outputs(
     return _read_padded(model, sequences, max_batch_tokens, use, outputs_at, mode)
 
 
-def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
+def _of_long_rope(model: PreTrainedModel, sequences: Sequences) -> np.ndarray:
     """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
 
     The longest sequence of a forward pass decides for all of it, so that long ones share no pass
@@ -119,7 +126,7 @@ def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
 
 
 def _read_tree(
-    model: Any,
+    model: PreTrainedModel,
     sequences: Sequences,
     max_batch_tokens: int,
     use: Use,
@@ -168,7 +175,7 @@ def _run_tree(
     return costs
 
 
-def row_width(model: Any, prefix: int) -> int:
+def row_width(model: PreTrainedModel, prefix: int) -> int:
     """How many nodes a row may hold.
 
     Every node attends to its whole row and masks most of it, which costs about
@@ -188,7 +195,7 @@ def _take(rows: TreeRows, chosen: Ints) -> TreeRows:
 
 
 def _read_padded(
-    model: Any,
+    model: PreTrainedModel,
     sequences: Sequences,
     max_batch_tokens: int,
     use: Use,
@@ -258,7 +265,7 @@ def _common_prefix(whole: Ints, lengths: Ints) -> int:
     return int(same.argmin()) if not same.all() else shortest
 
 
-def scoring_mode(model: Any) -> str:
+def scoring_mode(model: PreTrainedModel) -> str:
     """The first of "tree", "cache" and "plain" that scores like one sequence at a time.
 
     >>> scoring_mode(model)  # a Llama
@@ -296,7 +303,7 @@ class _AttentionWatch(TorchFunctionMode):
         return func(*args, **given)
 
 
-def attention_overflows(model: Any) -> bool:
+def attention_overflows(model: PreTrainedModel) -> bool:
     """Whether the attention of a model overflows on a tiny input; kept for the model.
 
     PyTorch's attention gives zeros for a query whose products with all keys are no numbers, by some
@@ -313,7 +320,7 @@ def attention_overflows(model: Any) -> bool:
     return known
 
 
-def _works(model: Any, mode: str, attention: str) -> bool:
+def _works(model: PreTrainedModel, mode: str, attention: str) -> bool:
     """Whether a mode scores a tiny input like "plain" does."""
     if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
         return False
@@ -335,7 +342,7 @@ def _works(model: Any, mode: str, attention: str) -> bool:
     return good
 
 
-def _known_layers(model: Any) -> bool:
+def _known_layers(model: PreTrainedModel) -> bool:
     """Whether the masks of a :class:`TreePass` cover every kind of layer of the model.
 
     GPT-Neo's local layers, which its ``attention_layers`` names, look back by the place in a row

@@ -241,7 +241,7 @@ class _Perplexity(TrainerCallback):
         self.samples = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
         self.max_length, self.end = max_length, end
 
-    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
+    def on_step_end(self, args, state, control, *, model, **kwargs) -> None:  # type: ignore[override]
         if state.global_step % self.every and state.global_step != state.max_steps:
             return
         for spec, samples in self.samples:

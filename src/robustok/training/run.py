@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
@@ -292,7 +292,9 @@ class _Trainer(Trainer):
         data: Any = self.train_dataset
         return data.order()
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+    def training_step(
+        self, model: PreTrainedModel, inputs: Any, num_items_in_batch: Any = None
+    ) -> Any:
         self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
         if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
             num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)
@@ -305,7 +307,7 @@ class _Trainer(Trainer):
         measured = {name: getattr(self.watch, name) for name in _MEASURED}
         super().log({**logs, **measured}, *args, **kwargs)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: PreTrainedModel, trial: Any) -> None:
         folder = Path(str(self.args.output_dir))
         with write_errors_in_one_line(folder.parent):
             super()._save_checkpoint(model, trial)
