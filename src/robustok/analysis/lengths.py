@@ -1,4 +1,4 @@
-"""How far draws lengthen texts: growth in tokens, and splits under BPE-dropout.
+"""How far draws are from canonical: growth in tokens, distances, and splits under BPE-dropout.
 
 Growth under a scheme is the cost of stochastic training. The splits of BPE-dropout depend on p, the
 text and the merge list.
@@ -6,6 +6,7 @@ text and the merge list.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ import numpy as np
 
 from robustok.analysis.splits import in_blocks
 from robustok.checks import check_list
+from robustok.lattice import Lattice
+from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.samplers import BpeDropout, measure, sampler
 from robustok.samplers.bpe_dropout import RULES
@@ -87,6 +90,27 @@ def ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
     ratio = float(parts.sum()) / total
     squares = float(((parts - ratio * wholes) ** 2).sum())
     return ratio, float(np.sqrt(squares * n / max(n - 1, 1)) / total)
+
+
+def distance_shares(
+    lattice: Lattice, rows: Ragged | Sequence[np.ndarray], *, least: float
+) -> list[tuple[int, float, float]]:
+    """By distance from canonical: the exact share of all tokenizations, and that of drawn rows.
+
+    >>> from robustok.analysis.lengths import distance_shares
+    >>> distance_shares(vocab.lattice("the"), [vocab.encode("the")], least=0.01)
+    [(0, 0.3333333333333333, 1.0), (2, 0.3333333333333333, 0.0), (3, 0.3333333333333333, 0.0)]
+
+    Args:
+        lattice: that of a text.
+        rows: drawn ids of the text.
+        least: distances with both shares below it are left out.
+    """
+    seen = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
+    counts = lattice.counts(by="distance")
+    total = sum(counts)
+    shares = [(at, count / total, seen[at] / len(rows)) for at, count in enumerate(counts)]
+    return [share for share in shares if max(share[1:]) >= least]
 
 
 class Splits(NamedTuple):

@@ -14,7 +14,6 @@ import asyncio
 import json
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -34,9 +33,10 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from robustok.analysis.lengths import distance_shares
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import visible
-from robustok.samplers import measure, sampler
+from robustok.samplers import sampler
 from robustok.samplers.parameters import Number
 from robustok.samplers.spec import schemes
 
@@ -295,18 +295,13 @@ def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, 
     canonical, lattice = vocab.encode(text), vocab.lattice(text)
     total = lattice.count()
     rows, seconds = _draws(draw, text, seed)
-    seen = Counter(measure(vocab, [canonical], rows).distance.tolist())
-    shares = [
-        (at, count / total, seen[at] / SAMPLES)
-        for at, count in enumerate(lattice.counts(by="distance"))
-    ]
     return {
         "scheme": draw.spec,
         "count": f"{total:,}" if total < 10**15 else f"{Decimal(total):.3g}",
         "canonical": _token_texts(vocab, canonical),
         "rows": [_token_texts(vocab, rows[i]) for i in range(ROWS)],
         "length": round(sum(map(len, rows)) / SAMPLES / max(len(canonical), 1), 3),
-        "bars": [bar for bar in shares if max(bar[1:]) >= RARE],
+        "bars": distance_shares(lattice, rows, least=RARE),
         "microseconds": round(1e6 * seconds / (SAMPLES - ROWS), 2),
     }
 

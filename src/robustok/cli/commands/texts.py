@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from robustok.analysis.lengths import distance_shares
 from robustok.cli.options import (
     by_name,
     draws_option,
@@ -124,7 +124,7 @@ def inspect(
     """
     vocab = Vocabulary.load(tokenizer)
     source = text_of(text)
-    canonical, lattice = vocab.encode(source), vocab.lattice(source)
+    lattice = vocab.lattice(source)
     if len(lattice.text) > LONGEST:
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
     # By default the random schemes with a color of their own that every tokenizer fits.
@@ -142,12 +142,7 @@ def inspect(
     entries = [entry("canonical", 1), *(entry(spec, draws) for spec in scheme or default)]
     total = lattice.count()
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=samples)
-    seen = Counter(measure(vocab, [canonical], uniform).distance.tolist())
-    shares = [
-        (at, count / total, seen[at] / samples)
-        for at, count in enumerate(lattice.counts(by="distance"))
-    ]
-    bars = [bar for bar in shares if max(bar[1:]) >= 0.001]
+    bars = distance_shares(lattice, uniform, least=0.001)
     _print_inspection(total, entries, bars, samples)
     vocab.gigatoken.load()
     reason = vocab.gigatoken.reason
