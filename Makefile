@@ -55,6 +55,7 @@ CALLS ?= 60000
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target bodies --workers 2 --seconds $(SECONDS) --calls $(CALLS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target tokenizers --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 
 # Those behind docs/speed.md; the others have options of their own (--help).
 bench: $(STAMP)

@@ -1,0 +1,245 @@
+"""One definition of canonical ids: what encoding accepts, the guard and `log_prob` accept, too.
+
+Each tokenizer is the smallest of a kind that random tokenizers found (see `fuzz`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.guard.tokenizers_of import bpe_model, tokenizer_json
+from tests.tokenizer.test_spelling import BYTE_LEVEL, METASPACE
+from tokenizers import AddedToken, Tokenizer, processors
+
+import robustok as rt
+from robustok.errors import RobustokError
+
+FIRST = METASPACE | {"prepend_scheme": "first"}
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+MARKS = {"type": "Sequence", "normalizers": [
+    PREPEND, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+]}  # fmt: skip
+SPACED = BYTE_LEVEL | {"add_prefix_space": True, "use_regex": False}
+
+
+def bpe(
+    tokens: list[str], merges: Sequence[Any] = (), *, unk_token: str | None = None, **stages: Any
+) -> Tokenizer:
+    vocab = {token: i for i, token in enumerate(tokens)}
+    model = bpe_model(vocab, [*merges], unk_token=unk_token)
+    return Tokenizer.from_str(tokenizer_json(model, **stages))
+
+
+def unigram(tokens: dict[str, float], unk_id: int | None = None, **stages: Any) -> Tokenizer:
+    model = {"type": "Unigram", "unk_id": unk_id, "byte_fallback": False,
+             "vocab": [*tokens.items()]}  # fmt: skip
+    return Tokenizer.from_str(tokenizer_json(model, **stages))
+
+
+def with_added(tokenizer: Tokenizer, content: str, **flags: bool) -> Tokenizer:
+    flags = {"normalized": False} | flags
+    add = tokenizer.add_special_tokens if flags.get("special") else tokenizer.add_tokens
+    add([AddedToken(content, **flags)])
+    return tokenizer
+
+
+def before_each_text(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single=[name, "$A"], special_tokens=[(name, tokenizer.token_to_id(name))]
+    )
+    return tokenizer
+
+
+def accepted(tokenizer: Tokenizer, text: str) -> list[bool]:
+    """Whether a text is accepted, without and with special tokens parsed; holds both to all."""
+    vocab = rt.Vocabulary.load(tokenizer)
+    guard, results = rt.Guard(vocab, allow_special=True), []
+    for parse in (False, True):
+        try:
+            ids = vocab.encode(text, parse_special=parse)
+        except RobustokError as e:
+            assert "\n" not in str(e)
+            results.append(False)
+            continue
+        results.append(True)
+        tokenizer.encode_special_tokens = not parse
+        assert ids.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
+        assert [row.tolist() for row in vocab.encode_batch([text], parse_special=parse)] == [
+            ids.tolist()
+        ]
+        verdict = guard.check(ids)
+        assert verdict.canonical and verdict.repaired.tolist() == ids.tolist()
+        uniform, lattice = rt.Uniform(vocab), rt.Lattice(vocab, ids)
+        rows = list(lattice.enumerate())
+        assert lattice.count() == len(rows)
+        total = math.fsum(math.exp(uniform.log_prob(row)) for row in rows)
+        assert math.isclose(total, 1.0, rel_tol=1e-9)
+        if not parse:
+            assert uniform.sample(text, seed=0).tolist() == uniform.sample(ids, seed=0).tolist()
+        for row in rows:
+            assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
+            assert guard.repair(row).tolist() == ids.tolist()
+            if tokenizer.decoder is not None:  # without one, the library joins tokens by spaces
+                decoded = [tokenizer.decode(x.tolist(), skip_special_tokens=False)
+                           for x in (row, ids)]  # fmt: skip
+                assert decoded[0] == decoded[1]
+    return results
+
+
+CASES: dict[str, tuple[Any, str, list[bool]]] = {
+    "a space before each pre-token, and a special token": (
+        lambda: with_added(bpe(["a", ",", "▁"], pre_tokenizer={
+            "type": "Sequence", "pretokenizers": [
+                {"type": "Punctuation", "behavior": "Isolated"}, METASPACE
+            ]}), "<s>", special=True),
+        "a,<s>", [False, False]),
+    "what follows a special token has no space": (
+        lambda: with_added(bpe(["a", "▁"], pre_tokenizer=FIRST), "<s>", special=True),
+        "a<s>a", [False, True]),
+    "a normalized special token behind a text that is written before all": (
+        lambda: with_added(bpe([*"a<s>▁"], normalizer=PREPEND), "<s>", special=True,
+                           normalized=True),
+        "<s>a", [True, True]),
+    "a space that is removed with the start of the text": (
+        lambda: bpe(["a", "▁"], normalizer={"type": "Strip", "strip_left": True,
+                                            "strip_right": True}, pre_tokenizer=FIRST),
+        " a", [False, False]),
+    "a normalizer that removes spaces before a special token": (
+        lambda: with_added(bpe(["a", " "], normalizer={"type": "Strip", "strip_left": False,
+                                                       "strip_right": True}),
+                           "é", special=True, normalized=True),
+        " é", [False, False]),
+    "the space before the text is an added token": (
+        lambda: with_added(bpe(["Ġ", "a"], pre_tokenizer=SPACED), " "),
+        "a", [False, False]),
+    "a special token whose text the model lacks": (
+        lambda: with_added(bpe(["a", "Ġ"], pre_tokenizer=SPACED), "<s>", special=True),
+        "a<s>", [False, True]),
+    "an added token that the normalizer would change": (
+        lambda: with_added(bpe(["a", "n", "N"], normalizer={"type": "Lowercase"},
+                               pre_tokenizer=BYTE_LEVEL), "N"),
+        "aN", [True, True]),
+    "the first token loses its marks, with a special one behind": (
+        lambda: with_added(bpe(["0", "▁", "▁▁"], pre_tokenizer=FIRST, decoder=FIRST), "<s>",
+                           special=True),
+        "  <s>", [False, False]),
+    "an added token loses its marks where it is first": (
+        lambda: with_added(bpe(["d", "▁"], pre_tokenizer=FIRST, decoder=FIRST), "d▁"),
+        "d▁", [False, False]),
+    "a token with a space that the model never reads": (
+        lambda: unigram({"a": -1.0, "▁": -2.0, " a": -9.0}, pre_tokenizer=METASPACE,
+                        decoder=METASPACE),
+        "a", [True, True]),
+    "the unknown token is put before each text": (
+        lambda: before_each_text(with_added(with_added(
+            bpe(["<unk>", "Ċ", "Ġ", "ĠĠ"], [["Ġ", "Ġ"]], unk_token="<unk>",
+                pre_tokenizer=BYTE_LEVEL), "<unk>"), "<|a|>"), "<unk>"),
+        "\n  a", [True, True]),
+    "the unknown token stands behind a space that the tokenizer writes": (
+        lambda: unigram({"<unk>": 0.0, "▁": -1.0, "a": -1.0}, 0, normalizer=MARKS),
+        "é", [True, True]),
+    "two entries of the unknown token": (
+        lambda: Tokenizer.from_str(tokenizer_json(
+            {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
+             "vocab": [["<unk>", 0.0], ["a", -1.0], ["▁", -1.0], ["<unk>", -1.5]]},
+            pre_tokenizer=METASPACE)),
+        "b", [False, False]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_accepted_text_is_canonical_everywhere(name: str) -> None:
+    make, text, expected = CASES[name]
+    assert accepted(make(), text) == expected
+
+
+def test_a_text_after_a_special_token_is_repaired_to_its_own_ids() -> None:
+    tokenizer = with_added(
+        bpe(["a", "b", "▁", "ab"], [["a", "b"]], pre_tokenizer=FIRST), "<s>", special=True
+    )
+    vocab = rt.Vocabulary.load(tokenizer)
+    ids = vocab.encode("ab<s>ab", parse_special=True).tolist()
+    assert ids == [2, 3, 4, 3]
+    assert rt.Guard(vocab, allow_special=True).repair([2, 0, 1, 4, 0, 1]).tolist() == ids
+
+
+def test_two_added_tokens_with_one_normalized_text_are_refused() -> None:
+    tokenizer = bpe([*"ab"], normalizer={"type": "Lowercase"})
+    tokenizer.add_tokens([AddedToken("<X>", normalized=True), AddedToken("<x>", normalized=True)])
+    with pytest.raises(RobustokError, match=r"one text of the added tokens '<X>' and '<x>'"):
+        rt.Vocabulary.load(tokenizer)
+    apart = bpe([*"ab"], normalizer={"type": "Lowercase"})
+    apart.add_tokens([AddedToken("<X>", normalized=False), AddedToken("<x>", normalized=False)])
+    assert rt.Vocabulary.load(apart).encode("a<X><x>").tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("content", ["▁", "▁a"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_bpe_dropout_is_refused_where_merges_need_an_added_token(
+    content: str, normalized: bool
+) -> None:
+    tokenizer = bpe([*"ab▁", "▁a", "▁ab"], [["▁", "a"], ["▁a", "b"]], normalizer=PREPEND)
+    with_added(tokenizer, content, normalized=normalized)
+    vocab = rt.Vocabulary.load(tokenizer)
+    with pytest.raises(RobustokError, match=f"merges of the model need its token '{content}'"):
+        rt.BpeDropout(vocab, p=0.5)
+    assert rt.Uniform(vocab).sample("b", seed=0).tolist()
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+HOSTILE: dict[str, str] = {
+    name: json.dumps(spec)
+    for name, spec in {
+        "a score that is not a number": {"type": "Unigram", "unk_id": 0,
+                                         "vocab": [["<unk>", 0.0], ["a", float("nan")]]},
+        "a score without end": {"type": "Unigram", "unk_id": 0,
+                                "vocab": [["<unk>", 0.0], ["a", float("-inf")]]},
+        "scores that are text": {"type": "Unigram", "unk_id": 0, "vocab": [["a", "b"]]},
+        "an unknown token outside": {"type": "Unigram", "unk_id": 7, "vocab": [["a", -1.0]]},
+        "a negative unknown token": {"type": "Unigram", "unk_id": -1, "vocab": [["a", -1.0]]},
+        "an entry of three": {"type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0, 2]]},
+        "an empty Unigram": {"type": "Unigram", "unk_id": None, "vocab": []},
+        "an empty BPE": bpe_model({}, []),
+        "a negative id": bpe_model({"a": -1}, []),
+        "two tokens with one id": bpe_model({"a": 0, "b": 0}, []),
+        "an id of 2 ** 31": bpe_model({"a": 2**31}, []),
+        "an id of 2 ** 64": bpe_model({"a": 2**64}, []),
+        "an id that is text": bpe_model({}, []) | {"vocab": {"a": "0"}},
+        "an id that is null": bpe_model({}, []) | {"vocab": {"a": None}},
+        "a lone surrogate": bpe_model({"a": 0, "\ud800": 1}, []),
+        "a merge of no token": bpe_model({"a": 0}, [["a", "b"]]),
+        "a merge to no token": bpe_model({"a": 0, "b": 1}, [["a", "b"]]),
+        "a merge without a space": bpe_model({"a": 0, "b": 1, "ab": 2}, ["ab"]),
+        "an empty merge": bpe_model({"a": 0}, [[]]),
+        "an unknown token that is no token": bpe_model({"a": 0}, [], unk_token="<u>"),
+        "an unknown token that is a number": bpe_model({"a": 0}, [], unk_token=3),
+        "a dropout that is not a number": bpe_model({"a": 0}, [], dropout=float("nan")),
+    }.items()
+    for spec in [{"model": spec}]
+}  # fmt: skip
+HOSTILE["a nested vocabulary"] = f'{{"model": {{"type": "BPE", "merges": [], "vocab": {NESTED}}}}}'
+HOSTILE["a nested normalizer"] = HOSTILE["an empty BPE"][:-1] + f', "normalizer": {NESTED}}}'
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_line_or_read_right(name: str, tmp_path: Any) -> None:
+    whole = json.loads(tokenizer_json(None))
+    path = tmp_path / "tokenizer.json"
+    begin = json.dumps({key: value for key, value in whole.items() if key != "model"})[:-1]
+    repeated = '"normalizer": null, ' if '"normalizer": [' in HOSTILE[name] else ""
+    path.write_text(f"{begin.replace(repeated, '')}, {HOSTILE[name][1:]}", encoding="utf8")
+    try:
+        vocab = rt.Vocabulary.load(path)
+        library = Tokenizer.from_file(str(path))
+        for text in ("a", "ab", ""):
+            ids = vocab.encode(text)
+            assert ids.tolist() == library.encode(text).ids
+            assert rt.Guard(vocab).check(ids).canonical
+            drawn = rt.Uniform(vocab).sample(text, seed=0)
+            assert vocab.decode_bytes(drawn) == vocab.decode_bytes(ids)
+    except RobustokError as e:
+        assert "\n" not in str(e) and len(str(e)) < 500 + len(str(path))
