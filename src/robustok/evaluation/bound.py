@@ -221,12 +221,21 @@ class Bound:
         ``tokens`` is that of :meth:`table`. What no float can hold is left out.
         """
         return [
-            {"model": self.model, "kind": reading, "depth": depth, "pairs": "", "mean": 10**power,
-             "p95": 10**power, "max": 10**power, "eval_scheme": "", "seed": ""}
+            {
+                "model": self.model,
+                "kind": reading,
+                "depth": depth,
+                "pairs": "",
+                "mean": 10**power,
+                "p95": 10**power,
+                "max": 10**power,
+                "eval_scheme": "",
+                "seed": "",
+            }
             for reading, n in readings(tokens).items()
             for depth, power in enumerate(self.through(1, tokens=n))
             if power < 300
-        ]  # fmt: skip
+        ]
 
     def _log10_start(self, distance: int) -> float:
         if distance < 1:

@@ -372,6 +372,10 @@ class Sampler(Scheme):
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
 
+# A draw kernel, what it reads of the vocabulary, and its settings.
+Kernel = tuple[Callable[..., tuple[int, int]], kernels.Tokens, tuple[Any, ...]]
+
+
 class StoredSampler(Sampler):
     """A sampler whose kernel keeps tables of blocks in a store.
 
@@ -391,7 +395,7 @@ class StoredSampler(Sampler):
         return []
 
     @property
-    def _kernel(self) -> tuple[Callable[..., tuple[int, int]], Any, tuple[Any, ...]]:
+    def _kernel(self) -> Kernel:
         """The draw kernel, what it reads of the vocabulary, and its settings; made once.
 
         It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
@@ -466,7 +470,7 @@ def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
     return SCHEMES[parsed.name](vocab, **parsed.params)
 
 
-def check_order(spec: Any, vocab: Any) -> None:
+def check_order(spec: object, vocab: object) -> None:
     """Raise RobustokError unless the second argument is the vocabulary."""
     if isinstance(spec, Vocabulary):
         raise RobustokError(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, Rows, spelled, texts_between
-from robustok.kernels.merges import BITS, build_merges
+from robustok.kernels.merges import BITS, Merges, build_merges
 from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
 from robustok.kernels.stochastok import pairs_of
 from robustok.runtime.environment import import_lock
@@ -88,7 +87,7 @@ class BpeDropout(Sampler):
         if reached < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
-    def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
+    def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Batch) -> PreTokens:
         """Cut texts: at added tokens, which stay whole, and where the pre-tokenizer cuts.
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
@@ -122,7 +121,7 @@ class BpeDropout(Sampler):
         tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._added())]
         return re.compile(b"|".join(map(re.escape, tokens))).search if tokens else None
 
-    def _whole_texts(self, offsets: np.ndarray) -> Any:
+    def _whole_texts(self, offsets: np.ndarray) -> PreTokens:
         """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
         sizes = np.diff(offsets)
         first = np.zeros(len(offsets), np.int64)
@@ -135,7 +134,7 @@ class BpeDropout(Sampler):
         """Which ids are added tokens that stand for text, bool [ids]; made once a vocabulary."""
         return self.vocab.derived("bpe-dropout added ids", lambda: _added_ids(self.vocab))
 
-    def _merges(self) -> Any:
+    def _merges(self) -> Merges:
         """The merge tables of this rule, made once a vocabulary."""
         by_result = self.rule == "sentencepiece"
         return self.vocab.derived(
@@ -149,7 +148,7 @@ def _added_ids(vocab: Vocabulary) -> np.ndarray:
     return added & vocab.ordinary
 
 
-def _tables(vocab: Vocabulary, by_result: bool) -> Any:
+def _tables(vocab: Vocabulary, by_result: bool) -> Merges:
     left, right, result = _merge_list(vocab)
     if max(vocab.size, len(result)) > 1 << BITS:
         raise RobustokError(

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, comb, inf, log
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, Rows
 from robustok.kernels.stochastok import (
     MOST_PICKS,
+    Pairs,
     PickRate,
     draw_stochastok,
     draw_stochastok_listed,
@@ -28,7 +28,7 @@ from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.kernels.store import NOT_DRAWN
 from robustok.lattice import Lattice
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import StoredSampler
+from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.parameters import Choice, count, per_token
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -87,7 +87,7 @@ class StochasTok(StoredSampler):
         return picks if self.max_picks is None else min(picks, self.max_picks)
 
     @computed_once
-    def _pairs(self) -> Any:
+    def _pairs(self) -> Pairs:
         """The two-way cuts of every token, made once a vocabulary."""
         v = self.vocab
         return v.derived(
@@ -105,7 +105,7 @@ class StochasTok(StoredSampler):
         return PickRate(np.float64(self.alpha), np.int64(most))
 
     @computed_once
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate, self.ways)
 
     def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
@@ -195,7 +195,7 @@ class StochasTokUniform(StoredSampler):
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
 
     @computed_once
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
         return draw_stochastok_uniform, self.vocab.kernel_tokens, settings
 

@@ -14,7 +14,7 @@ from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import StoredSampler
+from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.parameters import count, per_token
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
@@ -46,7 +46,7 @@ class Uniform(StoredSampler):
         return -Lattice(self.vocab, ids).log_count()
 
     @computed_once
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         return draw_blocks, self.vocab.kernel_tokens, (None,)
 
 
@@ -126,7 +126,7 @@ class UniformK(StoredSampler):
         return min(size, tokens + most + 2 * texts)  # rounded up in each text
 
     @computed_once
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.float64(self.alpha or 0.0), fixed)
         return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from robustok.kernels.walk import (
     steps,
 )
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import StoredSampler
+from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import SCORES, count, probability
 from robustok.samplers.parameters import temperature as temperature_range
@@ -69,7 +68,7 @@ class WalkSampler(StoredSampler):
             ]
 
     @computed_once
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         return draw_blocks, self.vocab.kernel_tokens, (self._step_rule(),)
 
 

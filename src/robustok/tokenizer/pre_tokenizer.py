@@ -56,7 +56,9 @@ class PreTokenizer:
         """Whether it cuts a text between words."""
         return len(self.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1
 
-    def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
+    def cut(
+        self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None
+    ) -> np.ndarray:
         """The ends of all pre-tokens of a text, int64, in bytes.
 
         ``text``: uint8. ``edges``: int64, ascending from 0 to the length of ``text``: each span
