@@ -16,7 +16,7 @@ import re
 import secrets
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ from robustok.tokenizer.stages import Stages
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
 _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
 _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
+# A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
+_BYTES = dict.fromkeys(range(256), 256) | {ord(c): b for c, b in byte_alphabet().items()}
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
@@ -208,7 +210,7 @@ class _Ids:
         self, tokenizer: Any, vocab: dict[str, int], model: dict, merges: np.ndarray,
         added: dict[int, Any], stages: Stages,
     ) -> None:  # fmt: skip
-        self._stages, self._alphabet = stages, byte_alphabet()
+        self._stages, self._is_byte_level = stages, stages.byte_level
         self._falls_back = bool(model.get("byte_fallback"))
         self.tokens: list[bytes] = [b""] * (max([*vocab.values(), *added], default=-1) + 1)
         self.ordinary: set[int] = set()
@@ -219,18 +221,21 @@ class _Ids:
         unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
         prefix = self._decoded(_written_before(tokenizer, stages))
         joins = stages.joins_parts
+        loses_spaces = stages.first_loses_marks and stages.writes_mark
         in_model: dict[int, bytes] = {}
         for spelling, i in vocab.items():
             token = added.get(i)
             if i == unknown or (token is not None and token.special and token.content not in words):
                 self.tokens[i] = spelling.encode()
                 continue
-            read, shown = self._read(spelling), self._decoded(spelling)
+            read = self._read(spelling)
+            shown = self._decoded(spelling) if self._reads_names else read
             if token is None:
                 # No text gives what is not in the alphabet, or a space that is written as a mark,
                 # which the decoder would read otherwise.
-                stays = stages.byte_level and not all(c in self._alphabet for c in spelling)
-                stays |= stages.first_loses_marks and stages.writes_mark and " " in spelling
+                stays = (loses_spaces and " " in spelling) or (
+                    self._is_byte_level and _in_alphabet(spelling) is None
+                )
             else:
                 shown = self._decoded(tokenizer.id_to_token(i) or "")
                 stays = not token.special and (token.lstrip or token.rstrip or not joins)
@@ -295,20 +300,23 @@ class _Ids:
                 contents[i] = content.encode()
         return contents
 
+    @property
+    def _reads_names(self) -> bool:
+        """Whether the decoder writes the byte that a token such as ``<0x0A>`` names."""
+        return self._stages.decodes_names or self._falls_back
+
     def _read(self, spelling: str) -> bytes:
         """The bytes of a text that the model reads as a token."""
         if self._falls_back and _BYTE_NAME.fullmatch(spelling):
             return bytes([int(spelling[3:5], 16)])
-        if self._stages.byte_level:
-            with suppress(KeyError):
-                return bytes(map(self._alphabet.__getitem__, spelling))
-            return spelling.encode()
+        if self._is_byte_level:
+            read = _in_alphabet(spelling)
+            return spelling.encode() if read is None else read
         return (spelling.replace("▁", " ") if self._stages.metaspace else spelling).encode()
 
     def _decoded(self, spelling: str) -> bytes:
         """What the decoder writes for a token."""
-        names = self._stages.decodes_names or self._falls_back
-        if names and _ANY_BYTE_NAME.fullmatch(spelling):
+        if self._reads_names and _ANY_BYTE_NAME.fullmatch(spelling):
             return bytes([int(spelling[3:5], 16)])
         return self._read(spelling)
 
@@ -331,6 +339,14 @@ class _Ids:
         spellings = [*vocab.items(), *((token.content, i) for i, token in added.items())]
         some = {i for spelling, i in spellings if "▁" in spelling[1:]}
         return tuple(self.tokens[i] for i in sorted(some & (self.ordinary | placed)))
+
+
+def _in_alphabet(spelling: str) -> bytes | None:
+    """The bytes of a spelling in the byte-level alphabet; None for one with another character."""
+    try:
+        return spelling.translate(_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
+        return None
 
 
 def _words(model: dict, merges: np.ndarray, special: list[Any]) -> frozenset[str]:
