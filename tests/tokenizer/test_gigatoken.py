@@ -219,6 +219,7 @@ def test_added_tokens_that_overlap_go_to_it(name: str, normalized: bool) -> None
     tokenizer.add_special_tokens([hidden])
     vocab = Vocabulary.load(tokenizer)
     rows = ["a\n\n\n\na\n\n\nbx\n\n>", "x\n\n\n", "<x><x><y><y>", "\n", "b\n\n>", "<x>"]
+    rows += ["a\n\x01\n\nb", "\x01\n", "the\n the<x>  \n\n\nb<x>", "\n\n"]
     encoded = [loaded(vocab).encode(row) for row in rows]
     if not (name == "llama2" and normalized):  # there they see the space before the text, too
         assert all(row is not None for row in encoded)

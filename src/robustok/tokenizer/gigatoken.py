@@ -82,7 +82,7 @@ class _Rules(NamedTuple):
 
     normalize: Callable[[str], str | None] | None
     is_first: bool = False
-    ids: Mapping[str, np.ndarray] = {}
+    ids: Mapping[str, int] = {}
     find: Callable[[str], Iterator[re.Match[str]]] | None = None
     has_other: Callable[[str], object] | None = None
 
@@ -111,10 +111,14 @@ class GigatokenEncoder:
         self._running: list[None] = []  # an entry for each call in progress
         self._byte_level = data.family.startswith("byte-level")
         self._spans_words = False
+        # Between parts that are encoded together, where no token goes beyond one.
+        self._separator: tuple[str, int] | None = None
         if self.reason is None:
             self._rules = _rules_of(data)
-            alone = data.stages.space_rules == ("inside",) and data.stages.pre_tokenizer is None
+            alone = data.stages.space_rules == ("inside",) and data.stages.never_cuts
             self._spans_words = not self._byte_level and alone and _span_words(data.tokens)
+            if alone and self._rules.ids:
+                self._separator = _separator_of(data)
         _encoders.add(self)
 
     def encode(self, text: Text) -> np.ndarray | None:
@@ -226,19 +230,25 @@ class GigatokenEncoder:
             if normalized is None:
                 return None
             text, normalize = normalized, None
-        rows: list[np.ndarray | None] = []
+        parts: list[str] = []
+        between: list[int] = []
         begin = 0
         for match in rules.find(text):
             added = rules.ids.get(match.group())
-            if added is None:  # a special token, which is text
-                continue
-            if match.start() > begin:
-                part = text[begin : match.start()]
-                rows.append(self._encode_between(backend, part, normalize))
-            rows.append(added)
-            begin = match.end()
-        if begin < len(text) or not rows:
-            rows.append(self._encode_between(backend, text[begin:], normalize))
+            if added is not None:  # else a special token, which is text
+                parts.append(text[begin : match.start()])
+                between.append(added)
+                begin = match.end()
+        parts.append(text[begin:])
+        if between and self._separator and self._separator[0] not in text:
+            mark, number = self._separator
+            row = self._encode_between(backend, mark.join(parts), normalize)
+            if row is not None:
+                row[row == number] = between
+            return row
+        rows = [self._encode_between(backend, parts[0], normalize)]
+        for added, part in zip(between, parts[1:], strict=True):
+            rows += [np.array([added], np.int32), self._encode_between(backend, part, normalize)]
         return _joined(rows)
 
     def _encode_between(
@@ -248,6 +258,8 @@ class GigatokenEncoder:
         normalize: Callable[[str], str | None] | None,
     ) -> np.ndarray | None:
         """:meth:`_encode_with` for a text between added tokens, which has none."""
+        if not text:
+            return np.empty(0, np.int32)
         if normalize is not None:
             normalized = normalize(text)
             if normalized is None:
@@ -318,6 +330,16 @@ def _obstacle(data: TokenizerData) -> str | None:
     return None if known else "gigatoken does not know this pre-tokenizer"
 
 
+def _separator_of(data: TokenizerData) -> tuple[str, int] | None:
+    """A character that is always one token of its own, and its id."""
+    text = b"".join(token for token in data.tokens if len(token) > 1)
+    for character in "\x01\x02\x03\x04\x05":
+        if character.encode() not in text:
+            ids = data.encoder.encode_batch([character], parse_special=False)[0]
+            return (character, ids[0]) if len(ids) == 1 else None
+    return None
+
+
 def _span_words(tokens: list[bytes]) -> bool:
     """Whether tokens have a space after another character, and all of these are whitespace."""
     before = {*_ANY_SPAN.findall(b"\0".join(tokens))}
@@ -362,10 +384,7 @@ def _rules_of(data: TokenizerData) -> _Rules:
         return _Rules(None)
     if isinstance(encoder, SentencePieceEncoder):
         # Its user-defined symbols are found in the normalized text.
-        ids = {
-            text.replace("▁", " "): np.array([i], np.int32)
-            for text, i in encoder.user_defined.items()
-        }
+        ids = {text.replace("▁", " "): i for text, i in encoder.user_defined.items()}
         find = search_all(ids)
         has_other = search_of(ids) if find is None else None
 
@@ -394,13 +413,13 @@ def _rules_of(data: TokenizerData) -> _Rules:
         normalized: str = normalizer.normalize_str(text)
         return None if has_other and normalized != text and has_other(normalized) else normalized
 
-    in_normalized = any(data.added[i[0]].normalized for i in ids.values())
+    in_normalized = any(data.added[i].normalized for i in ids.values())
     return _Rules(normalizer and normalize, in_normalized, ids, find, has_other)
 
 
 def _added_tokens(
     data: TokenizerData,
-) -> tuple[dict[str, np.ndarray], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
+) -> tuple[dict[str, int], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
     """How added tokens are found.
 
     Returns the ids of those that are found as the library finds them, whatever is around; the
@@ -416,7 +435,7 @@ def _added_tokens(
     # A text on each side of an added token is cut as one of its own.
     apart = len(of_normalized) == 1 and not stages.adds_space
     apart = apart and not (writes and True in of_normalized)
-    ids: Mapping[str, np.ndarray] = {}
+    ids: Mapping[str, int] = {}
     others: set[str] = set()
     hidden: set[str] = set()
     for i, token in alike.items():
@@ -429,7 +448,7 @@ def _added_tokens(
         elif matched != content or marks or token.lstrip or token.rstrip or token.single_word:
             others |= {content, matched}
         else:
-            ids[content] = np.array([i], np.int32)
+            ids[content] = i
     search = search_all({*ids, *hidden}) if ids and apart else None
     if search is None:
         others |= {*ids}

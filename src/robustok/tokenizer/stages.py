@@ -218,6 +218,15 @@ class Stages:
         return rules if all(rules) else None
 
     @property
+    def never_cuts(self) -> bool:
+        """Whether no pre-tokenizer cuts, or one at spaces, for each of which it sees "▁"."""
+        stage = self.pre_tokenizer
+        if stage is None:
+            return True
+        at_spaces = stage["type"] == "Split" and stage["pattern"] == {"String": " "}
+        return at_spaces and "inside" in (self.space_rules or ())
+
+    @property
     def cut_pattern(self) -> str | None:
         """The one regular expression that decides all cuts, or None."""
         if any(cut.bytes for cut in self.pre_cuts[:-1]):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import re
 import secrets
 from array import array
@@ -127,15 +128,12 @@ def _take_merges(model: dict) -> np.ndarray:
     if not merges or not isinstance(vocab, dict):
         return np.empty((0, 3), np.int64)
     model["merges"] = ()
-
-    def ids() -> Iterator[int]:
-        for merge in merges:
-            first, second = merge.split(" ") if isinstance(merge, str) else merge
-            yield vocab.get(first, -1)
-            yield vocab.get(second, -1)
-            yield vocab.get(first + second, -1)
-
-    return np.fromiter(ids(), np.int64, 3 * len(merges)).reshape(-1, 3)
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    sides = [[first for first, _ in pairs], [second for _, second in pairs]]
+    ids = np.empty((len(pairs), 3), np.int64)
+    for number, column in enumerate([*sides, map(operator.add, *sides)]):
+        ids[:, number] = np.fromiter(map(vocab.get, column, itertools.repeat(-1)), np.int64)
+    return ids
 
 
 def _vocab_of(model: dict, kind: str) -> dict[str, int]:

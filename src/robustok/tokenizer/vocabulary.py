@@ -75,7 +75,7 @@ class Vocabulary:
         self.data = data
         self.tokens = data.tokens
         self.size = len(data.tokens)
-        lengths = np.fromiter((len(t) for t in data.tokens), np.int64, self.size)
+        lengths = np.fromiter(map(len, data.tokens), np.int64, self.size)
         self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
         # A bytearray, since numba compiles anew for arrays that cannot be written.
         self.token_bytes = np.frombuffer(bytearray(b"".join(data.tokens)), np.uint8)
@@ -568,13 +568,16 @@ def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
 
     A token before a byte of the byte fallback, an added token before others, then the lowest id.
     """
-    chosen: dict[bytes, int] = {}
     added, literal = data.plain_added, data.spelling.literal
-    order = sorted(
-        data.ordinary, key=lambda i: (i in data.byte_fallback, i in literal, i not in added, i)
-    )
-    for i in order:
-        chosen.setdefault(data.tokens[i], i)
+
+    def rank(i: int) -> tuple[bool, bool, bool, int]:
+        return i in data.byte_fallback, i in literal, i not in added, i
+
+    chosen: dict[bytes, int] = {}
+    for i in data.ordinary:
+        other = chosen.setdefault(data.tokens[i], i)
+        if other != i and rank(i) < rank(other):
+            chosen[data.tokens[i]] = i
     return chosen.values()
 
 
