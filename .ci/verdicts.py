@@ -190,29 +190,38 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: i
     if pair is None:
         return Verdict(NOT_TESTED)
     change, measure = compare(*pair), pair[0]["measure"]
-    unit, upward = UNITS[measure], change.mean > 0
-    verdict, note = UNDECIDED, ""
+    unit = UNITS[measure]
     if change.seeds < test.seeds:
         note = f"{change.seeds} of {test.seeds} seeds{_paper_is_excluded(test, change, unit)}"
-        return Verdict(verdict, note, change, measure)
+        return Verdict(UNDECIDED, note, change, measure)
     if others:
-        return Verdict(verdict, f"{others} tests of its family have no rows", change, measure)
-    if not HYPOTHESES[test.hypothesis]:
-        if is_clear:
-            verdict = CONFIRMED if upward == (test.hypothesis == "higher") else CONTRADICTED
+        return Verdict(UNDECIDED, f"{others} tests of its family have no rows", change, measure)
+    if HYPOTHESES[test.hypothesis]:
+        verdict, note = _within_margin(test, pair, change, is_clear=is_clear)
+    elif is_clear:
+        is_right = (change.mean > 0) == (test.hypothesis == "higher")
+        verdict, note = CONFIRMED if is_right else CONTRADICTED, ""
     else:
-        at_90 = compare(*pair, level=LEVEL_OF_NO_LOSS)
-        margin = unit.read(test.margin)
-        inside = f"90% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
-        if test.hypothesis == "no loss" and at_90.low > -margin:
-            verdict, note = NO_LOSS.replace("X", f"{test.margin:g}"), inside
-        elif test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
-            verdict, note = CONFIRMED, f"within ±{test.margin:g}, {inside}"
-        elif is_clear and (test.hypothesis == "equal" or not upward):
-            verdict = CONTRADICTED
+        verdict, note = UNDECIDED, ""
     if verdict == UNDECIDED:
         note = _why_undecided(test, change, unit)
     return Verdict(verdict, note, change, measure)
+
+
+def _within_margin(
+    test: Test, pair: tuple[Row, Row], change: Difference, *, is_clear: bool
+) -> tuple[str, str]:
+    """The verdict of a test with a margin, from the 90% interval, and its note."""
+    unit = UNITS[pair[0]["measure"]]
+    at_90, margin = compare(*pair, level=LEVEL_OF_NO_LOSS), unit.read(test.margin)
+    inside = f"90% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    if test.hypothesis == "no loss" and at_90.low > -margin:
+        return NO_LOSS.replace("X", f"{test.margin:g}"), inside
+    if test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
+        return CONFIRMED, f"within ±{test.margin:g}, {inside}"
+    if is_clear and (test.hypothesis == "equal" or change.mean <= 0):
+        return CONTRADICTED, ""
+    return UNDECIDED, ""
 
 
 def _why_undecided(test: Test, change: Difference, unit: Unit) -> str:

@@ -17,8 +17,9 @@ from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars
 from robustok.report.frame import Row, bounds, percent
+from robustok.report.names import last_parts
 from robustok.report.page import Section, Table, write_page
-from robustok.report.style import colors, grouped, last_parts, save_all
+from robustok.report.style import colors, grouped, save_all
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
 from robustok.runtime.files import json_text, read_rows, write_whole
 

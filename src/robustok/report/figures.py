@@ -16,6 +16,7 @@ import pandas as pd
 
 from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import Results, Row, bounds, merged_layers, nominal_splits, percent
+from robustok.report.names import one_line, panel_title, short
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     GRID,
@@ -28,11 +29,8 @@ from robustok.report.style import (
     grouped,
     legend_above,
     new_figure,
-    one_line,
-    panel_title,
     percent_axis,
     save_all,
-    short,
 )
 from robustok.report.tables import pivot
 

@@ -19,14 +19,8 @@ from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.evaluation import intervals
 from robustok.evaluation.comparison import Difference, difference, variance_of
-from robustok.report.style import (
-    Row,
-    colors,
-    family,
-    grouped,
-    last_parts,
-    scheme_and_strength,
-)
+from robustok.report.names import last_parts, scheme_and_strength
+from robustok.report.style import Row, colors, family, grouped
 from robustok.runtime.environment import computed_once
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in

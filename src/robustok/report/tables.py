@@ -34,8 +34,9 @@ from robustok.report.frame import (
     points,
     rows_with,
 )
+from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
-from robustok.report.style import grouped, one_line, short
+from robustok.report.style import grouped
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import write_whole
 from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
