@@ -153,7 +153,7 @@ def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: 
 def test_a_folder_with_a_card_alone_has_its_page(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "card.jsonl").write_bytes((folder / "card.jsonl").read_bytes())
     assert write_report(tmp_path) == tmp_path / "report.html"
-    with pytest.raises(RobustokError, match="not for model cards"):
+    with pytest.raises(RobustokError, match="model cards have no table"):
         write_report(tmp_path, table=tmp_path / "table.md")
     assert cards_in(tmp_path) == cards_in(folder)
 
