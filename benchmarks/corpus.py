@@ -8,7 +8,9 @@ canonically with `tokenizers`, once on one thread and once on as many as `--work
 `run_corpus` with one worker and with `--workers`. Prints medians and ratios, as Markdown or --json:
 the rate from the first batch on, without the seconds that processes and vocabularies take to start;
 the wall and processor seconds of the whole job; and the peak memory of all its processes together
-(their proportional set size: shared libraries count once). On a busy machine compare rates to each
+(their proportional set size: shared libraries count once). A byte is one of the files as they are
+stored: compare rates of one format only; a row group of Parquet, whose pages are verified, is
+decoded again for each of its shards. On a busy machine compare rates to each
 other only, and processor seconds before wall seconds.
 
 With --memory it makes a corpus of so many GB (of invented words, hard links to one file, so that
@@ -48,6 +50,8 @@ class Rate:
 
     def __float__(self) -> float:
         (first, start), (last, done) = self.reports[0], self.reports[-1]
+        if done == start:
+            raise SystemExit("the corpus is one batch, too small for a rate: give a larger one")
         return (done - start) / (last - first)
 
 

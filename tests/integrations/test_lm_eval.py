@@ -267,6 +267,19 @@ def test_a_text_is_rolled_over_its_draws(folder: Path) -> None:
     assert drawn < canonical[0] < 0
 
 
+@pytest.mark.parametrize("scheme", ["canonical", "uniform"])
+def test_a_log_likelihood_that_is_no_number_ends_the_run(folder: Path, scheme: str) -> None:
+    broken = model(folder, scheme=scheme, seed=0)
+    asked = [request("which word", " a"), request("which word starts", " b")]
+    assert len(broken.loglikelihood(asked)) == 2
+    with torch.no_grad():
+        broken.model.get_input_embeddings().weight.fill_(float("nan"))
+    with pytest.raises(
+        RobustokError, match="the request 'which word.* [ab]': the model's log-likelihood"
+    ):
+        broken.loglikelihood(asked)
+
+
 @pytest.mark.usefixtures("own_tasks")
 def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) -> None:
     args = f"pretrained={folder / 'llama'},scheme=uniform,draws=2,seed=0,dtype=float32"
