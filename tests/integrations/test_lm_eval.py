@@ -275,7 +275,7 @@ def test_a_log_likelihood_that_is_no_number_ends_the_run(folder: Path, scheme: s
     with torch.no_grad():
         broken.model.get_input_embeddings().weight.fill_(float("nan"))
     with pytest.raises(
-        RobustokError, match="the request 'which word.* [ab]': the model's log-likelihood"
+        RobustokError, match=r"the request 'which word.* [ab]': the model's log-likelihood"
     ):
         broken.loglikelihood(asked)
 
