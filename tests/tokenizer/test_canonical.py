@@ -142,6 +142,12 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
     "the unknown token stands behind a space that the tokenizer writes": (
         lambda: unigram({"<unk>": 0.0, "▁": -1.0, "a": -1.0}, 0, normalizer=MARKS),
         "é", [True, True]),
+    "the name of an unknown token that no text needs": (
+        lambda: Tokenizer.from_str(tokenizer_json(
+            {"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab": [
+                ["<unk>", 0.0], *([f"<0x{b:02X}>", -1.0] for b in range(256)), ["▁", -1.0]]},
+            normalizer=MARKS)),
+        "<unk>", [False, False]),
     "two entries of the unknown token": (
         lambda: Tokenizer.from_str(tokenizer_json(
             {"type": "Unigram", "unk_id": 0, "byte_fallback": False,

@@ -427,6 +427,13 @@ class TokenizersEncoder:
             or ids.tokens[i] != token.content.encode()
             or (not apart and stages.normalizers and token.normalized)
         }  # fmt: skip
+        # The model reads the name of an unknown token that no other text has.
+        unknown = model.get("unk_token")
+        if model["vocab"] and isinstance(model.get("unk_id"), int):
+            unknown = model["vocab"][model["unk_id"]][0]
+        names = [unknown] if isinstance(unknown, str) else []
+        if ids.spelling.unknown not in ids.spelling.placed:
+            doubtful |= {*_reachable(model, merges, names)} - {*self.reachable}
         # Without doubtful tokens the text of the ids is that of all texts, or of those in ASCII.
         self._accepts = keeps and (apart or self.first_space is not None)
         self._accepts_ascii = keeps and stages.composes
@@ -435,10 +442,7 @@ class TokenizersEncoder:
             if i not in ids.ordinary or token.single_word or not stages.is_local
             or not (token.normalized or self._is_normal(token.content))
         }  # fmt: skip
-        unknown = model.get("unk_token")
-        if model["vocab"] and isinstance(model.get("unk_id"), int):
-            unknown = model["vocab"][model["unk_id"]][0]
-        marks |= {*self.reachable} | ({unknown} if isinstance(unknown, str) else set())
+        marks |= {*self.reachable, *names}
         normalized = {t.content for t in plain.values() if t.normalized}
         self._doubtful = self._search_of(doubtful, normalized)
         self._marks = self._search_of(marks, normalized)
