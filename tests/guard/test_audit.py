@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.guard.tokenizers_of import TEXT
 
 import robustok as rt
 from robustok.guard import Audit, Drift, read_rollouts, rollout_files
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 
 def drift_of(vocab: rt.Vocabulary, rows: list[np.ndarray], size: int) -> Drift:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, SPECIAL, TEXT, byte_level, metaspace
-from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.guard.rollouts import prefix_of, stitch
 from robustok.tokenizer.chat import split_at_placeholders
+
+transformers = pytest.importorskip("transformers")
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|end|>\n"
@@ -22,7 +23,7 @@ BARE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} {% endfor %}
 
 
 def chat(vocab: rt.Vocabulary, template: str = TEMPLATE) -> Any:
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=vocab.data.source, chat_template=template,
         additional_special_tokens=SPECIAL if template == TEMPLATE else None,
     )  # fmt: skip
@@ -90,7 +91,9 @@ def test_no_space_is_added_in_mid_text() -> None:
 def test_what_cannot_be_stitched(vocab: rt.Vocabulary) -> None:
     ids = {"role": "assistant", "ids": [5]}
     with pytest.raises(rt.RobustokError, match="no chat template"):
-        stitch(vocab, PreTrainedTokenizerFast(tokenizer_object=vocab.data.source), [ids])
+        stitch(
+            vocab, transformers.PreTrainedTokenizerFast(tokenizer_object=vocab.data.source), [ids]
+        )
     twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     with pytest.raises(rt.RobustokError, match="turn 0: the chat template writes its content 2"):
         stitch(vocab, chat(vocab, twice), [ids])
