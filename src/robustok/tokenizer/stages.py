@@ -68,9 +68,13 @@ def _pre_cut(stage: dict) -> PreCut:
     if kind == "ByteLevel":
         cuts = stage.get("use_regex", True)
         return PreCut(
-            bytes=True, cuts=cuts, isolates=cuts, pattern=GPT2 if cuts else None, keeps=True,
+            bytes=True,
+            cuts=cuts,
+            isolates=cuts,
+            pattern=GPT2 if cuts else None,
+            keeps=True,
             adds_space=stage.get("add_prefix_space", True),
-        )  # fmt: skip
+        )
     removes = stage.get("behavior") == "Removed"
     if kind == "Split":
         # A match is a pre-token where the rest between matches is removed, too (`invert`): of a
@@ -78,15 +82,17 @@ def _pre_cut(stage: dict) -> PreCut:
         behavior = stage.get("behavior", "Isolated"), bool(stage.get("invert"))
         return PreCut(
             isolates=behavior in (("Isolated", False), ("Removed", True)),
-            pattern=stage["pattern"].get("Regex"), keeps=not removes,
+            pattern=stage["pattern"].get("Regex"),
+            keeps=not removes,
             drops=kind if behavior == ("Removed", False) else "",
-        )  # fmt: skip
+        )
     if kind == "Metaspace":
         return PreCut(
             adds_space=stage.get("prepend_scheme", "always") != "never",
             at_start=stage.get("prepend_scheme") == "first",
-            mark=stage.get("replacement", "▁"), keeps=True,
-        )  # fmt: skip
+            mark=stage.get("replacement", "▁"),
+            keeps=True,
+        )
     if kind in ("Digits", "Punctuation") and not removes:
         return PreCut(keeps=True)
     return PreCut(drops="" if kind == "UnicodeScripts" else kind)
@@ -119,8 +125,11 @@ class Stages:
         Raises RobustokError where its ids do not give the text back.
         """
         # Each as in the tokenizer's JSON, without the vocabulary written out.
-        spec = {part: json.loads(stage.__getstate__()) for part in _PARTS
-                if (stage := getattr(tokenizer, part)) is not None}  # fmt: skip
+        spec = {
+            part: json.loads(stage.__getstate__())
+            for part in _PARTS
+            if (stage := getattr(tokenizer, part)) is not None
+        }
         normalizers, pre, decoders = (_flat(spec.get(part), key) for part, key in _PARTS.items())
         cuts = tuple(map(_pre_cut, pre))
         names = any(s["type"] == "ByteFallback" for s in _before_fuse(decoders))
@@ -254,17 +263,27 @@ def isolating(pattern: str) -> dict:
 def spelling_bytes() -> dict:
     """The pre-tokenizer stage, as in a tokenizer.json, that spells bytes and cuts nothing."""
     return {
-        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False,
-    }  # fmt: skip
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
 
 
 def tokenizer_json(model: dict, pre_tokenizer: dict | None, normalizer: dict | None = None) -> str:
     """A tokenizer.json with a model and what comes before it, and nothing else."""
-    return json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": None,
-        "decoder": None, "model": model,
-    })  # fmt: skip
+    parts = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": None,
+        "model": model,
+    }
+    return json.dumps(parts)
 
 
 def _before_fuse(decoders: list[dict]) -> list[dict]:

@@ -112,10 +112,18 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
-        ids.tokens, array("i", sorted(ids.ordinary)), frozenset(ids.fallback), encoder,
-        f"{family} {kind}", pairs, scores, tokenizer, stages=stages, added=added,
+        tokens=ids.tokens,
+        ordinary=array("i", sorted(ids.ordinary)),
+        byte_fallback=frozenset(ids.fallback),
+        encoder=encoder,
+        family=f"{family} {kind}",
+        merges=pairs,
+        scores=scores,
+        source=tokenizer,
+        stages=stages,
+        added=added,
         spelling=ids.spelling,
-    )  # fmt: skip
+    )
 
 
 def _take_merges(model: dict) -> np.ndarray:
@@ -205,9 +213,14 @@ class _Ids:
     """
 
     def __init__(
-        self, tokenizer: Any, vocab: dict[str, int], model: dict, merges: np.ndarray,
-        added: dict[int, Any], stages: Stages,
-    ) -> None:  # fmt: skip
+        self,
+        tokenizer: Any,
+        vocab: dict[str, int],
+        model: dict,
+        merges: np.ndarray,
+        added: dict[int, Any],
+        stages: Stages,
+    ) -> None:
         self._stages, self._is_byte_level = stages, stages.byte_level
         self._falls_back = bool(model.get("byte_fallback"))
         self.tokens: list[bytes] = [b""] * (max([*vocab.values(), *added], default=-1) + 1)
@@ -259,7 +272,9 @@ class _Ids:
         raw = {i: t for i, t in added.items() if not t.special}
         strips = {i: t for i, t in raw.items() if not (t.normalized and stages.metaspace)}
         self.spelling = Spelling(
-            placed=frozenset(placed), unknown=unknown, prefix=prefix,
+            placed=frozenset(placed),
+            unknown=unknown,
+            prefix=prefix,
             contents=self._contents(tokenizer, raw),
             restarts=frozenset(i for i, t in raw.items() if not t.normalized),
             takes_left=frozenset(i for i, t in strips.items() if t.lstrip),
@@ -268,13 +283,12 @@ class _Ids:
             single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
             literal=frozenset(
-                i for spelling, i in vocab.items()
-                if "▁" in spelling and not stages.writes_mark
+                i for spelling, i in vocab.items() if "▁" in spelling and not stages.writes_mark
             ),
             words=frozenset(i for i, t in added.items() if t.content in words),
             lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
             falls_back=True,
-        )  # fmt: skip
+        )
         if self.fallback and not stages.decodes_bytes:
             raise RobustokError(
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
@@ -393,10 +407,14 @@ class TokenizersEncoder:
         added = tokenizer.get_added_tokens_decoder()
         words = {added[i].content for i in ids.spelling.words}
         # The unknown token spells what it stands for, and may come from its text.
-        words |= {t.content for i, t in added.items() if i == ids.spelling.unknown
-                  and i in ids.spelling.placed}  # fmt: skip
-        special = [t.content for t in added.values()
-                   if t.special and t.content and t.content not in words]  # fmt: skip
+        words |= {
+            t.content
+            for i, t in added.items()
+            if i == ids.spelling.unknown and i in ids.spelling.placed
+        }
+        special = [
+            t.content for t in added.values() if t.special and t.content and t.content not in words
+        ]
         self.parsing, self.complete, self.spelling = tokenizer, ids.complete, ids.spelling
         self.reachable = _reachable(model, merges, special)
         self.names_bytes = bool(model.get("byte_fallback")) and (
@@ -422,11 +440,14 @@ class TokenizersEncoder:
             t.content.isascii() and not {*t.content} & {*_MADE_ASCII} for t in plain.values()
         )
         doubtful = {
-            token.content for i, token in plain.items()
-            if not stages.joins_parts or token.lstrip or token.rstrip
+            token.content
+            for i, token in plain.items()
+            if not stages.joins_parts
+            or token.lstrip
+            or token.rstrip
             or ids.tokens[i] != token.content.encode()
             or (not apart and stages.normalizers and token.normalized)
-        }  # fmt: skip
+        }
         # The model reads the name of an unknown token that no other text has.
         unknown = model.get("unk_token")
         if model["vocab"] and isinstance(model.get("unk_id"), int):
@@ -438,10 +459,13 @@ class TokenizersEncoder:
         self._accepts = keeps and (apart or self.first_space is not None)
         self._accepts_ascii = keeps and stages.composes
         marks = doubtful | {
-            token.content for i, token in plain.items()
-            if i not in ids.ordinary or token.single_word or not stages.is_local
+            token.content
+            for i, token in plain.items()
+            if i not in ids.ordinary
+            or token.single_word
+            or not stages.is_local
             or not (token.normalized or self._is_normal(token.content))
-        }  # fmt: skip
+        }
         marks |= {*self.reachable, *names}
         normalized = {t.content for t in plain.values() if t.normalized}
         self._doubtful = self._search_of(doubtful, normalized)

@@ -443,11 +443,11 @@ class Vocabulary:
         """The ids of spans amid other bytes: valid ones canonically, the rest byte by byte."""
         valid = [part for row in rows for part, is_valid in row if is_valid]
         encoded = self._encode_amid(valid, parse_special)
-        return [
-            [i for part, is_valid in row
-             for i in (encoded[part] if is_valid else map(self._byte_id, part))]
-            for row in rows
-        ]  # fmt: skip
+
+        def ids_of(part: bytes, is_valid: bool) -> Iterable[int]:
+            return encoded[part] if is_valid else map(self._byte_id, part)
+
+        return [[i for part, is_valid in row for i in ids_of(part, is_valid)] for row in rows]
 
     def _encode_amid(self, spans: list[bytes], parse_special: bool) -> dict[bytes, list[int]]:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
