@@ -34,6 +34,8 @@ from robustok.attack import (
     Prompt,
     attack_prompts,
     objective_by_name,
+    read_attacks,
+    write_attacks,
 )
 from robustok.evaluation import certify_smoothed, choose_many, clustered
 from robustok.evaluation.questions import Ids, encode_options, item_keys, sequence_log_probs
@@ -223,7 +225,7 @@ class Task:
         items: the questions, each with its own key.
         prefix: ids before every question that stay as they are; by default none.
         seed: any integer; decides all draws.
-        folder: keeps each finished attack, in a file for each model.
+        folder: keeps the attacks on each model in a file.
     """
 
     def __init__(
@@ -238,18 +240,23 @@ class Task:
         self.clean = [vocab.encode(item.question) for item in items]
 
     def attack(self, name: str, model: Any, settings: AttackSettings) -> Rows:
-        """The attacked ids of every item; those in the folder are read, new ones added."""
+        """The attacked ids of every item; those in the folder are read."""
         file = self.folder and self.folder / f"{name.replace(' ', '-')}.jsonl"
+        if file and file.exists():
+            return [attack.ids for attack in read_attacks(file)]
         margin = objective_by_name(
             model, self.vocab, ObjectiveSettings("margin"), prefix=self.prefix
         )
         attacks = attack_prompts(
             self.vocab, [Prompt.of_item(item) for item in self.items], margin, settings=settings,
-            seed=self.seed, resume_file=file,
+            seed=self.seed,
             progress=lambda done, total: print(
                 f"\r{done} of {total} attacks, {name}", end="", file=sys.stderr
             ),
         )  # fmt: skip
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_attacks(file, attacks)
         return [attack.ids for attack in attacks]
 
     def read(self, model: Any, rows: Rows) -> tuple[np.ndarray, int]:

@@ -1,8 +1,7 @@
-"""The batched engine against a slow reference; batches, resumed runs, and things by name."""
+"""The batched engine against a slow reference; batches, and things by name."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,11 @@ from robustok import RobustokError
 from robustok.attack import (
     Attack,
     AttackSettings,
-    ObjectiveSettings,
     Prompt,
     TargetLikelihood,
     as_objective,
     attack_prompt,
     attack_prompts,
-    objective_by_name,
-    read_attacks,
     run_suite,
     search,
 )
@@ -88,62 +84,12 @@ def test_the_batches_of_prompts_share_forward_passes(llama, vocab, monkeypatch) 
     assert sizes == [len(PROMPTS)] * 2
 
 
-def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path: Path) -> None:
-    def likely(target: str) -> Any:
-        return objective_by_name(llama, vocab, ObjectiveSettings("target", target=target))
-
-    def unnamed(target: str) -> Any:
-        return lambda _: TargetLikelihood(llama, vocab, target)
-
-    for objective, name in ((likely, "named.jsonl"), (unnamed, "unnamed.jsonl")):
-        file = tmp_path / name
-        arguments: dict[str, Any] = {
-            "prompts": PROMPTS, "objective": objective(" rain"), "seed": 0, "steps": 2,
-            "resume_file": file,
-        }  # fmt: skip
-        done = attack_prompts(vocab, **arguments)
-        rows = {a.key: a.as_row() for a in read_attacks(file)}
-        assert [rows[a.key] for a in done] == [a.as_row() for a in done]
-        lines = file.read_text().splitlines(keepends=True)
-        file.write_text("".join(lines[:3]) + '{"key": "cut sho')
-        calls: list[int] = []
-        again = attack_prompts(vocab, progress=lambda n, _, to=calls: to.append(n), **arguments)
-        assert calls == list(range(3, len(PROMPTS) + 1))
-        assert [a.as_row() for a in again] == [a.as_row() for a in done]
-        assert sorted(file.read_text().splitlines(keepends=True)) == sorted(lines)
-        for change, message in (
-            ({"objective": objective(" up")}, "other objective|another question named '0'"),
-            ({"seed": 1}, "other seed"),
-            ({"prompts": [Prompt("0", "another text")]}, "another question named '0'"),
-            ({"constraints": lambda _: [short]}, "other constraints"),
-        ):
-            call: dict[str, Any] = arguments | change
-            with pytest.raises(RobustokError, match=f"({message}).*delete it, or name another"):
-                attack_prompts(vocab, **call)
-
-
-def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:
-    asked: list[int] = []
-
-    def counted(rows: Any) -> np.ndarray:
-        asked.append(len(rows))
-        return rugged_rows(rows)
-
-    objective = as_objective(counted, name="rugged", threshold=0.999)
+def test_a_suite_takes_any_iterable_of_prompts(vocab) -> None:
+    objective = as_objective(rugged_rows, name="rugged", threshold=0.999)
     arguments: dict[str, Any] = {"max_scored": 20, "seed": 0}
-    file = tmp_path / "attacks.jsonl"
-    whole = run_suite(vocab, PROMPTS, lambda _: objective, resume_file=file, **arguments)
-    scored = sum(asked)
-    assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == sorted(
-        f"attacks-{name}.jsonl" for name in whole.parts
-    )
-    (tmp_path / "attacks-random.jsonl").unlink()
-    asked.clear()
-    again = run_suite(vocab, PROMPTS, lambda _: objective, resume_file=file, **arguments)
-    assert 0 < sum(asked) < scored / 3
+    whole = run_suite(vocab, PROMPTS, lambda _: objective, **arguments)
     listed = run_suite(vocab, (p for p in PROMPTS), lambda _: objective, **arguments)
     for name, attacks in whole.parts.items():
-        assert [a.as_row() for a in again.parts[name]] == [a.as_row() for a in attacks]
         assert [a.as_row() for a in listed.parts[name]] == [a.as_row() for a in attacks]
     with pytest.raises(RobustokError, match="prompts: give a list"):
         run_suite(vocab, None, lambda _: objective, **arguments)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,53 +149,13 @@ def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None
 
 
 @pytest.mark.parametrize("seed", [-1, np.int64(3)])
-def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None:
-    for name in ("first.jsonl", "again.jsonl", "again.jsonl"):
-        result = attack_items(
-            llama, vocab, items[:2], steps=1, max_neighbors=3, seed=seed,
-            resume_file=tmp_path / name,
-        )  # fmt: skip
-        certified = certify_items(
-            llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed
-        )
-        assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
-    first, again = (tmp_path / name for name in ("first.jsonl", "again.jsonl"))
-    assert first.read_text() == again.read_text()
-
-
-def test_resumed_attacks_are_equal_to_the_last_bit(llama, vocab, items, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"seed": 0, "steps": 2}
-    whole = tmp_path / "deep" / "whole"
-    result = attack_items(llama, vocab, items, resume_file=whole, **settings)
-    lines = whole.read_text().splitlines(keepends=True)
-    assert len(lines) == len(items) + 1
-    for kept in (1, 2, 6, len(items)):
-        path, calls = tmp_path / str(kept), []
-        path.write_text("".join(lines[: kept + 1]) + '{"key": "cut sho')
-        again = attack_items(
-            llama, vocab, items, resume_file=path, progress=lambda *d, to=calls: to.append(d[0]),
-            **settings,
-        )  # fmt: skip
-        assert calls == list(range(kept + 1, len(items) + 1))
-        assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
-        assert again.table() == result.table()
-        assert again.mode == result.mode
-    assert again.tokens_computed == 0
-
-
-def test_a_resume_file_of_other_settings_is_refused(llama, vocab, items, tmp_path) -> None:
-    first: dict[str, Any] = {"items": items[:2], "seed": 0, "steps": 1}
-    first["resume_file"] = tmp_path / "attacks.jsonl"
-    attack_items(llama, vocab, **first)
-    other = [items[0], replace(items[1], question="What else is there?")]
-    for change, message in (
-        ({"seed": 1}, "other seed"),
-        ({"steps": 2}, "other settings"),
-        ({"items": other}, f"another question named '{items[1].key}'"),
-    ):
-        call: dict[str, Any] = first | change
-        with pytest.raises(RobustokError, match=message):
-            attack_items(llama, vocab, **call)
+def test_any_integer_is_a_seed(llama, vocab, items, seed: Any) -> None:
+    result, again = (
+        attack_items(llama, vocab, items[:2], steps=1, max_neighbors=3, seed=seed) for _ in range(2)
+    )
+    certified = certify_items(llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed)
+    assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
+    assert again.table() == result.table()
 
 
 @pytest.mark.parametrize(

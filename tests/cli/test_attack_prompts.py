@@ -1,4 +1,4 @@
-"""robustok attack with objectives beyond the answer options: what a user types and reads."""
+"""robustok red-team: what a user types and reads."""
 
 from __future__ import annotations
 
@@ -53,21 +53,28 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
+STEP = "adversarial(steps=2)"
 TARGET = ("one", "--objective", "target", "--prompts", "prompts.jsonl", "--seed", "0")
 
 
-def test_attacks_are_written_and_replayed_on_the_same_and_another_model(shell: Shell) -> None:
-    attacked = shell.rows("attack", *TARGET, "--out", "attacks.jsonl", "--steps", "2")
+def test_attacks_are_written_and_scored_on_another_model(shell: Shell) -> None:
+    call = ("red-team", *TARGET, "--search", STEP, "--out", "attacks.jsonl")
+    attacked = shell.rows(*call)
     assert [row["key"] for row in attacked] == ["a", "b"]
     assert all(row["score"] >= row["canonical_score"] for row in attacked)
-    again = shell.rows("attack", "one", "--replay", "attacks.jsonl")
-    for row, replayed in zip(attacked, again, strict=True):
+    written = Path("attacks.jsonl").read_bytes()
+    moved = shell.rows(*call, "--transfer", "one", "--transfer", "two")
+    assert Path("attacks.jsonl").read_bytes() == written and moved[:2] == attacked
+    for row, replayed in zip(attacked, moved[2:4], strict=True):
         assert replayed["score"] == pytest.approx(row["score"], abs=1e-4)
         assert replayed["ids"] == row["ids"]
-    other = shell.rows("attack", "two", "--replay", "attacks.jsonl")
-    moved = shell.rows("attack", *TARGET, "--steps", "2", "--transfer", "two")[2:]
-    assert [row["score"] for row in moved] == pytest.approx([row["score"] for row in other])
-    assert moved[0]["model"] == "two"
+    assert [row["model"] for row in moved[2:]] == ["one", "one", "two", "two"]
+    lines = Path("attacks.jsonl").read_text().splitlines(keepends=True)
+    Path("attacks.jsonl").write_text("".join(lines[:2]) + '{"key": "cut sho')
+    assert shell.rows(*call) == attacked
+    assert Path("attacks.jsonl").read_bytes() == written
+    error = shell.fails(*call, "--seed", "1")
+    assert "holds attacks with other seed" in error
 
 
 def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: Path) -> None:
@@ -75,7 +82,7 @@ def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: 
     for name in ("config.json", "model.safetensors"):
         (folder / "bare" / name).write_bytes((folder / "one" / name).read_bytes())
     rows = shell.rows(
-        "attack", "bare", *TARGET[1:], "--steps", "1", "-t", "one", "--transfer", "bare"
+        "red-team", "bare", *TARGET[1:], "--search", STEP, "-t", "one", "--transfer", "bare"
     )  # fmt: skip
     attacked, moved = rows[:2], rows[2:]
     scores = [row["score"] for row in attacked]
@@ -84,8 +91,8 @@ def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: 
 
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     (result,) = shell.rows(
-        "attack", "one", "--prompts", "prompts.jsonl", "--suite", "--max-scored", "40",
-        "--seed", "0", "--curve", "suite.svg",
+        "red-team", "one", "--prompts", "prompts.jsonl", "--objective", "margin",
+        "--search", "standard-suite(max_scored=40)", "--seed", "0", "--out", "suite.jsonl",
     )  # fmt: skip
     names = [row["search"] for row in result["parts"]]
     assert names == ["greedy", "wide", "beam", "restarts", "annealing", "random", "worst of all"]
@@ -93,12 +100,17 @@ def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     assert worst["success"] >= max(part["success"] for part in parts)
     assert all(part["n_scored"] <= 80 for part in parts)
     assert result["curves"]["worst of all"][-1]["success"] == worst["success"]
-    assert Path("suite.svg").read_text().startswith("<?xml")
+    assert [row["score"] for row in rows_in(Path("suite.jsonl"))] == pytest.approx(
+        [max(part) for part in zip(*(
+            [row["score"] for row in rows_in(Path(f"suite-{name}.jsonl"))[1:]]
+            for name in names[:-1]
+        ), strict=True)]
+    )  # fmt: skip
 
 
 def test_answers_are_written_and_judged(shell: Shell) -> None:
     output = shell.ok(
-        "attack", *TARGET, "--steps", "1", "--generate", "answers.jsonl", "--judge",
+        "red-team", *TARGET, "--search", STEP, "--generate", "answers.jsonl", "--judge",
         "judges:length", "--max-new-tokens", "4",
     )  # fmt: skip
     assert "judge: mean" in output
@@ -114,13 +126,14 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
         ("one", "--objective", "margin"),
         ("one", "--objective", "judges:short"),
         ("one", "--objective", "target", "--constraint", "judges:allowed"),
-        ("one", "--objective", "target", "--search", "annealing", "--max-scored", "20"),
+        ("one", "--objective", "target", "--search", "annealing(max_scored=20)"),
         ("classifier", "--objective", "classifier", "--flagged", "LABEL_1"),
     ],
 )
 def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
-    common = ("--prompts", "prompts.jsonl", "--seed", "0", "--steps", "1")
-    attacked = shell.rows("attack", *settings, *common)
+    common = ("--prompts", "prompts.jsonl", "--seed", "0")
+    search = () if "--search" in settings else ("--search", STEP)
+    attacked = shell.rows("red-team", *settings, *common, *search)
     assert [row["key"] for row in attacked] == ["a", "b"]
 
 
@@ -133,26 +146,15 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--objective", "no:thing", "--text", "a", "--seed", "0"), "no function"),
         ((*TARGET, "--chat"), "no chat template"),
         ((*TARGET, "--judge", "judges:length"), "give --generate"),
-        (("one", "--replay", "a.jsonl", "--out", "b.jsonl"), "--replay scores recorded attacks"),
-        (("one", "--replay", "a.jsonl", "--steps", "3"), "--replay scores recorded attacks"),
-        (("one", "--items", "i", "--option", "a", "--seed", "0"), "are about one --text"),
-        ((*TARGET, "--text", "a"), "give one of --text"),
-        (("one", "--replay", "missing.jsonl"), "missing.jsonl"),
-        (("one", "--replay", "prompts.jsonl"), "not an attack"),
+        ((*TARGET, "--text", "a"), "give either --text or --prompts"),
         (("one", "--objective", "classifier", "--text", "a", "--seed", "0"), "classifier"),
-        (("one", "--text", "a", "--option", "b", "--option", "c"), "give --seed"),
-        (("one", "--text", "a", "--transfer", "two", "--seed", "0"), "another --objective"),
-        ((*TARGET, "--suite", "--beam", "2"), "no setting but --max-scored"),
-        ((*TARGET, "--control"), "leave them out"),
-        ((*TARGET, "--overflow", "left"), "leave them out"),
-        (
-            ("one", "--prompts", "prompts.jsonl", "--seed", "0", "--objective", "log-probability"),
-            "give margin",
-        ),
+        (("one", "--objective", "margin", "--text", "a"), "give --seed"),
+        ((*TARGET, "--search", "standard-suite(beam=2)"), "cannot read the attack"),
+        ((*TARGET, "--search", "adversarial(beams=2)"), "did you mean 'beam'"),
     ],
 )
 def test_a_mistake_is_one_line(shell: Shell, args: tuple[str, ...], message: str) -> None:
-    assert message in shell.fails("attack", *args)
+    assert message in shell.fails("red-team", *args)
 
 
 def test_the_vote_over_draws_is_certified(shell: Shell) -> None:

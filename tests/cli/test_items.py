@@ -19,7 +19,7 @@ RECIPE = ["-s", "uniform", "--steps", "1", "--batch-size", "1", "--learning-rate
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "evaluate": ("robustok.evaluation.evaluate", []),
     "icl": ("robustok.evaluation.evaluate", ["-k", "1"]),
-    "attack": ("robustok.attack.attack_items", []),
+    "attack": ("robustok.attack.engine.attack_questions", []),
     "certify": ("robustok.attack.certify_items", []),
     "bound": ("robustok.evaluation.lipschitz_ratios", []),
     "finetune": ("robustok.training.finetune", RECIPE),
@@ -36,8 +36,8 @@ def items_of(
     target, options = COMMANDS[command]
     received: list[Item] = []
 
-    def record(model: Any, vocab: Any, items: Any, *args: Any, **settings: Any) -> Any:
-        received.extend(items)
+    def record(*args: Any, **settings: Any) -> Any:
+        received.extend(next(arg for arg in args if isinstance(arg, list)))
         raise RobustokError("recorded")
 
     monkeypatch.setattr(target, record)

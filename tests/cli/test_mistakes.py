@@ -24,8 +24,7 @@ study quik => quick
 study nowhere.yaml => nowhere.yaml
 study quick again => again
 study quick --words-file {empty} --out {out} => words
-attack m --items i --label 1 --seed 0 => --label
-attack m --items i --option a --seed 0 => --option
+attack m --items i --label 1 --seed 0 => are of one text
 finetune m --items i -s uniform --seed 0 -o {out} --lora-rank 4 => --lora
 study run => NAME
 study --out {out} => NAME
@@ -38,7 +37,7 @@ study plan quick --benchmarks= => --benchmarks
 study list quick => quick
 report {out} => results.jsonl
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
-attack nowhere --seed 0 => --text
+attack nowhere --seed 0 => give either items, or one text
 embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
 embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
 embeddings =x --seed 0 --words-file {w} => names no model
@@ -60,14 +59,12 @@ analyze dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file:
 data langgam --seed 0 --out {out} => did you mean 'langgame'
 data cute --seed 0 --out {out} --language xx => no word list for language 'xx'
 data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
-attack {m} --seed 0 --text a --option b --option c --control => give --items
-attack {m} --seed 0 --text a --target b => read by objective probability: give --objective target
-attack {m} --seed 0 --text a --wanted b => give --objective refusal or guard
-attack {m} --seed 0 --text a --threshold 1 => give --objective target or MODULE:FUNCTION
-attack {m} --seed 0 --text a --constraint b:c => give --objective margin or target or
+attack {m} --seed 0 --items {i} --steps -1 => '--steps'
+red-team {m} --seed 0 --objective margin --text a --target b => give --objective target
+red-team {m} --seed 0 --objective margin --text a --wanted b => give --objective refusal or guard
+red-team {m} --seed 0 --objective margin --text a --threshold 1 => target or MODULE:FUNCTION
 attack {m} --seed 0 --items {i} --search lucky => search
 attack {m} --seed 0 --items {i} --objective loss => objective
-attack {m} --seed 0 --items {i} --limit 1 --steps 1 --curve c.txt => .png or .svg
 {finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper
 {finetune} -s uniform --preset paper-fintune => did you mean 'paper-finetune'?
 {finetune} -s uniform --preset= --steps 1 --batch-size 1 --learning-rate 1 => unknown preset

@@ -77,7 +77,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("attack", AttackSettings), ("attack", ObjectiveSettings), ("certify", SamplingSettings),
+    [("attack", AttackSettings), ("red-team", ObjectiveSettings), ("certify", SamplingSettings),
      ("finetune", Recipe), ("pretrain", Recipe)],
 )  # fmt: skip
 def test_every_field_with_help_is_an_option(

@@ -34,6 +34,7 @@ LINES = {
     "evaluate an adapter": f"evaluate low {ON_ITEMS} -s canonical",
     "icl": f"icl m {ON_ITEMS} -s canonical -k 1",
     "attack": f"attack m {ON_ITEMS} --steps 1 --control",
+    "red-team": "red-team m --objective refusal --text street --seed 0",
     "certify": f"certify m {ON_ITEMS} --limit 1",
     "embeddings": "embeddings m --seed 0 --words 50 --draws 2 --out drawn",
     "bound": "bound m",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -13,17 +14,14 @@ from robustok.cli.app import run
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
-    """A folder with the run of `evaluate` in predictions, and attacks.jsonl of `attack`."""
+    """A folder with the runs of `evaluate`, `attack` and `certify`."""
     folder = tmp_path_factory.mktemp("results")
-    (folder / "judge_of_files.py").write_text("def longer(text, answer):\n    return len(answer)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.chdir(folder)
         for line in (
             "evaluate -s canonical -s uniform --draws 3 --out predictions",
-            "attack --steps 1 --out attacks.jsonl",
-            "attack --objective margin --suite --max-scored 5 --out suite.jsonl "
-            "--generate answers.jsonl --judge judge_of_files:longer --max-new-tokens 3",
+            "attack --steps 1 --control --out attacks",
             "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
@@ -54,17 +52,16 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
     assert (run / "figures" / "heatmap.png").is_file()
 
 
-def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None:
-    assert run(["report", str(results / "attacks.jsonl")]) == 0
-    folder = results / "attacks-report"
+def test_the_run_of_attack_has_a_report_with_a_curve(results: Path) -> None:
+    folder = results / "attacks"
     text = (folder / "report.md").read_text()
-    attacks = rows_in(results / "attacks.jsonl")
-    held = [not row["success"] for row in attacks[1:]]
-    line = rf"adversarial\(.*steps=1\) \| {100 * sum(held) / len(held):.1f} \|"
-    assert re.search(line, text)
-    assert "seed 0" in text
-    assert (folder / "figures" / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "figures/curve.png" in text
+    for label, attacks in zip(("adversarial", "control of adv"), items_in(folder), strict=True):
+        held = 100 * sum(not row["success"] for row in attacks) / len(attacks)
+        assert re.search(rf"\| {label}.*steps=1\) \| {held:.1f} \|", text)
+    assert "seed 0" in text and "(figures/curve.png)" in text
+    with (folder / "figures" / "curve.csv").open() as file:
+        curve = list(csv.DictReader(file))
+    assert {point["n_scored"] for point in curve} > {"1"}
 
 
 def test_every_row_says_seed_and_draws(results: Path) -> None:
@@ -72,9 +69,8 @@ def test_every_row_says_seed_and_draws(results: Path) -> None:
         assert {(row["seed"], row["draws"], len(row["predictions"])) for row in rows} == {
             (0, draws, draws)
         }
-    for name, skipped in (("attacks", 1), ("suite", 0), ("answers", 0)):
-        kept = rows_in(results / f"{name}.jsonl")[skipped:]
-        assert [row["seed"] for row in kept] == [0] * len(ITEMS), name
+    for rows in items_in(results / "attacks"):
+        assert [row["seed"] for row in rows] == [0] * len(ITEMS)
 
 
 def test_certificates_have_a_report(results: Path) -> None:
@@ -90,51 +86,33 @@ def test_certificates_have_a_report(results: Path) -> None:
     assert "Certificates: the same answer" in page and "data:image/svg+xml" in page
 
 
-def test_attacks_of_other_objectives_and_their_answers_have_a_report(results: Path) -> None:
-    paths = [str(results / f"{name}.jsonl") for name in ("suite", "answers")]
-    assert run(["report", *paths, "--out", str(results / "both")]) == 0
-    text = (results / "both" / "report.md").read_text()
-    rows = rows_in(Path(paths[0]))
-    for row in rows:
-        gain = row["score"] - row["canonical_score"]
-        assert f"| {row['canonical_score']:+.4g} | {row['score']:+.4g} | {gain:+.4g} |" in text
-    broken = sum(row["success"] for row in rows)
-    assert f"{100 * broken / len(rows):.1f}% broken (95% interval " in text
-    answers = rows_in(Path(paths[1]))
-    mean = sum(row["attacked_verdict"] for row in answers) / len(answers)
-    assert f"{mean:.3f} attacked" in text
-    assert (results / "both" / "figures" / "suite-scores.svg").is_file()
-
-
-def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
-    files = [str(results / name) for name in ("predictions", "attacks.jsonl")]
+def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
+    files = [str(results / name) for name in ("predictions", "attacks")]
     assert run(["report", *files]) == 2
     assert run(["report", *files, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# evaluate: model\n")
-    assert "canonical | uniform |" in text and "attacks | adversarial(" in text
+    assert "evaluate, model | uniform |" in text and "attack, model | adversarial(" in text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "does not exist"),
+        (None, "has no results.jsonl"),
         ("", "has no rows"),
         ("text", "is not JSON"),
         ("[1]\n", "holds no results"),
-        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "the file of attacks"),
-        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "the file of attacks"),
+        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "holds no results"),
         ('{"accuracy": 0.5}\n', "holds no results"),
     ],
 )
-def test_another_file_is_refused_in_one_line(
+def test_another_folder_is_refused_in_one_line(
     content: str | None, message: str, tmp_path: Path, shell: Shell
 ) -> None:
-    path = tmp_path / "other.jsonl"
     if content is not None:
-        path.write_text(content)
-    assert message in shell.fails("report", str(path))
-    assert not (tmp_path / "other-report").exists()
+        (tmp_path / "results.jsonl").write_text(content)
+    assert message in shell.fails("report", str(tmp_path))
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path: Path) -> None:
@@ -145,9 +123,3 @@ def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path
     rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
     assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
     assert sorted(table["correct"]) == sorted(rows["correct"][:])
-
-    path = str(results / "attacks.jsonl")
-    table = pandas.read_json(path, lines=True)[1:]
-    rows = datasets.load_dataset("json", data_files=path, **cache).skip(1)
-    assert sorted(table["key"]) == sorted(rows["key"][:]) == [item.key for item in ITEMS]
-    assert table["n_scored"].tolist() == rows["n_scored"][:]

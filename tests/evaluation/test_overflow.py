@@ -116,16 +116,11 @@ def test_an_attack_leaves_out_neighbors_that_do_not_fit(short, vocab, edge) -> N
         attack_items(short, vocab, [full, long], overflow="canonical", **arguments)
 
 
-def test_drop_leaves_items_out_of_an_attack_also_when_resumed(
-    short, vocab, edge, tmp_path: Path
-) -> None:
+def test_drop_leaves_items_out_of_an_attack(short, vocab, edge) -> None:
     arguments: dict[str, Any] = {"seed": 0, "steps": 1, "overflow": "drop"}
-    file = tmp_path / "attacks.jsonl"
-    whole = attack_items(short, vocab, edge, resume_file=file, **arguments)
-    again = attack_items(short, vocab, edge, resume_file=file, **arguments)
+    whole = attack_items(short, vocab, edge, **arguments)
     assert [a.key for a in whole.attacks] == ["full", "fits"]
-    assert (whole.n, whole.overflowed) == (again.n, again.overflowed)
-    assert again.tokens_computed == 0
+    assert (whole.n, whole.overflowed > 0) == (2, True)
     with pytest.raises(RobustokError, match="no item fits"):
         attack_items(short, vocab, edge[1:2], **arguments)
     with pytest.raises(RobustokError, match="does not fit"):

@@ -12,8 +12,9 @@ from tests.guard.tokenizers_of import byte_level
 
 import robustok as rt
 from robustok.analysis import bias, dropout_splits, growth, segmentations, split_counts, summarize
-from robustok.report import analyses
-from robustok.report.analyses import draw_bound, draw_curve, draw_embeddings, draw_gap
+from robustok.report import Results, analyses
+from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
+from robustok.report.figures import curve_section
 
 pytest.importorskip("matplotlib")
 TEXT = "the theater is there"
@@ -140,5 +141,7 @@ def test_a_figure_says_what_it_shows(
 
 def test_every_curve_is_drawn(tmp_path: Path) -> None:
     points = [{"n_scored": n, "accuracy": 0.5, "low": 0.4, "high": 0.6} for n in (1, 9)]
-    draw_curve({f"search-{i}": points for i in range(7)}, tmp_path / "curve.svg")
+    shared = {"train_scheme": "canonical", "n": 9, **points[0], "curve": points}
+    rows = [{**shared, "eval_scheme": f"search-{i}", "cell": str(i)} for i in range(7)]
+    assert curve_section(Results(rows), tmp_path)
     assert (tmp_path / "curve.svg").read_text().count("<!-- search-") == 7

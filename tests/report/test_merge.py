@@ -158,15 +158,12 @@ def model_row(name: str, accuracy: float = 0.5, seed: int = 0, **more: Any) -> d
 
 
 FEW_SHOT: dict[str, Any] = {"few_shot_scheme": "canonical", "training": "pre-training"}
-OF_FILE = {"train_scheme": "f", "file": "f", "eval_scheme": "canonical", "accuracy": 0.5,
-           "low": 0.4, "high": 0.6, "n": 9}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rows", "names"), [
     ([row("canonical", "canonical", 0.5)] * 2, ["canonical"]),  # one cell of two runs
     ([row(name, "canonical", 0.5) for name in ("canonical", "uniform")],
      ["canonical → canonical", "uniform → canonical"]),
-    ([row("canonical", "canonical", 0.5), OF_FILE], ["s → canonical", "f"]),
     ([model_row("runs/a/model"), model_row("b")], ["model → canonical", "b → canonical"]),
     ([model_row("runs/a/model"), model_row("runs/b/model")],
      ["a/model → canonical", "b/model → canonical"]),

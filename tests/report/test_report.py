@@ -123,17 +123,6 @@ def test_the_settings_are_those_that_were_run() -> None:
     assert "splits=0.5" in dict(settings_table(at_strength).lines)["finetune"]
 
 
-def test_a_prompt_of_several_lines_and_with_dollars_is_drawn_and_one_line(tmp_path: Path) -> None:
-    prompt = "Turn $5 into {$\\frac\nnow"
-    attack = {"key": "p", "text": prompt, "ids": [1], "lengths": [1], "vocabulary": "v",
-              "score": 1.0, "canonical_score": 0.5}  # fmt: skip
-    file = tmp_path / "my prompts.jsonl"
-    file.write_text(json.dumps(attack) + "\n")
-    text = write_report(file).with_name("report.md").read_text()
-    assert "| p: Turn $5 into {$\\frac now |" in text
-    assert "(figures/my%20prompts-scores.png)" in text
-
-
 def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
     table = accuracy_table(Results(ROWS))
     assert table.head == ["fine-tuned", "canonical", "uniform", "attack d = 2"]

@@ -1,22 +1,21 @@
-"""Attacks on one question or prompt, and on many at once, resumable."""
+"""Attacks on one question or prompt, and on many at once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
-from robustok.attack.records import Attack, Prompt, curve_of, ids_in
+from robustok.attack.objectives import Constraint, Margin, Objective
+from robustok.attack.records import Attack, Prompt, ids_in
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import clustered, share
+from robustok.evaluation.intervals import clustered, curve_of, share
 from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
@@ -26,10 +25,8 @@ from robustok.evaluation.questions import (
     check_options,
     check_questions,
     encode_options,
-    plain_ids,
 )
 from robustok.evaluation.results import Accuracy
-from robustok.evaluation.resume import RowFile
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
@@ -59,12 +56,6 @@ class AttackEvaluation(Accuracy):
     start_high: float
     n_scored: int
     attacks: tuple[Attack, ...]
-
-    def __str__(self) -> str:
-        return self._line(
-            f"{self.start_accuracy:.3f} [{self.start_low:.3f}, {self.start_high:.3f}] before, "
-            f"{self.n} items, {self.n_scored} tokenizations scored"
-        )
 
     def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
         """Accuracy against the number of tokenizations scored for an item.
@@ -115,12 +106,6 @@ class AttackedModel:
     def text(self, prompt: Prompt) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
         return AttackedText(self.vocab, prompt, self.margin(prompt), key=prompt.key)
-
-    def as_config(self) -> dict[str, Any]:
-        """What decides the scores, for the configuration of a resume file."""
-        around = {"prefix": self.prefix, "suffix": self.suffix}
-        scored = {"vocabulary": self.vocab.fingerprint, "overflow": self.overflow}
-        return scored | scoring_config(self.model, around)
 
 
 def attack(
@@ -195,9 +180,7 @@ def attack_items(
     suffix: Ids | None = None,
     overflow: str = "error",
     max_scored_by_key: Mapping[str, int] | None = None,
-    resume_file: str | Path | None = None,
     progress: Progress | None = None,
-    each: Callable[[Attack], None] | None = None,
     **changes: Any,
 ) -> AttackEvaluation:
     """Attack every item, many at once, and measure the remaining accuracy.
@@ -211,56 +194,30 @@ def attack_items(
         seed: any integer; a draw depends on it and the item's key.
         max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
             of another attack as its control.
-        resume_file: file that keeps each finished item. Another call with the same arguments reads
-            them and repeats only the group of items at which the earlier run stopped, so the
-            results are equal to the last bit to those of an uninterrupted run.
         progress: called with (items done, items).
-        each: called with every finished attack.
 
     ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
     those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
     is longer than the model's longest input are left out.
 
-    Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
-    fits the model.
+    Raises RobustokError as :func:`attack`, and where no item fits the model.
     """
     began = time.perf_counter()
-    check_questions(items)
     seed = check_integer("seed", seed)
     limits = dict(max_scored_by_key or {})
     if limits:
         changes["max_scored"] = max(limits.values())
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    config = {"settings": asdict(settings), "seed": seed, "max_scored_by_key": limits}
     scorer = Scorer()
-    with RowFile(resume_file, config | attacked_model.as_config(), items, holds="attacks") as file:
-        trials: list[Trial] = []
-        dropped = 0
-        for item in items:
-            question = attacked_model.text(Prompt.of_item(item))
-            if question.is_dropped(settings.start, seed):
-                dropped += question.overflowed
-                continue
-            limit = limits.get(item.key, settings.max_scored)
-            trials.append(Trial(question, settings.replaced(max_scored=limit), seed))
-        if not trials:
-            raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
-        attacks = _attack_all(trials, scorer, file, progress, each)
-    start_accuracy, start_low, start_high = clustered(
-        [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
+    attacks, dropped = attack_questions(
+        attacked_model, items, settings, seed, limits, scorer=scorer, progress=progress
     )
     return AttackEvaluation(
-        **share("accuracy", [not a.success for a in attacks]),
-        n=len(attacks),
-        draws=1,
+        **accuracy_under(attacks),
         eval_scheme=str(settings),
         seed=seed,
         seconds=time.perf_counter() - began,
-        start_accuracy=start_accuracy,
-        start_low=start_low,
-        start_high=start_high,
-        n_scored=sum(a.n_scored for a in attacks),
         attacks=tuple(attacks),
         mode=scoring_mode(model),
         tokens_computed=scorer.tokens_computed,
@@ -269,30 +226,59 @@ def attack_items(
     )
 
 
-def _attack_all(
-    trials: Sequence[Trial],
-    scorer: Scorer,
-    file: RowFile,
-    progress: Progress | None,
-    each: Callable[[Attack], None] | None = None,
-) -> list[Attack]:
-    """The attacks in the order of the trials; those in ``file`` are read, new ones added to it."""
-    keys = [trial.text.prompt.key for trial in trials]
-    done = {key: Attack.from_row(file.rows[key]) for key in keys if key in file.rows}
-    # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
-    for begin in range(0, len(trials), POOL):
-        if all(key in done for key in keys[begin : begin + POOL]):
+def attack_questions(
+    attacked_model: AttackedModel,
+    items: Sequence[Item],
+    settings: AttackSettings,
+    seed: int,
+    limits: Mapping[str, int],
+    *,
+    scorer: Scorer | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Attack], int]:
+    """The attacks on the items that fit the model, and how many tokenizations others have.
+
+    ``limits`` is ``max_scored`` of single items, by key.
+    """
+    check_questions(items)
+    trials: list[Trial] = []
+    dropped = 0
+    for item in items:
+        question = attacked_model.text(Prompt.of_item(item))
+        if question.is_dropped(settings.start, seed):
+            dropped += question.overflowed
             continue
+        limit = limits.get(item.key, settings.max_scored)
+        trials.append(Trial(question, settings.replaced(max_scored=limit), seed))
+    return _attack_all(trials, scorer or Scorer(), progress), dropped
+
+
+def accuracy_under(attacks: Sequence[Attack]) -> dict[str, Any]:
+    """The accuracy on attacked questions, before and after, as fields of a result.
+
+    Raises RobustokError without attacks.
+    """
+    if not attacks:
+        raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
+    before = [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
+    return {
+        **share("accuracy", [not a.success for a in attacks]),
+        "n": len(attacks),
+        "draws": 1,
+        **dict(zip(("start_accuracy", "start_low", "start_high"), clustered(before), strict=True)),
+        "n_scored": sum(a.n_scored for a in attacks),
+    }
+
+
+def _attack_all(trials: Sequence[Trial], scorer: Scorer, progress: Progress | None) -> list[Attack]:
+    """The attacks in the order of the trials, which are run in groups."""
+    done: dict[str, Attack] = {}
+    for begin in range(0, len(trials), POOL):
         for attack in run_trials(trials[begin : begin + POOL], scorer):
-            if attack.key in done:  # repeated so that its group forms the same batches
-                continue
             done[attack.key] = attack
-            file.add_row(attack.as_row())
-            if each is not None:
-                each(attack)
             if progress is not None:
-                progress(len(done), len(keys))
-    return [done[key] for key in keys]
+                progress(len(done), len(trials))
+    return [done[trial.text.prompt.key] for trial in trials]
 
 
 def attack_prompt(
@@ -340,7 +326,6 @@ def attack_prompts(
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     settings: AttackSettings | None = None,
     seed: int,
-    resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
 ) -> list[Attack]:
@@ -357,9 +342,6 @@ def attack_prompts(
         objective: the objective of a prompt, such as an :func:`objective_by_name`.
         constraints: the constraints of a prompt; by default none.
         seed: any integer; a draw depends on it and the text.
-        resume_file: file that keeps each finished attack, as in :func:`attack_items`. It is refused
-            for another model, another objective of :func:`objective_by_name`, other continuations
-            and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
     ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`.
@@ -375,33 +357,7 @@ def attack_prompts(
         AttackedText(vocab, p, objective(p), () if constraints is None else constraints(p))
         for p in prompts
     ]
-    config: dict[str, Any] = {}
-    if resume_file is not None:
-        config = {"settings": asdict(settings), "seed": seed, "vocabulary": vocab.fingerprint}
-        config |= _objective_config(objective, texts[0].objective)
-        config["constraints"] = texts[0].constraint_names
-    # The hash of a question in the file covers the ids that its objective scores.
-    continuations = [getattr(text.objective, "continuations", ()) for text in texts]
-    questions = [
-        p._replace(fields=p.fields | {"continuations": [*map(plain_ids, scored)]})
-        for p, scored in zip(prompts, continuations, strict=True)
-    ]
-    with RowFile(resume_file, config, questions, holds="attacks") as file:
-        trials = [Trial(text, settings, seed) for text in texts]
-        return _attack_all(trials, Scorer(), file, progress)
-
-
-def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
-    """What decides the scores, as far as it is known, for the configuration of a resume file.
-
-    Where ``objective``, which gives that of each prompt, does not say it, ``first`` does: the one
-    of the first prompt.
-    """
-    if hasattr(objective, "as_config"):
-        return objective.as_config()
-    around = {name: getattr(first, name, None) for name in ("prefix", "suffix")}
-    scored = {"objective": first.name, "threshold": first.threshold}
-    return scored | scoring_config(getattr(first, "model", None), around)
+    return _attack_all([Trial(text, settings, seed) for text in texts], Scorer(), progress)
 
 
 def replay(

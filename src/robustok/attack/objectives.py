@@ -9,8 +9,8 @@ are scored in one batch, through the prefix tree that they form together (`robus
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
@@ -34,9 +34,7 @@ from robustok.evaluation.questions import (
     encode_options,
     margins,
     max_candidate_length,
-    plain_ids,
 )
-from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
@@ -354,12 +352,6 @@ class LogOdds(CausalObjective):
 REFUSALS = ("I cannot", "I can't", "I'm sorry", "I am sorry", "Sorry", "As an AI", "I apologize")
 
 
-def scoring_config(model: Any, frame: Mapping[str, Any]) -> dict[str, Any]:
-    """A model, if any, and the ids around a text, for the configuration of a resume file."""
-    around = {name: plain_ids(frame.get(name)) for name in ("prefix", "suffix")}
-    return around | {"model": "" if model is None else model_fingerprint(model)}
-
-
 @dataclass(frozen=True)
 class NamedObjective:
     """The objective of each prompt, by the name in the settings; see :func:`objective_by_name`.
@@ -385,10 +377,6 @@ class NamedObjective:
     def __call__(self, prompt: Prompt) -> Objective:
         """The objective of one prompt."""
         return self.make(self, prompt)
-
-    def as_config(self) -> dict[str, Any]:
-        """What decides the scores, for the configuration of a resume file."""
-        return {"objective": asdict(self.settings)} | scoring_config(self.model, self.frame)
 
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]

@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import share
+from robustok.evaluation.intervals import curve_of
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.files import json_lines, write_rows
 from robustok.scoring.engine import LOG_ZERO
@@ -287,34 +287,6 @@ def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict
     if any(attack.success is None for attack in attacks):
         raise RobustokError("the objective has no threshold, so nothing counts as a success")
     return curve_of("success", [attack.reached_at for attack in attacks], limits)
-
-
-def curve_of(
-    name: str,
-    reached_at: Sequence[int | None],
-    limits: Sequence[int] | None = None,
-    most: int = 1,
-) -> list[dict[str, float]]:
-    """The "success" of attacks or the "accuracy" under them by the number scored, with 95% bounds.
-
-    >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
-    [1.0, 0.5, 0.5]
-
-    Args:
-        name: ``"success"`` or ``"accuracy"``.
-        reached_at: for each text, the number of tokenizations scored when it was first broken,
-            None for never.
-        limits: numbers of tokenizations scored; by default 1, each in ``reached_at``, and ``most``.
-        most: greatest number of tokenizations scored for a text.
-    """
-    if limits is None:
-        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
-    table = []
-    for limit in limits:
-        broken = [n is not None and n <= limit for n in reached_at]
-        counted = [one == (name == "success") for one in broken]
-        table.append({"n_scored": limit, **share(name, counted)})
-    return table
 
 
 def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:

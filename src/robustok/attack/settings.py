@@ -307,6 +307,20 @@ def is_suite(text: str) -> bool:
     return text.partition("(")[0] == _SUITE
 
 
+def search_named(text: str) -> AttackSettings | int:
+    """The attack that a string names; of the suite, the limit of each of its searches.
+
+    >>> search_named("adversarial(steps=2)").steps, search_named("standard-suite(max_scored=100)")
+    (2, 100)
+    >>> search_named("standard-suite")
+    500
+    """
+    suite = re.fullmatch(rf"{_SUITE}(?:\(max_scored=(\d+)\))?", text.strip())
+    if suite is None:
+        return AttackSettings.parse(text)
+    return check_integer("max_scored", int(suite[1] or SUITE_LIMIT), 1)
+
+
 def named_settings(text: str) -> dict[str, Any]:
     """The settings that a string names, without the defaults of the others.
 

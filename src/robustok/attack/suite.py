@@ -9,16 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Constraint, Objective
-from robustok.attack.records import Attack, Prompt, curve_of, success_curve
+from robustok.attack.records import Attack, Prompt, success_curve
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
-from robustok.evaluation.intervals import share
+from robustok.evaluation.intervals import curve_of, share
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -60,7 +59,7 @@ class SuiteResult:
         seed: seed of all random choices.
         max_scored: tokenizations that each search could score for a prompt.
         parts: the attacks of each search, by its name, in the order of the prompts.
-        seconds: wall-clock time of each search, by its name; about 0 where it was read from a file.
+        seconds: wall-clock time of each search, by its name; 0 where they were made before.
     """
 
     seed: int
@@ -119,7 +118,6 @@ def run_suite(
     max_scored: int = SUITE_LIMIT,
     seed: int,
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
-    resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteResult:
     """Attack every prompt with every search of the suite.
@@ -133,9 +131,6 @@ def run_suite(
         max_scored: tokenizations that each search may score for a prompt, at least 1; by default
             500.
         seed: any integer; decides all random choices.
-        resume_file: keeps each finished attack in files beside it, one for each search, such as
-            ``attacks-greedy.jsonl`` for ``attacks.jsonl``. Another call with the same arguments
-            reads them and continues.
         progress: called with (searches of prompts done, all of them).
 
     ``vocab``, ``prompts``, ``objective`` and ``constraints`` are those of :func:`attack_prompts`.
@@ -146,7 +141,6 @@ def run_suite(
     prompts = check_keyed("prompt", prompts)
     parts: dict[str, list[Attack]] = {}
     seconds: dict[str, float] = {}
-    file = None if resume_file is None else Path(resume_file)
     for number, (name, settings) in enumerate(searches.items()):
         began = time.perf_counter()
         parts[name] = attack_prompts(
@@ -156,7 +150,6 @@ def run_suite(
             constraints=constraints,
             settings=settings,
             seed=seed,
-            resume_file=file and file.with_name(f"{file.stem}-{name}{file.suffix}"),
             progress=part_of_progress(
                 progress, number * len(prompts), len(prompts) * len(searches)
             ),

@@ -114,7 +114,8 @@ def _study(
     """The study of one model; an error names the option instead of the field."""
 
     def error(field: str, message: str) -> RobustokError:
-        flag = _flag_of(*field.split(".")[:2])
+        names = [name for name in field.split(".") if not name.isdecimal()]
+        flag = _flag_of(*names[:2])
         return RobustokError(message.replace(field, flag, 1) if flag else message)
 
     names = {one.name for one in fields(options)}.intersection(ModelSection.model_fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from robustok.attack.settings import overflow_option
 from robustok.checks import check_settings
 from robustok.checks import option as option
 from robustok.errors import RobustokError
@@ -161,13 +160,6 @@ def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: An
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
         app.command(name, cls=Command, **settings)(with_settings(command))
-
-
-def refuse(wrong: Mapping[str, Any]) -> None:
-    """Raise RobustokError with the first message whose condition is true."""
-    for message, is_wrong in wrong.items():
-        if is_wrong:
-            raise RobustokError(message)
 
 
 def output_folder(path: Path | None) -> Path | None:
@@ -358,22 +350,6 @@ class FrameOptions(StartOptions):
         if self.is_chat:
             return chat_frame(load_tokenizer(self.tokenizer or model), system=self.system)._asdict()
         return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
-
-
-@dataclass(frozen=True)
-class QuestionOptions(FrameOptions):
-    """One question or many, how they are scored, and what is around them."""
-
-    text: str | None = option("one question, or one prompt", default=None)
-    choices: tuple[str, ...] = option(
-        "one of two or more answers, with its leading space", "--option", default=()
-    )
-    items: str | None = option(
-        "or many questions: JSON Lines with question, choices and label", default=None,
-        metavar="FILE",
-    )  # fmt: skip
-    limit: int | None = limit_option()
-    overflow: str = overflow_option()
 
 
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:

@@ -262,3 +262,31 @@ def _half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
 
 def _variance_of_mean(values: np.ndarray) -> float:
     return float(values.var(ddof=1)) / len(values)
+
+
+def curve_of(
+    name: str,
+    reached_at: Sequence[int | None],
+    limits: Sequence[int] | None = None,
+    most: int = 1,
+) -> list[dict[str, float]]:
+    """The "success" of attacks or the "accuracy" under them by the number scored, with 95% bounds.
+
+    >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
+    [1.0, 0.5, 0.5]
+
+    Args:
+        name: ``"success"`` or ``"accuracy"``.
+        reached_at: for each text, the number of tokenizations scored when it was first broken,
+            None for never.
+        limits: numbers of tokenizations scored; by default 1, each in ``reached_at``, and ``most``.
+        most: greatest number of tokenizations scored for a text.
+    """
+    if limits is None:
+        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
+    table = []
+    for limit in limits:
+        broken = [n is not None and n <= limit for n in reached_at]
+        counted = [one == (name == "success") for one in broken]
+        table.append({"n_scored": limit, **share(name, counted)})
+    return table

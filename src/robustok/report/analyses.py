@@ -46,7 +46,6 @@ from robustok.report.style import (
     percent_axis,
     plain,
     save_all,
-    save_figure,
 )
 from robustok.runtime.display import Z95, counted
 
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MANY = 80  # segmentations; the names of more are not written below their bars
-Curve = Sequence[Row]  # rows of {n_scored, accuracy, low, high}
 
 _KINDS = {  # of rows of a bound: how each is drawn in the legend
     "proof": {"color": INK, "linestyle": DASHES[1], "label": "bound, as in the proof (factor n)"},
@@ -500,28 +498,3 @@ def _key(**style: Any) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **style)
-
-
-@figure_style()
-def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
-    """Write one line with its 95% band a search, as PNG or SVG by the file's ending.
-
-    ``curves`` are what ``AttackEvaluation.curve()`` gives, by the name of the search. Raises
-    RobustokError for another ending.
-    """
-    figure, (axes,) = new_figure((WIDTH, 3.4))
-    for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
-        draw_line(
-            axes,
-            rows,
-            "n_scored",
-            "accuracy",
-            scale=100,
-            color=color,
-            label=name,
-            drawstyle="steps-post",
-        )
-    x = "tokenizations scored for one question"
-    label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
-    axes.legend()
-    save_figure(figure, path)

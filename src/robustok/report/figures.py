@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,28 @@ import numpy as np
 import pandas as pd
 
 from robustok.report.analyses import draw_embeddings
-from robustok.report.frame import Results, Row, bounds, merged_layers, nominal_splits, percent
+from robustok.report.frame import (
+    Results,
+    Row,
+    bounds,
+    merged_layers,
+    nominal_splits,
+    percent,
+    rows_with,
+)
 from robustok.report.names import one_line, panel_title, short
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     GRID,
     INK,
     MUTED,
+    OTHERS,
     WIDTH,
     colors,
     draw_line,
     figure_style,
     grouped,
+    label_axes,
     legend_above,
     new_figure,
     percent_axis,
@@ -176,6 +186,39 @@ def learning_section(results: Results, folder: Path) -> Section | None:
         "One line for each training scheme, with 95% intervals.",
         [_step_table(scheme, own) for scheme, own in panels.items()],
         folder / "learning",
+    )
+
+
+@figure_style()
+def curve_section(results: Results, folder: Path) -> Section | None:
+    """Accuracy by the tokenizations scored, a line an attack on a model that exists."""
+    attacks = rows_with(results.all_rows, "curve")
+    if attacks.empty:
+        return None
+    attacks["label"] = [
+        ", ".join(filter(None, (one["model"], one_line(short(one["eval_scheme"])))))
+        for _, one in attacks.iterrows()
+    ]
+    figure, (axes,) = new_figure((WIDTH, 3.4))
+    lines = zip(attacks["curve"], attacks["label"], cycle((INK, *OTHERS)), strict=False)
+    for curve, label, color in lines:
+        look = {"color": color, "label": label, "drawstyle": "steps-post"}
+        draw_line(axes, curve, "n_scored", "accuracy", scale=100, **look)
+    x = "tokenizations scored for one question"
+    label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
+    legend_above(figure, axes)
+    points = [
+        {"label": label, **point}
+        for curve, label in zip(attacks["curve"], attacks["label"], strict=True)
+        for point in curve
+    ]
+    save_all(figure, folder / "curve", points)
+    return Section(
+        "curve",
+        "Accuracy by the number of tokenizations scored",
+        "Share of questions that are still answered correctly after an attack has scored this many "
+        "tokenizations of each, with 95% intervals.",
+        figure=folder / "curve",
     )
 
 

@@ -34,7 +34,7 @@ VARYING = (*SOURCES, "task", "pretrain_scheme")
 # The field that tells what a row measured.
 MEASURES = ("accuracy", "perplexity", "layers", "gap", "bound")
 DEFAULTS = {
-    "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "file": "",
+    "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
     "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
     "length_ratio": np.nan, "consistency": np.nan, "answers": None,

@@ -280,9 +280,7 @@ def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str
 
 
 def first_title(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Title of the column that names the models: by their training, or by the file of results."""
-    if any(row.get("file") for row in rows):
-        return "results of"
+    """Title of the column that names the models, by their training."""
     if any(row.get("few_shot_scheme") for row in rows):
         return FEW_SHOT
     trainings = {row.get("training", FINETUNED) for row in rows}
@@ -507,7 +505,7 @@ def _questions(scheme: str) -> str:
 def _canonical(results: Results, bases: Sequence[str]) -> str:
     """What is canonical in the models that others are compared with; empty where nothing is."""
     row = next((results.models[base] for base in bases), None)
-    if row is None or row["file"]:
+    if row is None:
         return ""
     if row["few_shot_scheme"]:
         return f"canonical {FEW_SHOT}"

@@ -10,10 +10,10 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import (
     attack_section,
+    curve_section,
     heatmap_section,
     layer_section,
     learning_section,
@@ -47,6 +47,7 @@ _WITH_FIGURE = (
     certificates_section,
     bound_section,
     learning_section,
+    curve_section,
 )
 _TABLES = (
     accuracy_section,
@@ -64,22 +65,22 @@ def write_report(
     out: Path | None = None,
     table: Path | None = None,
 ) -> Path:
-    """Write the report of a study's folder or of a file of results, and return its report.html.
+    """Write the report of the folder of a study, and return its report.html.
 
     >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
     'report.html'
 
     Args:
-        folder: folder of a run, of a study or of a command's `--out`; or a file: results.jsonl of a
-            study, that of `attack --out` or `attack --generate`, or the card.jsonl of a model card.
-        others: further folders and files. Other seeds of the same study change the intervals; other
-            studies and files are shown as models of their own.
-        out: output folder; by default `folder`, or for a file its name without the suffix and with
+        folder: folder of a run, of a study or of a command's `--out`; or the card.jsonl of a model
+            card.
+        others: further folders. Other seeds of the same study change the intervals; other studies
+            are shown as models of their own.
+        out: output folder; by default `folder`, or for a card its name without the suffix and with
             `-report`, beside it.
         table: file that :func:`write_table` writes the accuracies to; by default none.
 
-    Raises RobustokError where a folder or a file has no results, and where there are no accuracies
-    for `table`.
+    Raises RobustokError where a folder has no results, and where there are no accuracies for
+    `table`.
     """
     paths = (folder, *others)
     out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
@@ -91,24 +92,20 @@ def write_report(
             raise RobustokError("model cards have no table of accuracies to write")
         return write_cards(list(chain(*cards)), out)
     sources = [read_source(path) for path in paths]
-    names = [path.stem for path, source in zip(paths, sources, strict=True) if source.is_file]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise RobustokError(f"two files are named '{repeated}': rename one")
     results = Results([row for source in sources for row in source.rows])
     if table is not None:
         write_table(table, results)
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
-    run = folder if folder.is_dir() else folder.parent
     if not others and study.get("page") == "card" and results.rows:
-        return write_cards([card_of(results.all_rows, run)], out)
+        return write_cards([card_of(results.all_rows, folder)], out)
     with disk_full_in_one_line(out):
         return write_page(
             out,
             title=study["title"],
             kind=f"study {study['name']}" if study["name"] else "",
             where="The numbers are also in results.jsonl",
-            sections=_sections(sources, results, study, out / "figures"),
+            sections=_sections(results, study, out / "figures"),
             examples=_examples(folder / "examples.json"),
             settings=settings_table(study),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
@@ -116,15 +113,11 @@ def write_report(
         )
 
 
-def _sections(
-    sources: Sequence[ReportSource], results: Results, study: Mapping[str, Any], folder: Path
-) -> list[Section]:
+def _sections(results: Results, study: Mapping[str, Any], folder: Path) -> list[Section]:
     """The sections that the results have something for; figures are written into the folder."""
     sections = [
         *(section(results, folder) for section in _WITH_FIGURE),
-        _curve_figure(sources, folder),
         *(section(results) for section in _TABLES),
-        *(source.section(folder) for source in sources if source.section),
         paper_section(study.get("paper") or {}, _of_one_study(results.all_rows)),
     ]
     return [section for section in sections if section]
@@ -148,25 +141,6 @@ def _about(sources: Sequence[ReportSource], results: Results) -> dict[str, Any]:
 
 def _examples(path: Path) -> list[dict[str, Any]]:
     return example_groups(read_json(path)) if path.is_file() else []
-
-
-def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | None:
-    curves = {
-        f"{source.rows[-1]['file']}: {scheme}" if len(sources) > 1 else scheme: curve
-        for source in sources
-        for scheme, curve in source.curves.items()
-    }
-    if not curves:
-        return None
-    for suffix in ("png", "svg"):
-        draw_curve(curves, folder / f"curve.{suffix}")
-    return Section(
-        "curve",
-        "Accuracy by the number of tokenizations scored",
-        "Share of questions that are still answered correctly after an attack has scored this many "
-        "tokenizations of each, with 95% intervals.",
-        figure=folder / "curve",
-    )
 
 
 def _subtitle(rows: Sequence[Row]) -> list[str]:

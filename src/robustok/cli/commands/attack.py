@@ -1,53 +1,72 @@
-"""robustok attack: the worst tokenization that a search finds, for questions or any prompts."""
+"""robustok attack and red-team: the worst tokenization that a search finds.
+
+`attack` is on questions, which have a right option; `red-team` on any prompts, with an objective.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from robustok import attack as attacks
-from robustok.attack.settings import (
-    SCALES,
-    SUITE_LIMIT,
-    AttackSettings,
-    ObjectiveSettings,
-    objectives_reading,
-)
-from robustok.cli.options import QuestionOptions, file_option, option, refuse
-from robustok.cli.printing import bar, print_json, print_result, print_tokens, row_of
+from robustok.attack.settings import AttackSettings, ObjectiveSettings, search_named
+from robustok.cli.measuring import ChatRunOptions, measure
+from robustok.cli.options import FrameOptions, file_option, limit_option, option
+from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
+from robustok.evaluation.resume import RowFile
 from robustok.models import load_tokenizer
-from robustok.report.analyses import draw_curve
+from robustok.models.load import model_fingerprint
+from robustok.runtime.display import part_of_progress
 from robustok.runtime.files import write_rows
 from robustok.runtime.registry import function_named
-from robustok.tasks import read_items
+from robustok.study.measurements import Attack
+from robustok.study.measurements.base import GROUP
+from robustok.study.sections import QuestionsSection
 
-CONTROL = "random, same number scored"
-_FILES = {"default": None, "metavar": "FILE"}
-_MORE: dict[str, Any] = {"panel": "Suites, other models and answers"}
+_CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
+_MORE: dict[str, Any] = {"panel": "Other models and answers"}
+
+
+def attack(
+    models: list[str],
+    questions: Annotated[dict, QuestionsSection],
+    measurement: Annotated[dict, Attack],
+    options: ChatRunOptions,
+) -> None:
+    """Attack MODELS through the tokenization of their questions.
+
+    One question (--text, with its options) or many (--items). A chat template and a system
+    prompt stay as they are; any set of labels can be the options, a guard model's too.
+    """
+    measure(models, "attack", options, attacks=[measurement], questions=questions)
 
 
 @dataclass(frozen=True)
-class AttackOptions(QuestionOptions):
-    """What else is attacked or done with the attacks, and the files that are written."""
+class RedTeamOptions(FrameOptions):
+    """Which prompts are attacked, how, and what is done with the attacks."""
 
     seed: int | None = option("the same seed, the same draws; required", default=None)
-    label: int | None = option("which option is right, from 0  [default: 0]", default=None)
+    text: str | None = option("one prompt", default=None)
     prompts: str | None = option(
-        "JSON Lines with prompt, and target or choices and label", **_FILES
+        "or many: JSON Lines with prompt, and target or choices and label",
+        default=None,
+        metavar="FILE",
     )
-    control: bool = option("also a random search with as many tokenizations scored", default=False)
+    limit: int | None = limit_option()
+    search: str = option(
+        "an attack with its settings, or standard-suite(max_scored=N): six searches and the worst",
+        default=str(AttackSettings()),
+        metavar="ATTACK",
+    )
     out: Path | None = file_option(
-        "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o"
+        "a row a prompt, as JSON Lines; also resumes a killed attack", "--out", "-o"
     )
-    curve: Path | None = file_option(
-        "accuracy against tokenizations scored, .png or .svg", suffixes=(".png", ".svg")
-    )
-    suite: bool = option("every search, and the worst of all", default=False, **_MORE)
     transfer: tuple[str, ...] = option(
         "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
@@ -58,290 +77,185 @@ class AttackOptions(QuestionOptions):
         "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", **_MORE
     )
     max_new_tokens: int = option("length of an answer", default=64, min=1, **_MORE)
-    replay: str | None = option("attacks of an earlier --out, on this MODEL", **_FILES, **_MORE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seed is None:
+            raise RobustokError("an attack draws at random: give --seed")
+        if (self.text is None) == (self.prompts is None):
+            raise RobustokError("give either --text or --prompts")
+        if self.judge is not None and self.generate is None:
+            raise RobustokError("--judge judges answers: give --generate FILE")
 
 
-def attack(
+def red_team(
     model: str,
     objective: str = option(
-        "probability or log-probability of the options; or target, refusal, guard, classifier, "
-        "margin or MODULE:FUNCTION",
-        default="probability", metavar="NAME", panel="Objective",
+        "margin, target, refusal, guard, classifier or MODULE:FUNCTION",
+        metavar="NAME",
+        panel="Objective",
     ),
     *,
     others: Annotated[dict, ObjectiveSettings],
-    search: AttackSettings,
-    options: AttackOptions,
-) -> None:  # fmt: skip
-    """Attack MODEL through the tokenization of its questions.
-
-    One question (--text, with its options) or many (--items). A chat template and a system
-    prompt stay as they are; any set of labels can be the options, a guard model's too.
-
-    Other objectives than the options' (--objective) attack one prompt (--text) or many (--prompts).
-    """
-    if options.seed is None and options.replay is None:
-        raise RobustokError("an attack draws at random: give --seed")
-    if options.text is None and (options.choices or options.label is not None):
-        raise RobustokError("--option and --label are about one --text: files have their own")
-    of_options = objective in SCALES
-    more = options.suite or options.prompts or options.replay
-    if of_options and search.search != "annealing" and not more:
-        if others:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-            raise RobustokError(
-                f"{names}: not read by objective {objective}: {objectives_reading(others)}"
-            )
-        _attack_questions(model, options, replace(search, objective=objective))
-        return
-    if objective == "log-probability":
-        raise RobustokError("--objective log-probability is for questions by a greedy or random "
-                            "search: give margin")  # fmt: skip
-    named = ObjectiveSettings("margin" if of_options else objective, **others)
-    _check(options, search, named)
-    if options.replay is not None:
-        _replay_records(model, options, named)
-    else:
-        _attack_prompts(model, options, search, named)
-
-
-# --- questions: the margin of their options -----------------------------------------------------
-
-
-def _attack_questions(model: str, options: AttackOptions, settings: AttackSettings) -> None:
-    text, items = options.text, options.items
-    refuse({
-        "--transfer, --generate and --judge need another --objective":
-            options.transfer or options.generate or options.judge,
-        "give either --text with its --option's, or --items": (text is None) == (items is None),
-        "--control, --out and --curve are for many questions: give --items":
-            text is not None and (options.control or options.out or options.curve),
-    })  # fmt: skip
-    vocab = options.vocabulary(model)
-    arguments: dict[str, Any] = {
-        "settings": settings, "seed": options.seed, "overflow": options.overflow,
-        **options.frame(model, vocab),
-    }  # fmt: skip
-    loaded = options.load(model)
-    if items is not None:
-        _attack_items(loaded, vocab, options, arguments)
-        return
-    result = attacks.attack(
-        loaded, vocab, str(text), options.choices, options.label or 0, **arguments
-    )
-    if options.as_json:
-        print_json({"ids": result.ids.tolist(), "margins": result.margins,
-                    **row_of(result, "success", "n_scored")})  # fmt: skip
-        return
-    print_tokens([vocab.tokens[i] for i in result.ids])
-    typer.echo("margins  " + " → ".join(f"{m:+.3f}" for m in result.margins))
-    typer.echo(
-        f"{'broken' if result.success else 'held'} after {result.n_scored} tokenizations scored"
-    )
-
-
-def _attack_items(
-    model: Any, vocab: Any, options: AttackOptions, arguments: dict[str, Any]
-) -> None:  # fmt: skip
-    """Attack every question, with the accuracy so far beside the progress bar."""
-
-    def attack(name: str, questions: Any, out: Path | None, **more: Any) -> Any:
-        held: list[bool] = []
-        with bar(name) as progress:
-
-            def show(done: int, total: int) -> None:
-                share = f" {sum(held) / len(held):.0%} held" if held else ""
-                progress(done, total, f"{name}{share}")
-
-            return attacks.attack_items(
-                model, vocab, questions, resume_file=out, progress=show,
-                each=lambda attack: held.append(not attack.success), **arguments, **more,
-            )  # fmt: skip
-
-    questions = read_items(str(options.items), limit=options.limit)
-    search, out = arguments["settings"].search, options.out
-    results = {search: attack(search, questions, out)}
-    if options.control:
-        scored = {a.key: a.n_scored for a in results[search].attacks}
-        results[CONTROL] = attack(
-            "random", [item for item in questions if item.key in scored],
-            out and out.with_name(f"{out.stem}-control{out.suffix}"),
-            search="random", max_scored_by_key=scored,
-        )  # fmt: skip
-    for name, result in results.items():
-        row = {"search": name, **attack_row(result), "curve": result.curve()}
-        print_result(result, row, options.as_json)
-    if options.curve is not None:
-        draw_curve({name: result.curve() for name, result in results.items()}, options.curve)
-
-
-def attack_row(result: Any) -> dict[str, Any]:
-    """The numbers of an attack on many items, as one row of JSON."""
-    return row_of(
-        result, "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low",
-        "start_high", "n_scored", "seed", "seconds",
-    )  # fmt: skip
-
-
-# --- prompts: any objective, suites, replays ------------------------------------------------------
-
-
-def _check(options: AttackOptions, search: AttackSettings, objective: ObjectiveSettings) -> None:
-    sources = [options.text, options.items, options.prompts, options.replay]
-    is_classifier = objective.name == "classifier"
-    refuse({
-        "give one of --text, --items, --prompts and --replay":
-            sum(source is not None for source in sources) != 1,
-        "--replay scores recorded attacks: leave out --out, --transfer, --suite and the settings "
-        "of the search":
-            options.replay is not None
-            and bool(options.out or options.transfer or options.suite
-                     or search != AttackSettings()),
-        "--suite has its own searches: give it no setting but --max-scored":
-            options.suite and search != AttackSettings(max_scored=search.max_scored),
-        "--control and --overflow are for the options of questions: leave them out":
-            options.control or options.overflow != "error",
-        "--curve of this objective is for --suite": options.curve is not None and not options.suite,
-        "--judge judges answers: give --generate FILE":
-            options.judge is not None and options.generate is None,
-        "a classifier has its own start token: leave --start-token out":
-            is_classifier and options.start_token is not None,
-        "a classifier writes no answers: leave --generate out":
-            is_classifier and options.generate is not None,
-    })  # fmt: skip
-
-
-def _objective(
-    name: str, options: AttackOptions, objective: ObjectiveSettings, records: Sequence[Any] = ()
-) -> Any:  # fmt: skip
-    """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
-    vocab = options.vocabulary(name)
-    around: dict[str, Any] = {"prefix": None, "suffix": None} | options.frame(name, vocab)
-    framed = options.is_chat or options.start_token is not None
-    if records and not framed and records[0].vocabulary == vocab.fingerprint:
-        around = {"prefix": records[0].prefix, "suffix": records[0].suffix}
-    elif objective.name == "classifier" and not framed:
-        tokenizer = load_tokenizer(options.tokenizer or name)
-        around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
-    load = attacks.load_classifier if objective.name == "classifier" else options.load
-    return attacks.objective_by_name(load(name), vocab, objective, **around)
-
-
-def _prompts(options: AttackOptions) -> list[Any]:
-    if options.prompts is not None:
-        return attacks.read_prompts(options.prompts, options.limit)
-    if options.items is not None:
-        return [*map(attacks.Prompt.of_item, read_items(options.items, limit=options.limit))]
-    choices = list(options.choices)
-    fields = {"choices": choices, "label": options.label or 0} if choices else {}
-    return [attacks.Prompt("0", str(options.text), fields)]
-
-
-def _attack_prompts(
-    model: str, options: AttackOptions, search: AttackSettings, settings: ObjectiveSettings
+    options: RedTeamOptions,
 ) -> None:
-    objective = _objective(model, options, settings)
-    vocab = objective.vocab
-    constraints = [function_named(name) for name in settings.constraints]
-    given: dict[str, Any] = {"vocab": vocab, "prompts": _prompts(options), "objective": objective,
-                             "seed": options.seed or 0}  # fmt: skip
-    given |= {"constraints": lambda _: constraints, "resume_file": options.out}
-    with bar("suite" if options.suite else "attack") as progress:
-        if options.suite:
-            result = attacks.run_suite(
-                **given, max_scored=search.max_scored or SUITE_LIMIT,
-                progress=progress,
-            )  # fmt: skip
-            found = result.worst
-        else:
-            found = attacks.attack_prompts(**given, settings=search, progress=progress)
-    if options.suite:
-        _show_suite(options, result)
+    """Attack prompts through their tokenization: answers, refusals or the verdict of a guard.
+
+    Searches the tokenizations of one prompt (--text) or many (--prompts) for the highest score of
+    an objective. A chat template and a system prompt stay as they are.
+    """
+    settings, search = ObjectiveSettings(objective, **others), search_named(options.search)
+    named = _objective(model, options, settings)
+    prompts = [attacks.Prompt("0", str(options.text))]
+    if options.prompts is not None:
+        prompts = attacks.read_prompts(options.prompts, options.limit)
+    if isinstance(search, int):
+        suite = _suite(prompts, named, search, options)
+        _print_suite(suite, options.as_json)
+        found = suite.worst
         if options.out is not None:
             attacks.write_attacks(options.out, found)
     else:
+        found = _attacked(prompts, named, search, options, options.out)
         for one in found:
             if not options.as_json:
-                print_tokens([vocab.tokens[i] for i in one.ids])
+                print_tokens([named.vocab.tokens[i] for i in one.ids])
             print_result(one, one.as_row(), options.as_json)
     # Other models have a tokenizer and a start token of their own.
     own = replace(options, tokenizer=None, start_token=None)
     for name in options.transfer:
-        other = _objective(name, options if name == model else own, settings)
-        _replay(name, other, found, options.as_json)
+        _transfer(
+            name,
+            _objective(name, options if name == model else own, settings),
+            found,
+            options.as_json,
+        )
     if options.generate is not None:
-        _generate(options, objective, found)
+        _generate(options, options.generate, named, found)
 
 
-def _show_suite(options: AttackOptions, result: Any) -> None:
-    most = max(a.n_scored for part in result.parts.values() for a in part)
-    limits = sorted({n for n in (1, 3, 10, 30, 100, 300, 1000, 3000) if n < most} | {most})
-    measured = "success" in result.table()[-1]
-    curves = result.curves(limits) if measured else {}
-    if options.as_json:
-        print_json({"eval_scheme": result.label, "seed": result.seed, "parts": result.table(),
-                    "curves": curves})  # fmt: skip
-    else:
-        for row in result.table():
-            share = ""
-            if measured:
-                share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
-            typer.echo(
-                f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
-                f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
+def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
+    """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
+    vocab = options.vocabulary(name)
+    if settings.name != "classifier":
+        around = options.frame(name, vocab)
+        return attacks.objective_by_name(options.load(name), vocab, settings, **around)
+    if options.start_token is not None or options.generate is not None:
+        raise RobustokError(
+            "a classifier has its own start token and writes no answers: leave "
+            "--start-token and --generate out"
+        )
+    frame: Any = options.frame(name, vocab)
+    if not options.is_chat:
+        tokenizer = load_tokenizer(options.tokenizer or name)
+        frame = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
+    return attacks.objective_by_name(attacks.load_classifier(name), vocab, settings, **frame)
+
+
+def _attacked(
+    prompts: Sequence[Any],
+    objective: Any,
+    search: AttackSettings,
+    options: RedTeamOptions,
+    file: Path | None,
+) -> list[Any]:
+    """The attack on each prompt; finished groups of prompts are read from the file."""
+    constraints = [function_named(name) for name in objective.settings.constraints]
+    config = {
+        "objective": asdict(objective.settings),
+        "search": str(search),
+        "seed": options.seed,
+        "model": model_fingerprint(objective.model),
+        "vocabulary": objective.vocab.fingerprint,
+        **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
+    }
+    with RowFile(file, config, prompts, holds="attacks") as kept, bar("attack") as progress:
+        for begin in range(0, len(prompts), GROUP):
+            group = prompts[begin : begin + GROUP]
+            if all(prompt.key in kept.rows for prompt in group):
+                continue
+            found = attacks.attack_prompts(
+                objective.vocab,
+                group,
+                objective,
+                constraints=lambda _: constraints,
+                settings=search,
+                seed=options.seed or 0,
+                progress=part_of_progress(progress, begin, len(prompts)),
             )
-    if options.curve is not None:
-        if not measured:
-            raise RobustokError("the objective has no threshold: --curve needs --threshold")
-        held = {
-            name: [
-                {"n_scored": row["n_scored"], "accuracy": 1 - row["success"],
-                 "low": 1 - row["high"], "high": 1 - row["low"]}
-                for row in rows
-            ]
-            for name, rows in curves.items()
-        }  # fmt: skip
-        draw_curve(held, options.curve)
+            for one in found:
+                if one.key not in kept.rows:
+                    kept.add_row(one.as_row())
+        return [attacks.Attack.from_row(kept.rows[prompt.key]) for prompt in prompts]
 
 
-def _replay_records(model: str, options: AttackOptions, settings: ObjectiveSettings) -> None:
-    """Score recorded attacks on the model, by default with their own objective."""
-    records = attacks.read_attacks(str(options.replay))[: options.limit]
-    name = records[0].objective.split(" ")[0].partition("(")[0]
-    if settings.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
-        settings = replace(settings, name=name)
-    objective = _objective(model, options, settings, records)
-    results = _replay(model, objective, records, options.as_json)
-    if options.generate is not None:
-        _generate(options, objective, results)
+def _suite(prompts: Sequence[Any], objective: Any, limit: int, options: RedTeamOptions) -> Any:
+    """The attacks of each search of the suite, which have a file each beside --out."""
+    parts, seconds, out = {}, {}, options.out
+    for name, search in attacks.suite_settings(limit).items():
+        began = time.perf_counter()
+        file = out and out.with_name(f"{out.stem}-{name}{out.suffix}")
+        parts[name] = _attacked(prompts, objective, search, options, file)
+        seconds[name] = time.perf_counter() - began
+    return attacks.SuiteResult(options.seed or 0, limit, parts, seconds)
 
 
-def _replay(name: str, objective: Any, records: Sequence[Any], as_json: bool) -> Any:
-    results = attacks.replay(records, objective.vocab, objective)
-    for result in results:
+def _print_suite(result: Any, as_json: bool) -> None:
+    most = max(a.n_scored for part in result.parts.values() for a in part)
+    limits = sorted({n for n in _CURVE if n < most} | {most})
+    measured = "success" in result.table()[-1]
+    if as_json:
+        print_json(
+            {
+                "eval_scheme": result.label,
+                "seed": result.seed,
+                "parts": result.table(),
+                "curves": result.curves(limits) if measured else {},
+            }
+        )
+        return
+    for row in result.table():
+        share = ""
+        if measured:
+            share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
+        typer.echo(
+            f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
+            f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
+        )
+
+
+def _transfer(name: str, objective: Any, records: Sequence[Any], as_json: bool) -> None:
+    for result in attacks.replay(records, objective.vocab, objective):
         row = result.as_row()
         outcome = {True: ", broken", False: ", held", None: ""}[result.success]
         scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
         names = ("key", "ids", "canonical_score", "score", "success")
         row = {"model": name, **{field: row[field] for field in names}}
         print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
-    return results
 
 
-def _generate(options: AttackOptions, objective: Any, records: Sequence[Any]) -> None:
+def _generate(options: RedTeamOptions, file: Path, objective: Any, records: Sequence[Any]) -> None:
     judge = None if options.judge is None else function_named(options.judge)
     with bar("generate") as progress:
         rows = attacks.generate_answers(
-            objective.model, objective.vocab, records, **objective.frame, judge=judge,
-            max_new_tokens=options.max_new_tokens, progress=progress,
-        )  # fmt: skip
-    assert options.generate is not None
-    write_rows(options.generate, [row.as_row() for row in rows])
+            objective.model,
+            objective.vocab,
+            records,
+            **objective.frame,
+            judge=judge,
+            max_new_tokens=options.max_new_tokens,
+            progress=progress,
+        )
+    write_rows(file, [row.as_row() for row in rows])
     for row in rows:
-        text = (f"{row.key} canonical: {row.canonical.strip()}\n"
-                f"{row.key} attacked:  {row.attacked.strip()}")  # fmt: skip
+        text = (
+            f"{row.key} canonical: {row.canonical.strip()}\n"
+            f"{row.key} attacked:  {row.attacked.strip()}"
+        )
         print_result(text, row.as_row(), options.as_json)
     if judge is not None and not options.as_json:
-        before, after = (sum(getattr(row, name) for row in rows) / len(rows)
-                         for name in ("canonical_verdict", "attacked_verdict"))  # fmt: skip
+        before, after = (
+            sum(getattr(row, name) for row in rows) / len(rows)
+            for name in ("canonical_verdict", "attacked_verdict")
+        )
         typer.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")

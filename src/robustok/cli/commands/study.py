@@ -155,22 +155,22 @@ def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDER|FILE...",
-            help="folders of runs, results.jsonl, or files of evaluate, icl, attack and certify; "
-            "several are merged into one report; card.jsonl of model cards, set beside each other",
+            metavar="FOLDER|CARD...",
+            help="folders of runs, which are merged into one report; or card.jsonl of model cards, "
+            "set beside each other",
         ),
     ],
     out: Path | None = folder_option(
-        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]"
+        "of the report [default: the folder; for card.jsonl, card-report beside it]"
     ),
     table: Path | None = option(
         "also write the accuracies with their intervals as a Markdown table", default=None
     ),
 ) -> None:
-    """Write the report of runs or files of results.
+    """Write the report of runs or model cards.
 
-    It has tables and figures: report.html, report.md and figures/. Several runs or files make one
-    report: runs of one study with other seeds become one row each, with an interval over all seeds.
+    It has tables and figures: report.html, report.md and figures/. Several runs make one report:
+    runs of one study with other seeds become one row each, with an interval over all seeds.
     """
     from robustok.report import write_report
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from robustok import training
+from robustok.attack.settings import overflow_option
 from robustok.cli.options import (
     TEXTS,
     folder_option,
     option,
-    overflow_option,
     start_token_option,
     tokenizer_option,
 )

@@ -18,8 +18,9 @@ from robustok.attack.settings import (
     overflow_option,
     suite_label,
 )
+from robustok.checks import option
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import share
+from robustok.evaluation.intervals import curve_of, share
 from robustok.models.devices import precision_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
@@ -29,6 +30,7 @@ from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
     Opened,
+    Subject,
     chance,
     overflow_text,
     strength_of,
@@ -41,6 +43,7 @@ STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
 STEPS_TAKEN = 3  # until an attack succeeds or gives up
 SUITE_SEARCHES = 6  # of the suite
 
+CONTROL = "control of "  # before the attack that a random search is the control of
 _SETTINGS = tuple(one.name for one in fields(AttackSettings))
 
 
@@ -52,11 +55,26 @@ class Attack(AttackSettings, OnQuestions):
     on_benchmarks: ClassVar[bool] = False
     reads_chat: ClassVar[bool] = True
     printed: ClassVar[tuple[str, ...]] = (
-        "model", "task", "eval_scheme", "accuracy", "low", "high", "n", "start_accuracy",
-        "start_low", "start_high", "n_scored", "seed", "seconds", "overflowed",
-    )  # fmt: skip
+        "model",
+        "task",
+        "eval_scheme",
+        "accuracy",
+        "low",
+        "high",
+        "n",
+        "start_accuracy",
+        "start_low",
+        "start_high",
+        "n_scored",
+        "seed",
+        "seconds",
+        "overflowed",
+    )
 
     overflow: Overflow = overflow_option()
+    control: bool = option(
+        "also a random search with as many tokenizations scored", default=False, **NOT_IN_KEY
+    )
     suite: Literal[True] | None = None  # the worst of several searches
     # And those that the suite found against the study's other models, as cells of their own.
     transfer: bool = field(default=False, metadata=NOT_IN_KEY)
@@ -68,6 +86,8 @@ class Attack(AttackSettings, OnQuestions):
         changed = [one for one in _SETTINGS if getattr(self, one) != getattr(own, one)]
         if self.suite is not None and changed:
             raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
+        if self.suite is not None and self.control:
+            raise RobustokError("a control is of one search: leave suite or control out")
         if self.suite is None and self.transfer:
             raise RobustokError("transfer is for the suite: write suite: true beside it")
 
@@ -85,6 +105,12 @@ class Attack(AttackSettings, OnQuestions):
         """Tokenizations that each search of the suite scores for a question."""
         return self.max_scored or SUITE_LIMIT
 
+    def planned(self, subject: Subject) -> Iterator[MeasuredCell]:
+        for cell in super().planned(subject):
+            yield cell
+            if self.control:
+                yield ControlCell(**_shared(cell), own=cell)
+
     def tokens_read(self, cell: MeasuredCell) -> float:
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
         if self.suite:
@@ -95,33 +121,31 @@ class Attack(AttackSettings, OnQuestions):
         items, around = at.questions(self.items)
         if self.suite:
             return self._run_suite(at, items, around)
-        result = attacks.attack_items(
-            at.model, at.vocab, items, settings=self.settings, seed=at.seed, overflow=self.overflow,
-            resume_file=at.folder / "attacks.jsonl", progress=at.progress, **around,
-        )  # fmt: skip
-        at.write_items(result.table())
-        reached = [attack.ids for attack in result.attacks]
-        attacked = {attack.key for attack in result.attacks}
-        texts = [item.question for item in items if item.key in attacked]
-        names = ("accuracy", "low", "high", "n", "draws", "start_accuracy", "start_low",
-                 "start_high", "n_scored")  # fmt: skip
-        return {
-            **{name: getattr(result, name) for name in names},
-            **({"overflowed": result.overflowed} if result.overflowed else {}),
-            "chance": chance(items),
-            **strength_of(at.vocab, texts, reached),
-            "precision": precision_of(at.model),
-        }
+        return attacked(at, self.settings, items, {})
 
     def _run_suite(self, at: Opened, items: Sequence[Item], around: dict[str, Any]) -> Summary:
         objective = attacks.objective_by_name(
             at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
-        result = attacks.run_suite(
-            at.vocab, [attacks.Prompt.of_item(item) for item in items], objective,
-            seed=at.seed, max_scored=self.limit,
-            resume_file=at.folder / "attacks.jsonl", progress=at.progress,
-        )  # fmt: skip
+
+        def searched(group: Sequence[Item], progress: Progress) -> Summary:
+            prompts = [attacks.Prompt.of_item(item) for item in group]
+            result = attacks.run_suite(
+                at.vocab,
+                prompts,
+                objective,
+                seed=at.seed,
+                max_scored=self.limit,
+                progress=lambda done, _: progress(done // SUITE_SEARCHES, len(group)),
+            )
+            return {name: [one.as_row() for one in part] for name, part in result.parts.items()}
+
+        groups = at.in_groups(items, searched)
+        by_search = {
+            name: [attacks.Attack.from_row(row) for group in groups for row in group[name]]
+            for name in attacks.suite_settings()
+        }
+        result = attacks.SuiteResult(at.seed, self.limit, by_search, dict.fromkeys(by_search, 0.0))
         parts = result.parts.items()
         rows = [{"search": name, **attack.as_row()} for name, part in parts for attack in part]
         at.write_items(rows)
@@ -133,12 +157,100 @@ class Attack(AttackSettings, OnQuestions):
             "precision": precision_of(at.model),
         }
 
+    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        (printed,) = super().rows(row)
+        if self.suite:
+            yield printed
+            return
+        items = row["items"]
+        most = max(item["n_scored"] for item in items)
+        reached = [item["reached_at"] for item in items]
+        is_control = row["eval_scheme"].startswith(CONTROL)
+        one = {}
+        if len(items) == 1:
+            names = ("ids", "success", "tokens")
+            margins = attacks.Attack.from_row(items[0]).margins
+            one = {"margins": margins, **{name: items[0][name] for name in names}}
+        yield {
+            "search": "random, same number scored" if is_control else self.search,
+            **printed,
+            "curve": curve_of("accuracy", reached, most=most),
+            **one,
+        }
+
     def line(self, row: Mapping[str, Any]) -> str:
         share_of = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
-        before = "{start_accuracy:.3f} [{start_low:.3f}, {start_high:.3f}] before".format_map(row)
-        text = f"{row['eval_scheme']}: accuracy {share_of}, {before}, {row['n']} items, "
-        text += f"{row['n_scored']} tokenizations scored"
-        return text + overflow_text(row)
+        before = f"{row['start_accuracy']:.3f}"
+        if "start_low" in row:
+            before += f" [{row['start_low']:.3f}, {row['start_high']:.3f}]"
+        text = f"{row['eval_scheme']}: accuracy {share_of}, {before} before, {row['n']} items"
+        if "n_scored" in row:
+            text += f", {row['n_scored']} tokenizations scored"
+        text += overflow_text(row)
+        if "margins" in row:
+            margins = " → ".join(f"{margin:+.3f}" for margin in row["margins"])
+            text += f"\n{'|'.join(row['tokens'])}\nmargins {margins}"
+        return text
+
+
+def attacked(
+    at: Opened, settings: AttackSettings, items: Sequence[Item], limits: Mapping[str, int]
+) -> Summary:
+    """The summary of an attack on each question; ``limits`` is ``max_scored`` of single ones."""
+    from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
+
+    _, around = at.questions(0)
+    overflow = at.cell.measurement.overflow  # type: ignore[attr-defined]
+    frame = around.get("prefix"), around.get("suffix")
+    model = AttackedModel(at.model, at.vocab, *frame, overflow, settings.objective)
+
+    def searched(group: Sequence[Item], progress: Progress) -> Summary:
+        found, dropped = attack_questions(
+            model, group, settings, at.seed, limits, progress=progress
+        )
+        return {"attacks": [one.as_row() for one in found], "dropped": dropped}
+
+    groups = at.in_groups(items, searched)
+    rows = [row for group in groups for row in group["attacks"]]
+    found = [attacks.Attack.from_row(row) for row in rows]
+    summary = accuracy_under(found)
+    spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
+    at.write_items(row | spelled for row in rows)
+    overflowed = sum(group["dropped"] for group in groups)
+    overflowed += sum(one.overflowed for one in found)
+    of_key = {item.key: item.question for item in items}
+    return {
+        **summary,
+        **({"overflowed": overflowed} if overflowed else {}),
+        "chance": chance(items),
+        **strength_of(at.vocab, [of_key[one.key] for one in found], [one.ids for one in found]),
+        "precision": precision_of(at.model),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlCell(MeasuredCell):
+    """A random search that scores as many tokenizations of each question as an attack did."""
+
+    measurement: Attack
+    own: MeasuredCell  # the attack
+
+    @property
+    def kind(self) -> str:
+        return "control"
+
+    @property
+    def eval_scheme(self) -> str:
+        return CONTROL + self.measurement.eval_scheme
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        at = Opened(self, folder, progress)
+        rows = read_rows(self.own.path(folder) / "items.jsonl")
+        limits = {row["key"]: row["n_scored"] for row in rows}
+        items, _ = at.questions(self.measurement.items)
+        most = max(limits.values())
+        settings = self.measurement.settings.replaced(search="random", max_scored=most)
+        return attacked(at, settings, [item for item in items if item.key in limits], limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +302,12 @@ def transfers(suites: Sequence[MeasuredCell]) -> Iterator[TransferCell]:
     """Each model under the attacks of the same suite on all models; none for one model alone."""
     for own in suites if len(suites) > 1 else []:
         others = tuple(one for one in suites if one is not own)
-        shared = {one.name: getattr(own, one.name) for one in fields(own)}
-        yield TransferCell(**shared, own=own, others=others)
+        yield TransferCell(**_shared(own), own=own, others=others)
+
+
+def _shared(cell: MeasuredCell) -> dict[str, Any]:
+    """The fields of a cell, for one that depends on it."""
+    return {one.name: getattr(cell, one.name) for one in fields(cell)}
 
 
 def suite_summary(

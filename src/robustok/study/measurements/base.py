@@ -19,7 +19,7 @@ from robustok import evaluation
 from robustok.attack.settings import Settings
 from robustok.checks import option
 from robustok.evaluation.resume import RowFile
-from robustok.runtime.display import Progress, part_of_progress
+from robustok.runtime.display import Progress, part_of_progress, visible
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
@@ -289,6 +289,10 @@ class Opened:
                 results.append(file.rows[key])
                 self.progress(min(begin + GROUP, len(items)), len(items))
         return results
+
+    def spelled(self, ids: Iterable[int]) -> list[str]:
+        """The tokens of a tokenization, for people."""
+        return [visible(self.vocab.tokens[i]) for i in ids]
 
     def question_texts(self) -> list[list[str]]:
         """The questions of each task, without those that consist of whole sentences only."""

@@ -13,7 +13,7 @@ from robustok import evaluation
 from robustok.attack.settings import CertifySettings, Overflow, SamplingSettings, overflow_option
 from robustok.checks import option
 from robustok.models.devices import precision_of
-from robustok.runtime.display import Progress, visible
+from robustok.runtime.display import Progress
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     ByScheme,
@@ -63,9 +63,15 @@ class Certify(CertifySettings, OnQuestions):
 
         def certified(group: Sequence[Item], progress: Progress) -> Summary:
             done = attacks.certify_items(
-                at.model, at.vocab, group, settings=self, seed=at.seed, overflow=self.overflow,
-                progress=progress, **around,
-            )  # fmt: skip
+                at.model,
+                at.vocab,
+                group,
+                settings=self,
+                seed=at.seed,
+                overflow=self.overflow,
+                progress=progress,
+                **around,
+            )
             certificates = [one.to_json() for one in done.certificates]
             return {"certificates": certificates, "overflowed": done.overflowed}
 
@@ -76,8 +82,8 @@ class Certify(CertifySettings, OnQuestions):
         choices = {item.key: item.choices for item in items}
         by_key: dict[str, list[Summary]] = {}
         for row in rows:
-            spelled = [visible(at.vocab.tokens[i]) for i in row["witness"] or ()]
-            shown = {"option": choices[row["key"]][row["answer"]], "tokens": spelled}
+            answer = choices[row["key"]][row["answer"]]
+            shown = {"option": answer, "tokens": at.spelled(row["witness"] or ())}
             by_key.setdefault(row["key"], []).append(row | shown)
         at.write_items({"key": key, "certificates": own} for key, own in by_key.items())
         overflowed = sum(group["overflowed"] for group in groups)
@@ -132,9 +138,15 @@ class Vote(SamplingSettings, ByScheme, OnQuestions):
         rows: list[Summary] = []
         for item in items:
             done = evaluation.certify_smoothed(
-                at.model, at.vocab, item.question, item.choices, self.scheme, seed=at.seed,
-                **settings, **around,
-            )  # fmt: skip
+                at.model,
+                at.vocab,
+                item.question,
+                item.choices,
+                self.scheme,
+                seed=at.seed,
+                **settings,
+                **around,
+            )
             option = item.choices[done.answer]
             names = {"text": item.question, "option": option, "eval_scheme": self.scheme}
             rows.append({"key": item.key, **names, **asdict(done)})
