@@ -144,7 +144,7 @@ def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
 
 def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.md"
-    command = ["report", str(folder / "results.jsonl"), "--out", str(tmp_path)]
+    command = ["report", str(folder), "--out", str(tmp_path)]
     assert run([*command, "--table", str(table)]) == 0
     assert table.read_text().count("| canonical |") == 1
     assert (tmp_path / "report.md").read_bytes() == (folder / "report.md").read_bytes()
