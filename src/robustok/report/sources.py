@@ -13,7 +13,7 @@ from robustok.runtime.files import read_object, read_rows
 from robustok.study.cells.models import UNTRAINED
 from robustok.study.run import answers_of
 
-ACCEPTED = "give the folder of a study, or of a command's --out"
+ACCEPTED = "give the folder of a study or of a command"
 _NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
 _MEASUREMENT = {  # and beside a measure
     "accuracy": {"low", "high", "n"},
