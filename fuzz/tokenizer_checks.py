@@ -163,7 +163,10 @@ class Subject:
         for token, i in self.id_of.items():
             if token == made.unknown or token in added or not token:
                 continue
-            if " " in token and any(stage["type"] == "Metaspace" for stage in made.decoder):
+            if " " in token and any(
+                stage["type"] == "Metaspace" and stage["prepend_scheme"] != "never"
+                for stage in made.decoder
+            ):
                 continue  # at the start of a text this decoder keeps it, and drops "▁"
             name = BYTE_NAME.fullmatch(token) if made.model["byte_fallback"] else None
             if made.byte_level:

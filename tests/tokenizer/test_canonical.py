@@ -148,6 +148,10 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
                 ["<unk>", 0.0], *([f"<0x{b:02X}>", -1.0] for b in range(256)), ["▁", -1.0]]},
             normalizer=MARKS)),
         "<unk>", [False, False]),
+    "a mark in a text, where a space is an added token": (
+        lambda: with_added(bpe(["a", "▁"], normalizer=MARKS["normalizers"][1], decoder={
+            "type": "Replace", "pattern": {"String": "▁"}, "content": " "}), " "),
+        "▁a ", [False, False]),
     "two entries of the unknown token": (
         lambda: Tokenizer.from_str(tokenizer_json(
             {"type": "Unigram", "unk_id": 0, "byte_fallback": False,

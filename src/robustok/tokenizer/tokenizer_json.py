@@ -448,6 +448,8 @@ class TokenizersEncoder:
             or ids.tokens[i] != token.content.encode()
             or (not apart and stages.normalizers and token.normalized)
         }
+        if stages.metaspace and any(" " in token.content for token in plain.values()):
+            doubtful.add("▁")  # a space to the model, but not to what looks for added tokens
         # The model reads the name of an unknown token that no other text has.
         unknown = model.get("unk_token")
         if model["vocab"] and isinstance(model.get("unk_id"), int):
