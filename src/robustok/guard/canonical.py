@@ -69,15 +69,7 @@ class SegmentEncoder:
 
     def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
         """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
-        try:
-            return self.vocab.encode_batch_unchecked(texts, parse_special)
-        except RobustokError:
-            return Ragged.from_rows([self._encode(text, parse_special) for text in texts])
-
-    def _encode(self, text: bytes, parse_special: bool) -> np.ndarray:
-        with suppress(RobustokError):
-            return self.vocab.encode_unchecked(text, parse_special=parse_special)
-        return np.empty(0, np.int32)
+        return self.vocab.canonicalizer.encode_batch(texts, parse_special)
 
     def plain_sources(self, texts: list[bytes]) -> list[bytes]:
         """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
@@ -100,18 +92,25 @@ class SegmentEncoder:
         """Replace rows that the first source does not explain, and set ``same``."""
         spelling, canonicalizer = self.vocab.data.spelling, self.vocab.canonicalizer
         spans = zip(segments.begin.tolist(), segments.end.tolist(), before.tolist(), strict=True)
-        for s, (begin, end, special) in enumerate(spans):
-            ids = segments.ids[begin:end]
-            if np.array_equal(rows[s], ids):
-                continue
-            if not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(ids):
-                canonical = canonicalizer.exact(Segment(ids, special))
-                if canonical is None and self.vocab.is_placed[ids].any():
-                    with suppress(RobustokError):
-                        canonical = canonicalizer.canonicalize(ids)
-                if canonical is not None:
-                    rows[s] = canonical
-                    same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
+        parts = [Segment(segments.ids[begin:end], special) for begin, end, special in spans]
+        differ = [s for s, part in enumerate(parts) if not np.array_equal(rows[s], part.ids)]
+        other = [
+            s
+            for s in differ
+            if not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(parts[s].ids)
+        ]
+        first = [rows[s] for s in other]
+        exact = canonicalizer.exact_batch([parts[s] for s in other], first)
+        for s, canonical in zip(other, exact, strict=True):
+            ids = parts[s].ids
+            if canonical is None and self.vocab.is_placed[ids].any():
+                with suppress(RobustokError):
+                    canonical = canonicalizer.canonicalize(ids)
+            if canonical is not None:
+                rows[s] = canonical
+                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
+        for s in differ:
+            ids = parts[s].ids
             # Special tokens that are words of the model: the ids where they are parsed.
             if not spelling.words.isdisjoint(ids.tolist()):
                 for source in self.vocab.sources(ids):

@@ -7,15 +7,15 @@ it. They are therefore the same for all draws of a text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
+from robustok.ragged import Ragged
 from robustok.tokenizer.data import broken_spans
 
 NONE_BEFORE = -1  # of a segment that begins a text
@@ -26,6 +26,14 @@ class Segment(NamedTuple):
 
     ids: np.ndarray  # int32, none empty
     before: int  # the special id before them, or NONE_BEFORE
+
+
+class _Attempt(NamedTuple):
+    """A text whose ids may be those of a segment."""
+
+    source: bytes
+    before: int = NONE_BEFORE  # the special id that the text follows
+    is_continued: bool = False  # without an encoder's first space
 
 
 class Canonicalizer:
@@ -56,36 +64,79 @@ class Canonicalizer:
 
         With its placed ids at the same places where there are such ids.
         """
-        text, second = self.vocab.decode_bytes(segment.ids), None
-        places = self.places(segment.ids)
-        for attempt in self._attempts(segment, text):
-            with suppress(RobustokError):
-                ids = attempt()
-                if self.vocab.decode_bytes(ids) != text or not self.vocab.readable[ids].all():
-                    continue
-                if self.places(ids) == places:
-                    return ids
-                second = ids if second is None else second
-        return second
+        return self.exact_batch([segment])[0]
 
-    def _attempts(self, segment: Segment, text: bytes) -> Iterator[Callable[[], np.ndarray]]:
+    def exact_batch(
+        self, segments: Sequence[Segment], first: Sequence[np.ndarray] | None = None
+    ) -> list[np.ndarray | None]:
+        """What :meth:`exact` returns of each segment, encoded together.
+
+        ``first``: the ids of the first source of each segment, where they are known.
+        """
+        texts = [self.vocab.decode_bytes(segment.ids) for segment in segments]
+        attempts = [*map(self._attempts, segments, texts)]
+        canonical: list[np.ndarray | None] = [None] * len(segments)
+        pending: Sequence[int] = range(len(segments))
+        while pending:
+            tried = [(i, attempt) for i in pending if (attempt := next(attempts[i], None))]
+            if first is None:
+                rows = self._encode_attempts([attempt for _, attempt in tried])
+            else:
+                rows, first = [first[i] for i, _ in tried], None
+            left = []
+            for (i, _), row in zip(tried, rows, strict=True):
+                if self.vocab.decode_bytes(row) == texts[i] and self.vocab.readable[row].all():
+                    if self.places(row) == self.places(segments[i].ids):
+                        canonical[i] = row
+                        continue
+                    canonical[i] = row if canonical[i] is None else canonical[i]
+                left.append(i)
+            pending = left
+        return canonical
+
+    def _attempts(self, segment: Segment, text: bytes) -> Iterator[_Attempt]:
         """The ways to encode a segment that spells ``text``, the likeliest first."""
-        encode = self.vocab.encode_unchecked
         for source in self.vocab.sources(segment.ids):
-            yield partial(encode, source)
+            yield _Attempt(source)
         if text[:1] == b" ":  # some encoders add a space only where there is none
-            yield partial(encode, text)
+            yield _Attempt(text)
         if segment.before != NONE_BEFORE:
             for source in self.vocab.sources(segment.ids):
-                yield partial(self._after, segment.before, source)
+                yield _Attempt(source, before=segment.before)
         # The bytes of a character that is not whole get no space before them.
         if segment.before != NONE_BEFORE or (text[:1] == b" " and 0 in broken_spans(text[1:5])[0]):
-            yield partial(self._continued, text)
+            yield _Attempt(text, is_continued=True)
 
-    def _after(self, special: int, source: bytes) -> np.ndarray:
-        """The ids of a source that follows a special token."""
-        row = self.vocab.encode_unchecked(self.vocab.tokens[special] + source, parse_special=True)
-        return row[1:] if row[:1] == [special] else row[:0]
+    def _encode_attempts(self, attempts: Sequence[_Attempt]) -> list[np.ndarray]:
+        """The ids of each attempt, int32; none where the tokenizer cannot encode it."""
+        rows = [np.empty(0, np.int32)] * len(attempts)
+        after, continued, alone = [], [], []
+        for i, attempt in enumerate(attempts):
+            is_after = attempt.before != NONE_BEFORE
+            (continued if attempt.is_continued else after if is_after else alone).append(i)
+        for i, row in zip(
+            alone, self.encode_batch([attempts[i].source for i in alone]), strict=True
+        ):
+            rows[i] = row
+        whole = [self.vocab.tokens[attempts[i].before] + attempts[i].source for i in after]
+        for i, row in zip(after, self.encode_batch(whole, parse_special=True), strict=True):
+            rows[i] = row[1:] if row[:1] == [attempts[i].before] else row[:0]
+        for i in continued:
+            with suppress(RobustokError):
+                rows[i] = self._continued(attempts[i].source)
+        return rows
+
+    def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
+        """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
+        try:
+            return self.vocab.encode_batch_unchecked(texts, parse_special)
+        except RobustokError:
+            return Ragged.from_rows([self._encode(text, parse_special) for text in texts])
+
+    def _encode(self, text: bytes, parse_special: bool) -> np.ndarray:
+        with suppress(RobustokError):
+            return self.vocab.encode_unchecked(text, parse_special=parse_special)
+        return np.empty(0, np.int32)
 
     def _continued(self, text: bytes) -> np.ndarray:
         return np.array(self.vocab.encode_continuation(text), np.int32)
