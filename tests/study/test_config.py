@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.oracles.scripts import script
 from tests.study.conftest import QUICK
 
 from robustok.errors import RobustokError
 from robustok.study import find_study, load_study, plan, studies
 from robustok.study.config import study_schema
+from robustok.study.measurements import Embeddings
 
 FOURTH = "    - uniform-k(alpha=1.5)"  # scheme of finetune
 
@@ -229,9 +231,25 @@ def test_every_study_is_one_of_the_schema(name: str) -> None:
     assert [*validator(schema).iter_errors(study | {"tokenizer": {"file": "t.json"}})]
 
 
-def test_the_schema_describes_the_fields_and_takes_what_a_study_takes() -> None:
+def test_the_schema_takes_what_a_study_takes() -> None:
     validator = pytest.importorskip("jsonschema").Draft202012Validator
     schema = study_schema()
-    assert schema["$defs"]["Evaluate"]["properties"]["draws"]["description"]
     one = validator(schema["$defs"]["QuestionsSection"] | {"$defs": schema["$defs"]})
     assert one.is_valid({"items": "a.jsonl"}) and one.is_valid({"items": ["a.jsonl"]})
+
+
+def test_the_page_of_fields_is_current_and_says_what_each_means() -> None:
+    fields = script(".ci/fields.py")
+    page = fields.PAGE.read_text(encoding="utf-8")
+    assert page == fields.page(), "run: python .ci/fields.py"
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    schema = study_schema()
+    sections = (schema, *schema["$defs"].values())
+    assert len(rows) == sum(len(section["properties"]) for section in sections)
+    assert not [row for row in rows if row[-1].strip(" |") == ""]
+    assert "| `draws` | integer ≥ 1 | `10` | draws of each question" in page
+
+
+def test_words_in_a_study_are_those_that_it_measures() -> None:
+    (one,) = Embeddings(own_words=("cat", "dog")).variants()
+    assert one.own_words == ("cat", "dog")

@@ -46,27 +46,43 @@ class Study(Strict):
     'Figure 1'
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    title: str
-    about: str = ""
-    scale: str = "full"  # which of the YAML's scales this is
-    seed: Annotated[int, AfterValidator(seed_in_range)]
-    repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
-    first_repeat: int = Field(0, ge=0)  # the repeats before it are those of another run
-    threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
-    page: Literal["study", "card"] = "study"  # the report: of all models, or of one alone
-    task: WordTask | None = None  # none: perplexity alone is measured
-    other_tasks: tuple[WordTask, ...] | None = None  # further questions to evaluate on
-    tokenizer: TokenizerSection | None = None  # the named model's own, if not given
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9-]*$", description="in lower case, with digits and hyphens"
+    )
+    title: str = Field(description="title of the report")
+    about: str = Field("", description="what the study measures, for its list")
+    scale: str = Field("full", description="which of the scales this is")
+    seed: Annotated[int, AfterValidator(seed_in_range)] = Field(
+        description="seed of the first repeat"
+    )
+    repeats: int = Field(
+        1, ge=1, description="repeats of models and measurements, with the following seeds"
+    )
+    first_repeat: int = Field(
+        0, ge=0, description="number of the first repeat; those before it are of another run"
+    )
+    threads: int | None = Field(
+        None, ge=1, description="threads of each cell; as many cells as fit run at once"
+    )
+    page: Literal["study", "card"] = Field(
+        "study", description="report of all models, or the card of one"
+    )
+    task: WordTask | None = Field(
+        None, description="generated questions to train and evaluate on; null: none"
+    )
+    other_tasks: tuple[WordTask, ...] | None = Field(
+        None, description="further questions to evaluate on"
+    )
+    tokenizer: TokenizerSection | None = Field(None, description="null: the named model's own")
     model: ModelSection
     corpus: CorpusSection | None = None
     pretrain: PretrainSection | None = None
     finetune: FinetuneSection | None = None
     benchmarks: BenchmarksSection | None = None
     few_shot: FewShotSection | None = None
-    questions: QuestionsSection | None = None  # files to evaluate on, and to attack
+    questions: QuestionsSection | None = None
     evaluate: Evaluate | None = None
-    strength: StrengthSection | None = None  # of the schemes of finetune and evaluate
+    strength: StrengthSection | None = None
     attacks: tuple[Attack, ...] = ()
     certify: Certify | None = None
     vote: Vote | None = None

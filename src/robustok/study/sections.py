@@ -72,27 +72,32 @@ class Strict(BaseModel):
 class QuestionFiles(Strict):
     """Questions that exist, instead of generated ones: JSON Lines, as `--items` takes them."""
 
-    train: str
-    test: str
+    train: str = Field(description="file of the questions to train on")
+    test: str = Field(description="file of the questions to evaluate on")
 
 
 class WordTask(Strict):
     """Generated questions about the letters of words: LangGame or CUTE."""
 
-    kind: Literal["langgame", "cute"]
-    format: Literal["paper", "short"] = "paper"  # the wording, and how options are made
-    words: int = Field(200, ge=8)  # number of the most frequent English words
-    words_file: str | None = None  # or a file with one word per line, instead
-    data: QuestionFiles | None = None  # or the questions themselves, of which the first are used
-    train: int = Field(ge=1)  # questions
-    test: int = Field(ge=1)
+    kind: Literal["langgame", "cute"] = Field(description="the game")
+    format: Literal["paper", "short"] = Field(
+        "paper", description="the wording of the questions, and how options are made"
+    )
+    words: int = Field(200, ge=8, description="number of the most frequent English words")
+    words_file: str | None = Field(None, description="a file with one word per line, instead")
+    data: QuestionFiles | None = Field(
+        None,
+        description="files of questions, of which the first are used, instead of generated ones",
+    )
+    train: int = Field(ge=1, description="questions to train on")
+    test: int = Field(ge=1, description="questions to evaluate on")
 
 
 class TokenizerSection(Strict):
     """A byte-level BPE trained on the study's own training text, or one that exists."""
 
-    size: int | None = Field(None, ge=257)
-    name: str | None = None  # a tokenizer.json, a folder, or a hub name
+    size: int | None = Field(None, ge=257, description="tokens of a tokenizer that is trained")
+    name: str | None = Field(None, description="a tokenizer.json, a folder, or a hub name")
 
     @model_validator(mode="after")
     def _size_or_name(self) -> TokenizerSection:
@@ -104,23 +109,39 @@ class TokenizerSection(Strict):
 class ModelSection(Strict):
     """A causal language model from random weights, or one that exists."""
 
-    name: str | None = None  # a folder or a hub name, which determines the sizes below
-    label: str | None = None  # of a named one, in results; None: the name
-    parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
-    layers: int | None = Field(None, ge=1)
-    width: int | None = Field(None, ge=8)
-    heads: int | None = Field(None, ge=1)
-    kv_heads: int | None = Field(None, ge=1)
-    feed_forward: int | None = Field(None, ge=8)
-    max_length: int | None = Field(None, ge=16)  # tokens
-    tied: bool = True  # input and output embeddings are one
-    start_token: str | None = None  # before every text, where the model was trained with one
-    # Of a named one: a question is the user's turn of the chat template; `system` implies `chat`.
-    chat: bool = Field(False, json_schema_extra=NOT_IN_KEY)
-    system: str | None = Field(None, json_schema_extra=NOT_IN_KEY)
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of a named one's weights: what is
-    # fastest here
-    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
+    name: str | None = Field(None, description="a folder or a hub name, which determines the sizes")
+    label: str | None = Field(
+        None, description="name of a named model in results; by default its name"
+    )
+    parameters: float | None = Field(
+        None, gt=0, description="of a named model, for the estimate of its cost"
+    )
+    layers: int | None = Field(None, ge=1, description="number of decoder layers")
+    width: int | None = Field(None, ge=8, description="hidden size")
+    heads: int | None = Field(None, ge=1, description="attention heads")
+    kv_heads: int | None = Field(None, ge=1, description="heads of keys and values")
+    feed_forward: int | None = Field(None, ge=8, description="size of the feed-forward layers")
+    max_length: int | None = Field(None, ge=16, description="longest input, in tokens")
+    tied: bool = Field(True, description="input and output embeddings are one")
+    start_token: str | None = Field(
+        None, description="token before every text, where the model was trained with one"
+    )
+    chat: bool = Field(
+        False,
+        json_schema_extra=NOT_IN_KEY,
+        description="a question is the user's turn of the named model's chat template",
+    )
+    system: str | None = Field(
+        None,
+        json_schema_extra=NOT_IN_KEY,
+        description="system message of the chat template, which implies chat",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of a named model's weights; auto: what is fastest here"
+    )
+    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = Field(
+        "llama", description="of a model from random weights"
+    )
 
     @model_validator(mode="after")
     def _sizes_or_name(self) -> ModelSection:
@@ -157,12 +178,24 @@ SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
 class CorpusSection(Strict):
     """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
 
-    train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
-    held_out: Annotated[tuple[str, ...], _Listed] = ()  # one file or several
-    sample_by: Literal["line", "document"] = "line"  # unit of a document in .txt files
-    hub: str | None = None  # its first documents are held out
-    documents: int | None = Field(None, ge=1)  # greatest number to train on
-    measured: int | None = Field(100, ge=1)  # documents held out, at most; None: all of the files
+    train: tuple[str, ...] = Field(
+        (), description="files to train on: .txt, .jsonl or .parquet, the first two also compressed"
+    )
+    held_out: Annotated[tuple[str, ...], _Listed] = Field(
+        (), description="one file or several to measure perplexity on"
+    )
+    sample_by: Literal["line", "document"] = Field(
+        "line", description="what a document is in .txt files"
+    )
+    hub: str | None = Field(
+        None, description="a data set of the hub instead; its first documents are held out"
+    )
+    documents: int | None = Field(
+        None, ge=1, description="greatest number of documents to train on"
+    )
+    measured: int | None = Field(
+        100, ge=1, description="greatest number of held-out documents; null: all of the files"
+    )
 
     @model_validator(mode="after")
     def _known_part_is_held_out(self) -> CorpusSection:
@@ -174,16 +207,27 @@ class CorpusSection(Strict):
 class TrainingSection(Strict):
     """What pre-training and fine-tuning have in common."""
 
-    steps: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    warmup_steps: int = Field(0, ge=0)
-    min_lr_ratio: float = Field(0.1, ge=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
-    gradient_accumulation_steps: int = Field(1, ge=1)
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: what is fastest here
-    save_every: int = Field(200, ge=1)  # steps between checkpoints
-    dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
+    steps: int = Field(ge=1, description="optimizer steps")
+    batch_size: int = Field(ge=1, description="rows of a step")
+    learning_rate: float = Field(gt=0, description="highest learning rate")
+    warmup_steps: int = Field(0, ge=0, description="steps until the highest learning rate")
+    min_lr_ratio: float = Field(
+        0.1, ge=0, le=1, description="last learning rate as a share of the highest"
+    )
+    weight_decay: float = Field(0.01, ge=0, description="of AdamW")
+    gradient_accumulation_steps: int = Field(
+        1, ge=1, description="forward and backward passes of a step"
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the computation; auto: what is fastest here"
+    )
+    save_every: int = Field(200, ge=1, description="steps between checkpoints")
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="probability that a value is set to zero; null: the model's own",
+    )
 
     @model_validator(mode="after")
     def _valid_recipe(self) -> TrainingSection:
@@ -195,37 +239,56 @@ class TrainingSection(Strict):
 class PretrainSection(TrainingSection):
     """Models trained from random weights, on the task's questions or on the corpus."""
 
-    source: Literal["task", "corpus"] = "task"
-    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)  # a model each
-    end_of_text: str | None = None  # the token after each document; None: the tokenizer's own
+    source: Literal["task", "corpus"] = Field(
+        "task", description="text to train on: the task's questions, or the corpus"
+    )
+    schemes: TrainSpecs = Field(
+        json_schema_extra=NOT_IN_KEY, description="specs or schedules; a model each"
+    )
+    end_of_text: str | None = Field(
+        None, description="token after each document; null: the tokenizer's own"
+    )
 
 
 class Lora(Strict):
     """Low-rank adapters instead of all weights; the defaults are the paper's."""
 
-    rank: int = Field(8, ge=1)
-    alpha: float = Field(32, gt=0)
-    dropout: float = Field(0.05, ge=0, lt=1)
+    rank: int = Field(8, ge=1, description="rank of the adapters")
+    alpha: float = Field(32, gt=0, description="scale of the adapters, divided by the rank")
+    dropout: float = Field(
+        0.05, ge=0, lt=1, description="probability that an input of an adapter is set to zero"
+    )
 
 
 class FinetuneSection(TrainingSection):
     """Models trained further on the task's questions."""
 
-    # A model each, from every pre-trained one.
-    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)
+    schemes: TrainSpecs = Field(
+        json_schema_extra=NOT_IN_KEY,
+        description="specs or schedules; a model each, from every pre-trained one",
+    )
     lora: Lora | None = None
-    fixed_draws: int | None = Field(None, ge=1)  # of each question; None: anew in every epoch
-    pack: int | None = Field(None, ge=16)  # tokens of a row of packed questions; None: one question
-    # Steps between models that are kept and evaluated too, for a learning curve; None: the last.
-    keep_every: int | None = Field(None, ge=1)
+    fixed_draws: int | None = Field(
+        None, ge=1, description="draws of each question; null: anew in every epoch"
+    )
+    pack: int | None = Field(
+        None, ge=16, description="tokens of a row of packed questions; null: one question is a row"
+    )
+    keep_every: int | None = Field(
+        None,
+        ge=1,
+        description="steps between models that are kept and evaluated too; null: the last alone",
+    )
 
 
 class BenchmarksSection(Strict):
     """Multiple-choice data sets that every model is also evaluated on."""
 
-    names: tuple[str, ...] = ()  # as on the hub: arc_easy, copa, ...; none: all of the folder
-    folder: str | None = None  # folder of NAME.jsonl files, instead of the hub
-    items: int = Field(500, ge=1)  # at most, of each
+    names: tuple[str, ...] = Field(
+        (), description="names on the hub, as arc_easy and copa; none: all of the folder"
+    )
+    folder: str | None = Field(None, description="folder of NAME.jsonl files, instead of the hub")
+    items: int = Field(500, ge=1, description="greatest number of questions of each")
 
 
 SOURCES = (
@@ -261,41 +324,53 @@ class QuestionsSection:
 class FewShotSection(Strict):
     """Solved examples before every question, drawn by each scheme in turn."""
 
-    examples: int = Field(ge=1)  # before each question
-    schemes: EvalSpecs
+    examples: int = Field(ge=1, description="solved examples before each question")
+    schemes: EvalSpecs = Field(
+        description="how the questions of the examples are tokenized, in turn"
+    )
 
 
 class StrengthSection(Strict):
     """Measured strengths that every scheme is set to, in place of its own parameter."""
 
-    # Splits per canonical token, on average over the questions.
-    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(min_length=1, max_length=20)
+    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(
+        min_length=1,
+        max_length=20,
+        description="splits per canonical token, on average over the questions",
+    )
 
 
 class ExamplesSection(Strict):
     """Texts whose draws the report shows in color."""
 
-    texts: tuple[str, ...] = Field(min_length=1)
-    draws: int = Field(3, ge=1)
+    texts: tuple[str, ...] = Field(min_length=1, description="the texts")
+    draws: int = Field(3, ge=1, description="draws of each text by each scheme")
 
 
 class PaperRow(Strict):
     """The paper's values for one model, in the order of the table's columns."""
 
-    pretrain_scheme: TrainSpec | None = None
-    task: str | None = None  # of several
-    train_scheme: str  # or the scheme of the few-shot examples
-    values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
+    pretrain_scheme: TrainSpec | None = Field(None, description="scheme of the pre-training")
+    task: str | None = Field(None, description="of several tasks, which")
+    train_scheme: str = Field(description="scheme of the training, or of the few-shot examples")
+    values: tuple[float | None, ...] = Field(
+        description="in percent, or perplexity; null where the paper has none"
+    )
 
 
 class PaperTable(Strict):
     """A table or figure of the paper, beside which the report sets the study's own values."""
 
-    note: str = ""  # which figure or table this is, or what to know of its values
-    measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
-    # Evaluation schemes and attacks; of embeddings: the layers.
-    columns: tuple[str, ...]
-    rows: tuple[PaperRow, ...]
+    note: str = Field(
+        "", description="which figure or table this is, or what to know of its values"
+    )
+    measure: Literal["accuracy", "perplexity", "embeddings"] = Field(
+        "accuracy", description="what the values are"
+    )
+    columns: tuple[str, ...] = Field(
+        description="evaluation schemes and attacks; of embeddings: the layers"
+    )
+    rows: tuple[PaperRow, ...] = Field(description="a model each")
 
     @model_validator(mode="after")
     def _as_measured(self) -> PaperTable:
@@ -319,6 +394,6 @@ class PaperTable(Strict):
 class Paper(Strict):
     """The part of the paper that a study reproduces, with its numbers."""
 
-    where: str  # such as Figure 2
-    claims: tuple[str, ...] = ()  # the paper's conclusions, one sentence each
-    tables: tuple[PaperTable, ...] = ()
+    where: str = Field(description="figure or table, as Figure 2")
+    claims: tuple[str, ...] = Field((), description="the paper's conclusions, one sentence each")
+    tables: tuple[PaperTable, ...] = Field((), description="its numbers")

@@ -75,9 +75,16 @@ class Attack(AttackSettings, OnQuestions):
     control: bool = option(
         "also a random search with as many tokenizations scored", default=False, **NOT_IN_KEY
     )
-    suite: Literal[True] | None = None  # the worst of several searches
-    # And those that the suite found against the study's other models, as cells of their own.
-    transfer: bool = field(default=False, metadata=NOT_IN_KEY)
+    suite: Literal[True] | None = field(
+        default=None, metadata={"description": "the worst of several searches"}
+    )
+    transfer: bool = field(
+        default=False,
+        metadata={
+            **NOT_IN_KEY,
+            "description": "also the tokenizations that the suite found against other models",
+        },
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

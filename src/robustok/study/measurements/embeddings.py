@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from robustok import evaluation
@@ -30,7 +30,9 @@ class Embeddings(Measurement):
     sentences: tuple[str, ...] = option(
         "also measure the word in this text, as 'I said {word} twice.'", "--sentence", default=()
     )
-    own_words: tuple[str, ...] = ()  # of a cell: of the file
+    own_words: tuple[str, ...] = field(
+        default=(), metadata={"description": "the words themselves, where there is no words_file"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +48,7 @@ class Embeddings(Measurement):
         return f"embeddings in {sentence!r}" if sentence else "embeddings"
 
     def variants(self) -> Iterator[Self]:
-        words = tuple(read_words(self.words_file)) if self.words_file else ()
+        words = tuple(read_words(self.words_file)) if self.words_file else self.own_words
         for sentence in ("", *self.sentences):
             alone = {"sentences": (sentence,) if sentence else (), "words_file": None}
             yield replace(self, own_words=words, **alone)
