@@ -59,6 +59,7 @@ def test_a_damaged_model_on_the_way_is_trained_again(tmp_path: Path) -> None:
     study = tiny(**PARTS | {"finetune": PARTS["finetune"] | {"schemes": ["uniform"]}})
     run_study(study, tmp_path)
     (weights,) = tmp_path.glob("cells/finetune-*/model/steps/2/model.safetensors")
+    assert not [*tmp_path.glob("cells/*/model/checkpoints")]
     before = weights.read_bytes()
     weights.write_bytes(before[:-1] + b"x")
     run_study(study, tmp_path)

@@ -64,7 +64,7 @@ def finetune(
         seed: any integer. It decides the order of the rows, and with the epoch and the item's
             number the draw.
         out: the output folder for checkpoints and the trained model (safetensors). A run that was
-            stopped continues from its last checkpoint.
+            stopped continues from its last checkpoint, and so does one that is given more steps.
         overflow: what to do with a row longer than the model's longest input: ``"error"``
             (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
         prefix: ids before every question, such as the start token of the model; by default none.

@@ -68,7 +68,7 @@ def pretrain(
         seed: any integer. It decides the order of the documents, and with the epoch and the
             document's number the draw.
         out: the output folder for checkpoints and the trained model (safetensors). A run that was
-            stopped continues from its last checkpoint.
+            stopped continues from its last checkpoint, and so does one that is given more steps.
         held_out: texts whose perplexity is measured; none by default.
         held_out_samplers: schemes to measure it under; by default none, and nothing is measured.
         every: steps between these measurements; one more is made at the end.

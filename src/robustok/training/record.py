@@ -129,10 +129,23 @@ def _step(checkpoint: Path) -> int:
 
 
 def claim(out: Path, identity: dict[str, Any]) -> None:
-    """Write which run the folder belongs to, and remove checkpoints of an unknown run."""
-    if not (out / RECORD).is_file():
+    """Write which run the folder belongs to, and remove checkpoints of an unknown run.
+
+    A run of fewer steps, which :func:`read_result` has let pass, becomes one of more.
+    """
+    saved = recorded_identity(out)
+    if not saved:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         write_json(out / RECORD, {"identity": identity})
+    elif saved["steps"] < identity["steps"]:
+        _log.info(
+            "the run of %d steps in %s becomes one of %d: its steps so far had the schedule of "
+            "the shorter run",
+            saved["steps"],
+            out,
+            identity["steps"],
+        )
+        write_json(out / RECORD, {"identity": {**saved, "steps": identity["steps"]}})
 
 
 def recorded_identity(out: Path) -> dict[str, Any]:
@@ -155,7 +168,8 @@ def finish(out: Path, identity: dict[str, Any], training: Training) -> None:
 def read_result(out: Path, identity: dict[str, Any]) -> Training | None:
     """The result of a finished run whose files are as it left them, or None.
 
-    Raises RobustokError where the folder belongs to another run. A damaged record or damaged
+    None also where the folder has a checkpoint of the same run with fewer steps. Raises
+    RobustokError where the folder belongs to another run. A damaged record or damaged
     weights are reported in one line of the log, and the record is removed: the run starts again.
     """
     if not (out / RECORD).exists():
@@ -167,7 +181,7 @@ def read_result(out: Path, identity: dict[str, Any]) -> Training | None:
         (out / RECORD).unlink(missing_ok=True)
         return None
     _check_identity(saved["identity"], identity, out)
-    if "training" not in saved:
+    if "training" not in saved or saved["identity"]["steps"] < identity["steps"]:
         return None
     row = saved["training"]
     row["losses"] = tuple((step, loss) for step, loss in row["losses"])
@@ -194,7 +208,11 @@ def _check_identity(saved: dict[str, Any], identity: dict[str, Any], out: Path) 
     changed = [name for name in names if saved.get(name) != identity.get(name)]
     if not changed:
         return
-    name = changed[0]
+    name, end = changed[0], "use another folder"
+    if changed == ["steps"] and saved["steps"] < identity["steps"]:
+        if any((out / CHECKPOINTS).glob(f"checkpoint-*/{CHECKSUMS}")):
+            return
+        end = f"it has no checkpoint to continue from, so {end}"
     if name == "model":  # last: another seed makes another LoRA adapter too
         raise RobustokError(
             f"'{out}' holds a training run of other initial weights (another model, or an adapter"
@@ -202,5 +220,5 @@ def _check_identity(saved: dict[str, Any], identity: dict[str, Any], out: Path) 
         )
     raise RobustokError(
         f"'{out}' holds a training run with {name} = {saved.get(name)}, not {identity.get(name)}: "
-        "use another folder"
+        f"{end}"
     )

@@ -217,7 +217,8 @@ def train(
 
     The same call continues an interrupted run from its last undamaged
     checkpoint, with the same losses; after a finished one it loads the trained
-    weights and returns the record. ``settings`` identifies the run: a folder
+    weights and returns the record. With more steps it continues from the last
+    checkpoint by the schedule of the longer run. ``settings`` identifies the run: a folder
     made with other settings, or from a model with other weights, is refused.
     The folder is locked during the run. ``row_length`` is the length of a long
     row in tokens, by which the attention is chosen. A ``dataset`` that is not
@@ -359,7 +360,9 @@ def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Train
     if trainer.is_world_process_zero():
         (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
         finish(out, identity, training)
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        for path in (out / CHECKPOINTS).glob("checkpoint-*"):
+            if path.name != f"checkpoint-{training.steps}":  # from which a longer run continues
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -57,8 +57,8 @@ def pretrain(
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an
-    interruption, also under `accelerate launch -m robustok pretrain ...`. Held-out perplexity
-    is measured canonically and on uniform draws.
+    interruption, also with more --steps and under `accelerate launch -m robustok pretrain ...`.
+    Held-out perplexity is measured canonically and on uniform draws.
     """
     settings = _settings(preset, recipe)
     vocab = Vocabulary.load(tokenizer)
@@ -121,8 +121,8 @@ def finetune(
 
     The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
     strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
-    interruption, also under `accelerate launch -m robustok finetune ...`. Evaluate with the same
-    --start-token.
+    interruption, also with more --steps and under `accelerate launch -m robustok finetune ...`.
+    Evaluate with the same --start-token.
     """
     if lora_settings and not lora:
         raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")

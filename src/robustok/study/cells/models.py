@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from robustok.study.sections import (
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import step_folder
+from robustok.training.record import CHECKPOINTS
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 
@@ -189,6 +191,7 @@ class TrainedCell(ModelCell):
         result = train(
             model, vocab, content, seed=self.seed, out=out, progress=progress, **options, **settings
         )
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # no cell continues with more steps
         save_tokenizer(self.tokenizer.source(folder), out)
         return {
             "parameters": model.num_parameters(),
