@@ -121,10 +121,20 @@ class Canonicalizer:
         whole = [self.vocab.tokens[attempts[i].before] + attempts[i].source for i in after]
         for i, row in zip(after, self.encode_batch(whole, parse_special=True), strict=True):
             rows[i] = row[1:] if row[:1] == [attempts[i].before] else row[:0]
-        for i in continued:
-            with suppress(RobustokError):
-                rows[i] = self._continued(attempts[i].source)
+        for i, row in zip(
+            continued, self._continue([attempts[i].source for i in continued]), strict=True
+        ):
+            rows[i] = np.array(row, np.int32)
         return rows
+
+    def _continue(self, texts: list[bytes]) -> list[list[int]]:
+        """The ids of each text without an encoder's first space; none where it has no ids."""
+        try:
+            return self.vocab.encode_continuations_unchecked(texts)
+        except RobustokError:
+            if len(texts) == 1:
+                return [[]]
+            return [self._continue([text])[0] for text in texts]
 
     def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
         """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
@@ -137,9 +147,6 @@ class Canonicalizer:
         with suppress(RobustokError):
             return self.vocab.encode_unchecked(text, parse_special=parse_special)
         return np.empty(0, np.int32)
-
-    def _continued(self, text: bytes) -> np.ndarray:
-        return np.array(self.vocab.encode_continuation(text), np.int32)
 
     def check(self, text: str | bytes, ids: np.ndarray) -> None:
         """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
@@ -215,4 +222,4 @@ class Canonicalizer:
                 f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
                 "spell it"
             )
-        return self._continued(text)
+        return np.array(self.vocab.encode_continuation(text), np.int32)

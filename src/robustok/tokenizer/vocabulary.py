@@ -478,7 +478,11 @@ class Vocabulary:
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes that continue a text, without an encoder's first space."""
-        return self._encode_spans([_spans(text)], False)[0]
+        return self.encode_continuations_unchecked([text])[0]
+
+    def encode_continuations_unchecked(self, texts: Iterable[bytes]) -> list[list[int]]:
+        """What :meth:`encode_continuation` returns of each text."""
+        return self._encode_spans([_spans(text) for text in texts], False)
 
     def encode_continuations(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of texts that each continue another one, such as answers.
