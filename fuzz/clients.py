@@ -44,9 +44,10 @@ def serve(target: str, listener: socket.socket, unjudged: Any) -> None:
 
     vocab = Vocabulary.load(next(iter(small_tokenizers().values())))
     if target == "play":
-        from robustok.play.server import application, server_of
+        from robustok.play.server import SERVER, application
 
-        server_of(application({"toy": vocab}), 0).run(sockets=[listener])
+        config = uvicorn.Config(application({"toy": vocab}), **SERVER)
+        uvicorn.Server(config).run(sockets=[listener])
         return
     from starlette.applications import Starlette
     from starlette.requests import Request

@@ -249,6 +249,20 @@ def _spec_of(question: dict[str, Any], offered: Mapping[str, dict[str, Any]]) ->
     return f"{entry['name']}({entry['strength']}={value})"
 
 
+# What uvicorn serves the playground with.
+SERVER: dict[str, Any] = {
+    "log_level": "warning",
+    "http": "h11",
+    "ws": "none",
+    "lifespan": "off",
+    "proxy_headers": False,
+    "server_header": False,
+    "limit_concurrency": 100,
+    "timeout_keep_alive": 5,
+    "timeout_graceful_shutdown": 1,
+}
+
+
 def serve(app: Starlette, *, port: int) -> None:
     """Serve the playground on 127.0.0.1 until interrupted; KeyboardInterrupt ends it.
 
@@ -266,20 +280,7 @@ def serve(app: Starlette, *, port: int) -> None:
             raise RobustokError(
                 f"port {port} cannot be used ({error.strerror}): give another port"
             ) from None
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=100,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=1,
-    )
+    uvicorn.run(app, host="127.0.0.1", port=port, **SERVER)
 
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted
