@@ -96,6 +96,8 @@ def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
 def test_the_page_knows_its_model_and_asks_none_without_one() -> None:
     with client(model=MODEL) as asking:
         assert asking.get("/api/about").json()["model"] == type(MODEL).__name__
+    with client(model=MODEL, model_name="smollm2-135m") as asking:
+        assert asking.get("/api/about").json()["model"] == "smollm2-135m"
     with client() as asking:
         assert asking.get("/api/about").json()["model"] is None
         assert asking.post("/api/score", json={}).status_code == 404

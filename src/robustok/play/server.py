@@ -67,7 +67,9 @@ _HEADERS = {
 Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole question
 
 
-def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> Starlette:
+def application(
+    vocabularies: Mapping[str, Vocabulary], model: Any = None, model_name: str = ""
+) -> Starlette:
     """The playground as an ASGI application.
 
     >>> app = application({"toy": vocab}, model)
@@ -77,6 +79,7 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
     Args:
         vocabularies: the vocabularies to offer, by name.
         model: a causal language model for the first vocabulary; by default none.
+        model_name: its name on the page; by default the last part of its path or hub name.
     """
     names = list(vocabularies)
     offered = offered_schemes(vocabularies)
@@ -87,9 +90,9 @@ def application(vocabularies: Mapping[str, Vocabulary], model: Any = None) -> St
         "model": None,
         "longest": LONGEST,
     }
-    if model is not None:  # the last part of its path or hub name
-        name = Path(str(model.config.name_or_path)).name
-        about["model"] = name or type(model).__name__
+    if model is not None:
+        last = Path(str(model.config.name_or_path)).name
+        about["model"] = model_name or last or type(model).__name__
 
     def draw(text: str, question: dict[str, Any]) -> Any:
         name = str(question.get("tokenizer") or names[0])

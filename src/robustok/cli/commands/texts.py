@@ -193,7 +193,7 @@ def play(
     named = by_name(dict.fromkeys(sources), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     loaded = load_model(model) if model else None
-    app = application(vocabularies, loaded)
+    app = application(vocabularies, loaded, next(iter(named)))  # the model's, where one is given
     typer.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
