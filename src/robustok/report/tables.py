@@ -154,7 +154,7 @@ def _entry(results: Results, name: str, scheme: str) -> Entry:
 
 
 def write_table(path: Path, results: Results) -> None:
-    """Write the accuracies and their intervals as a table in Markdown, as README has it.
+    """Write the accuracies as a table in Markdown, with intervals, and changes from canonical.
 
     >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
     >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
@@ -171,7 +171,10 @@ def write_table(path: Path, results: Results) -> None:
     if results.frame.empty:
         raise RobustokError("there are no accuracies to write as a table")
     table = accuracy_table(results)
-    texts = [[str(entry._replace(change="")) for entry in line] for line in table.lines]
+    texts = [
+        [str(e._replace(change=e.change and f"change {e.change}")) for e in line]
+        for line in table.lines
+    ]
     write_whole(path, markdown_table(table.head, texts) + "\n")
 
 
