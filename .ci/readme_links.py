@@ -32,4 +32,4 @@ def absolute(text: str, repository: str, tag: str) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(absolute(path.read_text(), *sys.argv[2:]))
+    path.write_text(absolute(path.read_text("utf-8"), *sys.argv[2:]), "utf-8")

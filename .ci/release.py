@@ -1,8 +1,9 @@
 """Install a built wheel into empty environments, use it, and build wheels with machine code.
 
-    python .ci/release.py build/dist
+    python .ci/release.py build/dist [PYTHON ...]
 
-Uses the Python that runs it and all newer ones on the PATH. In each environment all kernels are
+Uses the given interpreters, by default the one that runs it and all newer ones on the PATH. In each
+environment all kernels are
 compiled for a processor whose code many others execute, and a second wheel is built with them
 (`hatch_build.py`). Its first draws must compile nothing and write no file.
 """
@@ -10,7 +11,6 @@ compiled for a processor whose code many others execute, and a second wheel is b
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -19,7 +19,6 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
 NEEDED = ("robustok/studies/quick.yaml", "robustok/play/page.html",
           "robustok/report/templates/report.html.jinja", "robustok/tokenizer/demo.json",
           "robustok/py.typed")  # fmt: skip
@@ -35,7 +34,7 @@ assert not {{"torch", "transformers"}} & set(sys.modules)
 print("robustok", rt.__version__, "draws", ids.tolist())
 """
 COMPILE = "from robustok.kernel_warmup import warmup; warmup()"
-BASELINE = "from robustok.kernels.compiler.cache import BASELINE; print(BASELINE)"
+BASELINE = "from robustok.kernels.compiler.cache import baseline; print(baseline() or '')"
 # The wheels of numba, which the machine code depends on, name the platforms.
 TAGS = """
 from importlib.metadata import distribution
@@ -54,16 +53,16 @@ assert "numba.np.arraymath" not in sys.modules, "a kernel was compiled"
 SPECS = ("stochastok", "uniform", "stochastok-uniform", "bpe-dropout", "uniform-k(alpha=1)")
 
 
-def check_contents(dist: Path) -> Path:
-    """Check the contents of both archives; returns the wheel."""
-    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+def check_contents(dist: Path) -> tuple[Path, Path]:
+    """Check the contents of both archives; returns the wheel for all systems and the source."""
+    (wheel,), (source,) = dist.glob("*-none-any.whl"), dist.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
     missing = [name for name in NEEDED if name not in names]
     assert not missing, f"the wheel lacks {missing}"
     with tarfile.open(source) as archive:
         inside = archive.getnames()
     assert any(name.endswith("/CITATION.cff") for name in inside), "the source lacks CITATION.cff"
-    return wheel
+    return wheel, source
 
 
 def pythons() -> list[str]:
@@ -93,17 +92,18 @@ def runs(path: str) -> bool:
     return not subprocess.run([path, "--version"], capture_output=True).returncode
 
 
-def smoke(python: str, wheel: Path, dist: Path, folder: Path) -> None:
+def smoke(python: str, wheel: Path, source: Path, folder: Path) -> None:
     run(python, "-m", "venv", str(folder / "venv"))
-    binaries = folder / "venv" / "bin"
+    binaries = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     interpreter = str(binaries / "python")
     install = (interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     run(*install, str(wheel))
     packages = run(interpreter, "-m", "pip", "list", "--format=freeze").lower()
     assert "torch" not in packages and "transformers" not in packages, packages
     print(run(interpreter, "-c", CORE).strip())
-    if platform.machine() == "x86_64":
-        wheel = compiled_wheel(interpreter, dist, folder)
+    processor = run(interpreter, "-c", BASELINE).strip()
+    if processor:
+        wheel = compiled_wheel(interpreter, processor, source, folder)
         print(wheel.name)
         run(*install, "--no-deps", "--no-index", "--force-reinstall", str(wheel))
         check_first_draws(interpreter, folder / "user")
@@ -113,21 +113,27 @@ def smoke(python: str, wheel: Path, dist: Path, folder: Path) -> None:
     assert "quick" in run(command, "study", "list")
 
 
-def compiled_wheel(python: str, dist: Path, folder: Path) -> Path:
-    """A wheel with the kernels of the package that is installed for an interpreter."""
+def compiled_wheel(python: str, processor: str, source: Path, folder: Path) -> Path:
+    """A wheel with the kernels of the package that is installed for an interpreter.
+
+    It is built from the archive, whose files have the same line ends on all systems.
+    """
+    with tarfile.open(source) as archive:
+        archive.extractall(folder / "source", filter="data")
+    (root,) = (folder / "source").iterdir()
     cache = folder / "cache"
-    settings = {"NUMBA_CPU_NAME": run(python, "-c", BASELINE).strip(), "NUMBA_CPU_FEATURES": ""}
+    settings = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
     run(python, "-c", COMPILE, NUMBA_CACHE_DIR=str(cache), **settings)
     shutil.copytree(
         cache / "robustok", folder / "machine_code", ignore=shutil.ignore_patterns("*.lock")
     )
     run(
         sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist"),
-        folder=ROOT, ROBUSTOK_MACHINE_CODE=str(folder / "machine_code"),
+        folder=root, ROBUSTOK_MACHINE_CODE=str(folder / "machine_code"),
         ROBUSTOK_WHEEL_TAG=run(python, "-c", TAGS).strip(),
     )  # fmt: skip
     (wheel,) = (folder / "dist").glob("*.whl")
-    return Path(shutil.copy2(wheel, dist))
+    return Path(shutil.copy2(wheel, source.parent))
 
 
 def check_first_draws(python: str, empty: Path) -> None:
@@ -154,9 +160,8 @@ def run(*command: str, folder: Path | None = None, **settings: str) -> str:
 
 
 if __name__ == "__main__":
-    dist = Path(sys.argv[1]).resolve()
-    built = check_contents(dist)
-    for python in pythons():
+    built, archive = check_contents(Path(sys.argv[1]).resolve())
+    for python in sys.argv[2:] or pythons():
         with tempfile.TemporaryDirectory() as empty:
             print(run(python, "--version").strip())
-            smoke(python, built, dist, Path(empty))
+            smoke(python, built, archive, Path(empty))

@@ -53,7 +53,7 @@ for name, line in json.loads(sys.argv[1]).items():
 """
 TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:[349]\d|10[0-7])(?:;\d+)*m")
-COMPILING = re.compile(r"robustok: compiling the kernel .*\n")
+COMPILING = re.compile(r"robustok: compiling .*\n|\r.*\r")
 Outputs = dict[str, str]
 
 

@@ -20,6 +20,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DELAY", 0)
+    monkeypatch.setattr(module, "_is_announced", False)
 
 
 def compile_for(seconds: float) -> None:
@@ -27,15 +28,26 @@ def compile_for(seconds: float) -> None:
         time.sleep(seconds)
 
 
-def test_every_compilation_is_announced_while_it_runs(capsys: pytest.CaptureFixture) -> None:
-    for _ in range(2):
-        with message("walk.draw"):
-            for _ in range(1000):
-                text = capsys.readouterr().err
-                if text:
-                    break
-                time.sleep(0.01)
-            assert text.startswith("robustok: compiling the kernel walk.draw")
+def test_the_first_compilation_is_announced_while_it_runs(capsys: pytest.CaptureFixture) -> None:
+    with message("walk.draw"):
+        for _ in range(1000):
+            text = capsys.readouterr().err
+            if text:
+                break
+            time.sleep(0.01)
+        assert text.startswith("robustok: compiling walk.draw: ")
+        assert "4 to 15 seconds, once\n" in text
+    with message("walk.other"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_process_that_waited_for_another_leaves_the_line_to_it(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    module._leave_to_other(0.5)
+    compile_for(0.2)
+    assert capsys.readouterr().err == ""
 
 
 def test_kernels_within_a_kernel_are_not_announced(capsys: pytest.CaptureFixture) -> None:
@@ -59,12 +71,19 @@ def test_the_reason_is_given_where_every_process_compiles(
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
 
 
-def test_a_terminal_shows_the_seconds_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_the_seconds_in_a_line_that_is_erased(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    compile_for(1.5)
-    shown = terminal.getvalue()
-    assert shown.count("\r") >= 2 and shown.count("\n") == 1
-    assert shown.endswith(" s)\n")
+    monkeypatch.setenv("COLUMNS", "60")
+    for _ in range(2):  # each kernel
+        terminal.truncate(0)
+        compile_for(1.5)
+        *lines, blank, end = terminal.getvalue().split("\r")[1:]
+        assert len(lines) >= 2 and not blank.strip() and not end
+        for line in lines:
+            assert line.startswith("robustok: compiling walk.draw") and line.endswith(" s)")
+            assert len(line) == len(blank) < 60
 
 
 def test_a_notebook_shows_the_seconds_too() -> None:

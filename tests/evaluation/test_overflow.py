@@ -183,7 +183,7 @@ def test_commands_take_the_policy(
         call = [name, str(tmp_path), "--items", str(file), "--seed", "0", "--json", *options]
         assert run(call) == 2
         lines = capsys.readouterr().err.strip().splitlines()
-        assert len([line for line in lines if "compiling the kernel" not in line]) == 1
+        assert len([line for line in lines if "robustok: compiling " not in line]) == 1
         assert "choose overflow" in lines[-1]
         assert run([*call, "--overflow", "drop"]) == 0
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -6,7 +6,7 @@ with the SHA-256 of the name of its directory, its own name and its content. Not
 executed before that is verified, and neither directories nor files are used to which another user
 can write. What is missing, damaged or unsafe reads as None: the kernel is compiled again.
 
-A wheel may bring the directory of `BASELINE`, a processor whose code many others execute. It is
+A wheel may bring the directory of `baseline`, a processor whose code many others execute. It is
 read first, and never written. Its owner is not checked, as for the sources beside it.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -35,11 +36,17 @@ from numba import config
 from robustok.runtime.environment import user_cache
 from robustok.runtime.files import part_of
 
-BASELINE = "x86-64-v3"  # LLVM's name of the processor that wheels have kernels for
-_BASELINE_FEATURES = {
+_X86_FEATURES = (
     "avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf",
     "sse3", "ssse3", "sse4.1", "sse4.2", "xsave",
-}  # fmt: skip
+)  # fmt: skip
+# The architecture in LLVM's name of the system -> LLVM's name of the processor that wheels have
+# kernels for, and the features that a processor needs to execute them.
+_BASELINES = {
+    "x86_64": ("x86-64-v3", _X86_FEATURES),
+    "aarch64": ("generic", ()),
+    "arm64": ("apple-m1", ()),  # Apple's name of aarch64; the oldest processor of such a Mac
+}
 PACKAGED = "machine_code"  # directory within `_KERNELS` of what a wheel brings
 _KERNELS = files("robustok.kernels")  # their sources, also where they are in an archive
 _PREFIX = "kernels-"
@@ -127,9 +134,10 @@ def packaged_directory() -> Traversable | None:
     Where the user names a processor, kernels are compiled for that.
     """
     is_named = (config.CPU_NAME, config.CPU_FEATURES) != (None, None)
-    if is_named or not (_KERNELS / PACKAGED).is_dir() or not _executes_baseline():
+    processor = baseline()
+    if is_named or processor is None or not (_KERNELS / PACKAGED).is_dir():
         return None
-    directory = _KERNELS / PACKAGED / _directory_name((BASELINE, ""))
+    directory = _KERNELS / PACKAGED / _directory_name((processor, ""))
     return directory if directory.is_dir() else None
 
 
@@ -146,9 +154,12 @@ def _directories() -> tuple[Path, ...]:
     return tuple(parent.absolute() / name for parent in parents)
 
 
-def _executes_baseline() -> bool:
+def baseline() -> str | None:
+    """LLVM's name of the processor that wheels have kernels for; None where this one is older."""
+    architecture = binding.get_process_triple().partition("-")[0]
+    name, needed = _BASELINES.get(architecture, (None, ()))
     features = binding.get_host_cpu_features()
-    return all(features.get(name, False) for name in _BASELINE_FEATURES)
+    return name if all(features.get(feature, False) for feature in needed) else None
 
 
 def _processor() -> tuple[str, str]:
@@ -170,7 +181,9 @@ def _directory_name(processor: tuple[str, str]) -> str:
     python = (sys.implementation.cache_tag, getattr(sys, "abiflags", ""))
     numpy = np.__version__.split(".")[:2]  # what numba's implementations depend on
     versions = (*python, numba.__version__, llvmlite.__version__, *numpy)
-    target = (binding.get_process_triple(), *processor)
+    # The name of a Mac's system ends with its release. Code does not depend on that.
+    system = re.sub(r"(?<=-darwin)[0-9.]+$", "", binding.get_process_triple())
+    target = (system, *processor)
     settings = [getattr(config, name, None) for name in _SETTINGS]
     digest.update(repr((versions, target, settings)).encode())
     return _PREFIX + digest.hexdigest()[:24]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import shutil
 import sys
 import threading
 import time
@@ -28,7 +29,9 @@ from robustok.runtime.environment import fork_waits_for
 fork_waits_for(global_compiler_lock)
 
 DELAY = 1.0  # seconds; kernels that take less are compiled without a message
-_running = False  # changed under numba's lock; a kernel may compile those that it calls
+# Both are changed under numba's lock.
+_running = False  # a kernel may compile those that it calls
+_is_announced = False  # one line for all kernels of a process, unless it is erased
 
 # `numba_068` replaces internals of this release. With another one kernels are compiled and loaded
 # as numba does it: the results are the same, and a first call takes two to five times the time.
@@ -88,9 +91,13 @@ class KernelCache:
             prepare(self._context)
             if types in self._overloads or self._load(types):
                 return self._compile_or_load(types)
-            with message(self._name), cache.one_process(self._file(types)):
-                self._load(types)  # where another process has compiled meanwhile
-                return self._compile_or_load(types)
+            start = time.monotonic()
+            with cache.one_process(self._file(types)):
+                if self._load(types):  # another process has compiled meanwhile
+                    _leave_to_other(time.monotonic() - start)
+                    return self._compile_or_load(types)
+                with message(self._name):
+                    return self._compile_or_load(types)
 
     def load_overload(self, types: Any, target_context: Any) -> Any:
         """The compiled code that `compile` has loaded, or None."""
@@ -115,9 +122,10 @@ class KernelCache:
 
 @contextmanager
 def message(kernel: str) -> Iterator[None]:
-    """Context of a compilation that may take long: says so on stderr, and for how long it runs.
+    """Context of a compilation that may take long: says so on stderr.
 
-    One line, or on a terminal and in a notebook the seconds that passed, until it is done.
+    One line in a process; on a terminal and in a notebook a line with the seconds that passed,
+    which is erased when the compilation is done.
     """
     global _running
     if _running:
@@ -135,7 +143,14 @@ def message(kernel: str) -> Iterator[None]:
         _running = False
 
 
+def _leave_to_other(waited: float) -> None:
+    """Print no line where another process that starts at once has printed it."""
+    global _is_announced
+    _is_announced |= waited > DELAY
+
+
 def _show(kernel: str, done: threading.Event) -> None:
+    global _is_announced
     start = time.monotonic()
     if done.wait(DELAY):
         return
@@ -145,19 +160,24 @@ def _show(kernel: str, done: threading.Event) -> None:
             " set NUMBA_CACHE_DIR to one"
         )
     else:
-        why = ", which happens once"
-    line = f"robustok: compiling the kernel {kernel}{why}"
+        why = ": the kernels of a scheme take 4 to 15 seconds, once"
+    line = f"robustok: compiling {kernel}{why}"
     with suppress(OSError, ValueError, AttributeError):  # stderr is closed, or None
         if not _is_interactive(sys.stderr):
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            if not _is_announced:
+                sys.stderr.write(line + "\n")
+                sys.stderr.flush()
+                _is_announced = True
             return
-        is_done = False
+        width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be replaced
+        shown, is_done = "", False
         while not is_done:
-            sys.stderr.write(f"\r{line} ({time.monotonic() - start:.0f} s)")
+            seconds = f" ({time.monotonic() - start:.0f} s)"
+            shown = line[: width - len(seconds)] + seconds
+            sys.stderr.write(f"\r{shown}")
             sys.stderr.flush()
             is_done = done.wait(1)
-        sys.stderr.write("\n")
+        sys.stderr.write(f"\r{' ' * len(shown)}\r")
         sys.stderr.flush()
 
 
