@@ -48,6 +48,12 @@ def test_a_closed_output_is_silent(tokenizer: str) -> None:
     assert shell(f"{sample(tokenizer, 3)} >&-") == (0, "", "")
 
 
+def test_files_and_pipes_get_utf8_where_python_has_another_encoding(tokenizer: str) -> None:
+    inspect = f"{ROBUSTOK} inspect '{TEXT}' -t {tokenizer} -s uniform"
+    code, out, err = shell(f"PYTHONIOENCODING=cp1252 {inspect}")  # as on Windows
+    assert (code, err) == (0, "") and "█" in out
+
+
 def test_a_closed_input_is_an_empty_one(tokenizer: str) -> None:
     assert shell(f"{ROBUSTOK} sample - -t {tokenizer} -s uniform --seed 0 <&-") == (0, "", "")
 

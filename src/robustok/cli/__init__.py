@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -9,6 +10,7 @@ import sys
 def main() -> None:
     """The `robustok` command."""
     _open_closed_streams()
+    _print_utf8()
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401
@@ -23,6 +25,13 @@ def main() -> None:
         sys.stderr.write("robustok: stopped\n")
         code = 130
     sys.exit(code)
+
+
+def _print_utf8() -> None:
+    """Print UTF-8 into files and pipes, too: on Windows they are in an encoding of few letters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
 
 
 def _open_closed_streams() -> None:

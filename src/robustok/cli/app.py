@@ -118,7 +118,7 @@ def run(args: Sequence[str]) -> int:
     # Of the processes of a distributed launcher, the first alone prints.
     prints = "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
     with (
-        Path(os.devnull).open("w") as nowhere,
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
         nullcontext() if prints else redirect_stdout(nowhere),
     ):
         return _run(args, "--debug" in args)

@@ -343,7 +343,8 @@ def _convert(weights: Path, folder: Path, terms: str) -> None:
     # Releases before GgufConfig always dequantize.
     gguf = getattr(transformers, "GgufConfig", None)
     options = where | ({"quantization_config": gguf(dequantize=True)} if gguf else {})
-    with Path(os.devnull).open("w") as null, redirect_stderr(null):  # transformers shows bars
+    # transformers shows bars
+    with Path(os.devnull).open("w", encoding="utf-8") as null, redirect_stderr(null):
         loaded = AutoModelForCausalLM.from_pretrained(
             str(weights.parent), dtype=torch.bfloat16, **options
         )
