@@ -73,6 +73,19 @@ def test_the_metadata_of_a_package_index() -> None:
     assert citation["references"][0]["url"] == project["urls"]["Paper"]
 
 
+def test_every_supported_python_has_a_wheel_on_each_system() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [name.rpartition(" ")[2] for name in project["classifiers"] if ":: 3." in name]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    systems = jobs["wheels"]["strategy"]["matrix"]
+    assert systems["python"] == names
+    assert [name.split("-")[0] for name in systems["system"]] == ["ubuntu", "macos", "windows"]
+    setups = [step["with"] for step in jobs["build"]["steps"] if "setup-python" in str(step)]
+    assert sorted(setups[0]["python-version"].split()) == names  # Linux on x86-64
+    uploads = [step["with"] for step in jobs["wheels"]["steps"] if "upload" in str(step)]
+    assert uploads[0]["if-no-files-found"] == "error"
+
+
 def test_the_links_of_the_readme_become_absolute(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     shutil.copy(ROOT / "README.md", readme)
@@ -89,7 +102,8 @@ def test_a_tag_runs_the_checks_before_it_publishes(tmp_path: Path) -> None:
     commands = [step.get("run", "") for step in jobs["build"]["steps"]]
     for target in ("make test", "make docs", "make release"):
         assert target in commands
-    assert jobs["publish"]["needs"] == jobs["site"]["needs"] == "build"
+    assert jobs["publish"]["needs"] == ["build", "wheels"]
+    assert jobs["wheels"]["needs"] == jobs["site"]["needs"] == "build"
     steps = {step["run"]: step for step in jobs["build"]["steps"] if "run" in step}
     (check,) = [run for run in steps if "CHANGELOG.md" in run]
     for heading, install, code in (
