@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Without bytecode each process that a test starts compiles torch and transformers: 15 seconds instead of 5.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv study test lint bounds coverage fuzz bench docs release clean
+.PHONY: venv study test lint bounds coverage fuzz oldest bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -56,6 +56,16 @@ fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target bodies --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target tokenizers --workers 2 --seconds $(SECONDS) --calls $(CALLS)
+
+# The core with the oldest release of each dependency; tests that need an extra are skipped.
+OLDEST := build/oldest/bin
+oldest:
+	$(PYTHON) -m venv --clear build/oldest
+	$(OLDEST)/python -m pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python --resolution lowest-direct -e '.[cli]'
+	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python pytest hypothesis pyyaml
+	OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -q tests/test_checks.py tests/test_ragged.py \
+	tests/lattice tests/tokenizer tests/guard
 
 # Those behind docs/speed.md; the others have options of their own (--help).
 bench: $(STAMP)

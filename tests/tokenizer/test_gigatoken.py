@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.corpus.conftest import documents
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tokenizers import AddedToken, Tokenizer
@@ -31,6 +30,8 @@ from robustok.tokenizer.gigatoken_check import KINDS, check_texts, has_unsafe
 from robustok.tokenizer.libraries import SAME_CUTS
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
+pytest.importorskip("gigatoken")
+documents = pytest.importorskip("tests.corpus.conftest").documents  # imports pyarrow
 SPELLINGS = ["<|end|>", "<|im_start|>", "<s>", "</s>", "<unk>", "<0x41>", "▁", "Ġ", "<|endoftext|>"]
 texts = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import LLAMA3, byte_level
@@ -64,6 +63,7 @@ def test_any_text(name: str, rows: list[str], broken: bytes) -> None:
 @given(text=st.text(st.sampled_from(LETTERS), max_size=30))
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_possessive_repeats_of_tiktoken(text: str) -> None:
+    regex = pytest.importorskip("regex")
     cutter = tiktoken_cutter(CL100K)
     ends = cutter.cut(np.frombuffer(text.encode(), np.uint8), np.array([0, len(text.encode())]))
     pre_tokens = regex.findall(CL100K.replace("$", r"\z"), text)

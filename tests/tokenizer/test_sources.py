@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, tokenizer_json
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer
 
 import robustok as rt
 from robustok.models import load_tokenizer, save_tokenizer
-from robustok.study.cells.inputs import external_model
 from robustok.tokenizer import auto, libraries, sources
 from robustok.tokenizer.data import byte_alphabet
 
+AutoTokenizer = pytest.importorskip("transformers").AutoTokenizer
 TEXTS = ("hello world", " a  <img> abc<img>\n", "ab c<|end|>ab", "x <tool>  y!", "naïve ▁ 根")
 IMAGE = {"content": "<img>", "lstrip": False, "normalized": False, "rstrip": False,
          "single_word": False, "special": False}  # fmt: skip
@@ -473,6 +472,7 @@ def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
     assert vocab.decode_bytes(vocab.encode(bytes(range(256)))) == bytes(range(256))
     save_tokenizer("demo", tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == file.read_bytes()
+    external_model = pytest.importorskip("robustok.study.cells.inputs").external_model
     cell = external_model("demo")
     assert cell.hub_names == () and cell.identity != external_model("smollm2-135m").identity
     (tmp_path / "demo").write_text(byte_level(), encoding="utf-8")  # a file comes first

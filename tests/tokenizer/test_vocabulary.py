@@ -14,7 +14,6 @@ from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, byte_level,
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.vocabulary import toy
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.tokenizer.data import byte_alphabet
@@ -41,7 +40,8 @@ def folder(tmp_path):
 
 def test_paths_folders_and_objects_read_alike(folder) -> None:
     path = folder / "tokenizer.json"
-    fast = PreTrainedTokenizerFast(tokenizer_file=str(path))
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
     sources = [str(path), path, str(folder), Tokenizer.from_file(str(path)), fast]
     vocabs = [rt.Vocabulary.load(way) for way in sources]
     assert len({v.fingerprint for v in vocabs}) == 1
