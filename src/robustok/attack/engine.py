@@ -57,6 +57,12 @@ class AttackEvaluation(Accuracy):
     n_scored: int
     attacks: tuple[Attack, ...]
 
+    def __str__(self) -> str:
+        return self._line(
+            f"{self.start_accuracy:.3f} [{self.start_low:.3f}, {self.start_high:.3f}] before, "
+            f"{self.n} items, {self.n_scored} tokenizations scored"
+        )
+
     def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
         """Accuracy against the number of tokenizations scored for an item.
 
