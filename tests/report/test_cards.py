@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from robustok import RobustokError, Vocabulary
 from robustok.cli.app import run
@@ -16,6 +18,7 @@ from robustok.models import Shape, small_model, train_tokenizer
 from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
 from robustok.report.figures import Panel, draw_bars
+from robustok.report.readme import write_readme
 from robustok.runtime.files import write_json, write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.tasks import frequent_words
@@ -122,6 +125,43 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
     assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" in page and "n = " not in page
     assert "worst attack" in page
     assert 'src="data:image/svg+xml' in page
+
+
+def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path) -> None:
+    _, block, text = (model / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    metadata, card = yaml.safe_load(block), the_card(folder)
+    assert metadata["library_name"] == "transformers" and "base_model" not in metadata
+    (index,) = metadata["model-index"]
+    assert index["name"] == "random-llama"
+    metrics = {
+        (result["dataset"]["type"], metric["name"]): metric["value"]
+        for result in index["results"]
+        for metric in result["metrics"]
+    }
+    assert metrics == {
+        (row["task"], f"{name}, {row['eval_scheme']}"): row[name]
+        for row in card["results"]
+        for name in ("accuracy", "consistency")
+        if name in row
+    }
+    assert "## Accuracy\n" in text and "![" not in text
+
+
+def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) -> None:
+    run_folder, weights = tmp_path / "run", tmp_path / "weights"
+    shutil.copytree(folder, run_folder)
+    shutil.copytree(model, weights)
+    card: Any = the_card(folder) | {"model": str(weights)}
+    write_json(weights / "training.json", {"base_model": "org/base"})
+    assert write_readme(card, run_folder) == weights / "README.md"  # its own is replaced
+    own = (weights / "README.md").read_text(encoding="utf-8")
+    assert "\nbase_model: org/base\n" in own
+    for other in ("# Mine\n", own.replace("## Accuracy", "## My accuracy")):
+        (weights / "README.md").write_text(other, encoding="utf-8")
+        assert write_readme(card, run_folder) == run_folder / "README.md"
+        assert (weights / "README.md").read_text(encoding="utf-8") == other
+    (run_folder / "README.md").write_text("# Mine\n")
+    assert write_readme(card, run_folder) is None
 
 
 def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:

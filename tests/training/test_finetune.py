@@ -50,6 +50,14 @@ def test_the_last_step_has_a_loss(tmp_path):
     assert [step for step, _ in tune(tmp_path / "longer", steps=12).losses] == [10, 12]
 
 
+def test_the_record_names_the_base_model_of_the_hub_alone(tmp_path):
+    for name, recorded in (("org/base", "org/base"), (str(tmp_path), "")):
+        model, out = tiny(), tmp_path / name.replace("/", "-")
+        model.config.name_or_path = name
+        tune(out, model, steps=1)
+        assert json.loads((out / "training.json").read_text())["base_model"] == recorded
+
+
 def test_prompts_with_answers_are_the_same_training(tmp_path, straight):
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": i.question, "answer": i.answer} for i in ITEMS]

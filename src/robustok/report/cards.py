@@ -179,7 +179,7 @@ def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
     return dict(zip(names, cards, strict=True))
 
 
-def _title(task: str) -> str:
+def task_title(task: str) -> str:
     return _TITLES.get(task, task)
 
 
@@ -200,7 +200,7 @@ def _headlines(card: Card, color: str) -> list[Headline]:
         if canonical is None or not drawn:
             continue
         last, facts = drawn[-1], []
-        text = f"{_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
+        text = f"{task_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
         text += f"splits per canonical token; chance is {percent(canonical['chance'])}%."
         if "consistency" in last:
             changes = f"{percent(1 - last['consistency'])}% of the questions change their answer"
@@ -275,7 +275,7 @@ def _accuracies(cards: Mapping[str, Card]) -> Table:
         measured = {(row["model"], row["eval_scheme"]): row for row in own}
         for name in cards:
             texts = [_accuracy_text(measured.get((name, scheme))) for scheme in schemes]
-            lines.append([_title(task), *([name] if several else []), *texts])
+            lines.append([task_title(task), *([name] if several else []), *texts])
     return Table(head, lines)
 
 
@@ -351,5 +351,5 @@ def _panels(cards: Mapping[str, Card]) -> list[Panel]:
         for row in own:
             scheme = row["eval_scheme"]
             cells[row["model"], _WORST if is_suite(scheme) else scheme] = row
-        panels.append(Panel(_title(task), series, groups, cells, tints, SPLITS_AXIS))
+        panels.append(Panel(task_title(task), series, groups, cells, tints, SPLITS_AXIS))
     return panels

@@ -155,10 +155,14 @@ def recorded_identity(out: Path) -> dict[str, Any]:
     return identity if isinstance(identity, dict) else {}
 
 
-def finish(out: Path, identity: dict[str, Any], training: Training) -> None:
-    """Write the result and the checksums of the weights."""
+def finish(out: Path, identity: dict[str, Any], training: Training, base_model: str) -> None:
+    """Write the result, the hub name of the model that was trained, and checksums of the weights.
+
+    ``base_model`` is empty for a model from random weights or of a folder.
+    """
     record = {
         "identity": identity,
+        "base_model": base_model,
         "training": asdict(training),
         "files": digests_of(out, *WEIGHTS),
     }

@@ -359,7 +359,9 @@ def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Train
     trainer.save_model(str(out))
     if trainer.is_world_process_zero():
         (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
-        finish(out, identity, training)
+        model: Any = trainer.model
+        name = str(getattr(model.config, "name_or_path", ""))
+        finish(out, identity, training, "" if Path(name).exists() else name)
         for path in (out / CHECKPOINTS).glob("checkpoint-*"):
             if path.name != f"checkpoint-{training.steps}":  # from which a longer run continues
                 shutil.rmtree(path, ignore_errors=True)

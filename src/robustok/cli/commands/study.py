@@ -128,6 +128,8 @@ def run(
     """
     from robustok.cli.bars import StudyBars
     from robustok.report import Results, find_headlines, write_report
+    from robustok.report.cards import cards_in
+    from robustok.report.readme import write_readme
     from robustok.report.sources import read_source
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
@@ -149,6 +151,10 @@ def run(
     for headline in find_headlines(Results(read_source(folder).rows)):
         console.print(f"{headline.number:>6} {headline.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
+    for card in cards_in(folder) if study.page == "card" else ():
+        readme = write_readme(card, folder)
+        where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
+        console.print(f"README.md {where}", soft_wrap=True, markup=False)
 
 
 def report(

@@ -1,0 +1,98 @@
+"""README.md of a measured model: the metadata block that hubs read, and the page of its card."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from robustok.report.cards import Card, task_title
+from robustok.runtime.files import read_json_or_none, write_whole
+from robustok.tasks.benchmarks import HUB
+
+README = "README.md"
+_METRICS = ("accuracy", "consistency")
+_SIGNATURE = re.compile(r"\n<!-- robustok ([0-9a-f]{64}) -->\n\Z")  # of the text before it
+_FIGURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)  # whose file is not beside the README
+
+
+def write_readme(card: Card, run: Path) -> Path | None:
+    """Write README.md beside the weights of a local model, or else into the folder of the run.
+
+    A README.md that was not written here, or was changed since, stays: then the next folder gets
+    it. Returns its path, or None where both folders have one that stays.
+
+    Args:
+        card: the card of the run.
+        run: folder of the run, which has report.md.
+    """
+    model = Path(card["model"])
+    folders = [folder for folder in (model, run) if folder.is_dir()]
+    folder = next((folder for folder in folders if _may_write(folder)), None)
+    if folder is None:
+        return None
+    page = _FIGURE.sub("", (run / "report.md").read_text(encoding="utf-8"))
+    text = f"---\n{_metadata(card, model)}\n---\n\n{page}"
+    write_whole(folder / README, f"{text}\n<!-- robustok {_digest(text)} -->\n")
+    return folder / README
+
+
+def _may_write(folder: Path) -> bool:
+    """Whether a folder has no README.md, or one that is as it was written here."""
+    file = folder / README
+    if not file.exists():
+        return os.access(folder, os.W_OK)
+    text = file.read_text(encoding="utf-8", errors="replace")
+    signature = _SIGNATURE.search(text)
+    return signature is not None and signature[1] == _digest(text[: signature.start()])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _metadata(card: Card, model: Path) -> str:
+    """The metadata of a model as YAML: what it is made of, and what was measured."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type="multiple-choice",
+            dataset_type=HUB[row["task"]].path if row["task"] in HUB else row["task"],
+            dataset_name=task_title(row["task"]),
+            metric_type=metric,
+            metric_value=row[metric],
+            metric_name=f"{metric}, {row['eval_scheme']}",
+            metric_args={name: row[name] for name in ("low", "high", "n", "draws")}
+            if metric == "accuracy"
+            else None,
+        )
+        for row in card["results"]
+        for metric in _METRICS
+        if metric in row
+    ]
+    has_adapter = (model / "adapter_config.json").is_file()
+    return ModelCardData(
+        model_name=model.name,
+        base_model=_base_model(model),
+        library_name="peft" if has_adapter else "transformers",
+        pipeline_tag="text-generation",
+        tags=["robustok", "tokenization", "robustness"],
+        eval_results=results,
+    ).to_yaml()
+
+
+def _base_model(model: Path) -> str | None:
+    """The hub name of the model that one was trained from, where its folder names it."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    recorded: Any = read_json_or_none(model / "training.json") or {}
+    adapter: Any = read_json_or_none(model / "adapter_config.json") or {}
+    name = recorded.get("base_model") or adapter.get("base_model_name_or_path") or ""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return None
+    return name if name and not Path(name).exists() else None
