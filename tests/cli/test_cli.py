@@ -254,5 +254,20 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    output = shell.fails("attack", "x", "-t", tokenizer, "--text", "a", "--seed", "0")
+    output = shell.fails(
+        "attack",
+        "x",
+        "-t",
+        tokenizer,
+        "--text",
+        "a",
+        "--option",
+        "b",
+        "--option",
+        "c",
+        "--label",
+        "0",
+        "--seed",
+        "0",
+    )
     assert "robustok[train]" in output

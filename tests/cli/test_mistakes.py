@@ -29,11 +29,11 @@ finetune m --items i -s uniform --seed 0 -o {out} --lora-rank 4 => --lora
 study run => NAME
 study --out {out} => NAME
 study quick --jobs 2 --engine ray --out {out} => --jobs
-study quick --corpus {empty} --out {out} => --corpus
-study plan quick --held-out {empty} => --held-out
-study plan quick --held-out= => --held-out
-study quick --benchmarks {out} --out {out} => --benchmarks
-study plan quick --benchmarks= => --benchmarks
+study quick --corpus {empty} --out {out} => leave corpus and held_out out
+study plan quick --held-out {empty} => leave corpus and held_out out
+study plan quick --held-out= => leave corpus and held_out out
+study quick --benchmarks {out} --out {out} => leave benchmarks out
+study plan quick --benchmarks= => leave benchmarks out
 study list quick => quick
 report {out} => results.jsonl
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
@@ -60,8 +60,8 @@ data langgam --seed 0 --out {out} => did you mean 'langgame'
 data cute --seed 0 --out {out} --language xx => no word list for language 'xx'
 data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
 attack {m} --seed 0 --items {i} --steps -1 => '--steps'
-red-team {m} --seed 0 --objective margin --text a --target b => give --objective target
-red-team {m} --seed 0 --objective margin --text a --wanted b => give --objective refusal or guard
+red-team {m} --seed 0 --objective margin --text a --target b => choose objective target
+red-team {m} --seed 0 --objective margin --text a --wanted b => choose objective refusal or guard
 red-team {m} --seed 0 --objective margin --text a --threshold 1 => target or MODULE:FUNCTION
 attack {m} --seed 0 --items {i} --search lucky => search
 attack {m} --seed 0 --items {i} --objective loss => objective
