@@ -181,10 +181,10 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_lm_eval_sets_the_type_of_the_weights() -> None:
-    from robustok.cli.commands.evaluate import _with_dtype
+    from robustok.cli.commands.evaluate import _with_model_arg
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
-    assert _with_dtype(given, "float32")[2] == "pretrained=a,dtype=float32"
-    assert _with_dtype(["--model_args=pretrained=a"], "auto") == [
+    assert _with_model_arg(given, "dtype", "float32")[2] == "pretrained=a,dtype=float32"
+    assert _with_model_arg(["--model_args=pretrained=a"], "dtype", "auto") == [
         "--model_args=pretrained=a,dtype=auto"
     ]

@@ -296,6 +296,33 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) 
     assert "--model_args pretrained=MODEL" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("own_tasks")
+def test_several_schemes_are_compared_with_the_first(folder: Path, capsys: Any) -> None:
+    args = f"pretrained={folder / 'llama'},draws=3,seed=0,dtype=float32"
+    more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
+    schemes = ("canonical", "uniform", "characters")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asked = [part for scheme in schemes for part in ("--scheme", scheme)]
+        assert run(["lm-eval", *asked, "--model_args", args, *more]) == 0
+    printed = capsys.readouterr().out
+    head, *lines = printed.splitlines()[-3:]
+    assert head.split()[:4] == ["scheme", "task", "metric", "canonical"]
+    base = {"pretrained": str(folder / "llama"), "dtype": "float32", "draws": 3, "seed": 0}
+    accuracy = {
+        scheme: evaluated(folder, "robustok", base | {"scheme": scheme})["results"]["letters"][
+            "acc,none"
+        ]
+        for scheme in schemes
+    }
+    for line, scheme in zip(lines, schemes[1:], strict=True):
+        name, task, metric, before, after, change, *_ = line.split()
+        assert (name, task, metric) == (scheme, "letters", "acc")
+        assert float(before) == pytest.approx(accuracy["canonical"], abs=6e-4)
+        assert float(after) == pytest.approx(accuracy[scheme], abs=6e-4)
+        assert float(change) == pytest.approx(accuracy[scheme] - accuracy["canonical"], abs=6e-4)
+
+
 def test_a_folder_of_lora_weights_answers_as_its_merged_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import difference
 from robustok.evaluation.questions import item_key
 from robustok.models.load import base_of_lora, check_model, has_lora, load_config, merge_lora
 from robustok.ragged import Ragged
@@ -245,15 +245,56 @@ def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
 
 
 @contextmanager
-def draw_by_draw() -> Iterator[None]:
-    """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
+def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
+    """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw.
+
+    With ``keep``, every result goes into the list that it yields, with its samples.
+    """
     harness: Any = lm_eval
     once = harness.simple_evaluate
-    harness.simple_evaluate = partial(evaluate_draws, once)
+    results: list[dict[str, Any]] = []
+
+    def evaluated(*args: Any, **options: Any) -> Any:
+        logging = {"log_samples": True} if keep else {}
+        result = evaluate_draws(once, *args, **(options | logging))
+        if keep and result is not None:  # None: not the main process
+            results.append(dict(result))
+            if not options.get("log_samples", True):
+                del result["samples"]
+        return result
+
+    harness.simple_evaluate = evaluated
     try:
-        yield
+        yield results
     finally:
         harness.simple_evaluate = once
+
+
+def compared(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The paired differences of two results, a row each: task, metric, and the numbers as text.
+
+    Metrics from 0 to 1 of the documents that both results have, each the mean over its draws.
+    """
+    for task, metrics in first["results"].items():
+        for name in metrics:
+            metric, comma, filtered = name.partition(",")
+            means = [_document_means(task, metric, filtered, [run]) for run in (first, other)]
+            if (
+                not comma
+                or not all(means)
+                or not all(0 <= v <= 1 for m in means for v in m.values())
+            ):
+                continue
+            change = difference(*({"answers": {0: each}} for each in means))
+            yield [
+                task,
+                metric,
+                f"{change.before:.3f}",
+                f"{change.after:.3f}",
+                f"{change.mean:+.3f}",
+                f"[{change.low:+.3f}, {change.high:+.3f}]",
+                f"{change.p:.2g}",
+            ]
 
 
 def evaluate_draws(
@@ -341,13 +382,20 @@ def _per_document(
     task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, Any]]
 ) -> float | None:
     """The standard error of a mean over documents, each the mean over its draws."""
+    means = np.array([*_document_means(task, metric, filtered, runs).values()])
+    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
+
+
+def _document_means(
+    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, Any]]
+) -> dict[Any, float]:
+    """The mean over the draws of every document; empty where a sample has no number."""
     values: dict[Any, list[float]] = {}
     for run in runs:
         for sample in run.get("samples", {}).get(task, ()):
             if sample.get("filter", filtered) != filtered:  # the same document, read another way
                 continue
             if not isinstance(sample.get(metric), int | float):
-                return None
+                return {}
             values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
-    means = np.array([np.mean(v) for v in values.values()])
-    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
+    return {document: float(np.mean(each)) for document, each in values.items()}

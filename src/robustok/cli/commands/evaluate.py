@@ -13,6 +13,7 @@ import typer
 
 from robustok.cli.measuring import RunOptions, measure, print_comparison
 from robustok.cli.options import file_option, limit_option, option
+from robustok.cli.printing import print_table
 from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
 from robustok.study.measurements import Evaluate, Perplexity
@@ -108,6 +109,7 @@ robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own setti
   draws       tokenizations of each context, over which accuracies are averaged
   seed        the same seed gives the same draws
   dtype       type of the weights; --dtype float32 sets it too; default as saved
+--scheme, given several times, runs each scheme and compares it with the first one.
 --model is robustok if not given. All other arguments are lm-eval's:
 """
 LM_EVAL = {
@@ -121,16 +123,22 @@ def lm_eval(
     dtype: str | None = option(
         "auto, float32 or bfloat16", default=None, choices=PRECISIONS, metavar="TYPE"
     ),
+    schemes: tuple[str, ...] = option(
+        "scheme instead of that in --model_args; several are compared with the first one",
+        "--scheme",
+        default=(),
+        metavar="SCHEME",
+    ),
 ) -> None:
     """Run lm-eval with contexts tokenized by a scheme.
 
-    All arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
+    All other arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
     pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
     the spread between them beside the standard error.
     """
     from lm_eval._cli import HarnessCLI
 
-    from robustok.integrations.lm_eval import draw_by_draw
+    from robustok.integrations.lm_eval import compared, draw_by_draw
 
     command, *args = context.args or ["run"]
     if command.startswith("-"):
@@ -138,14 +146,17 @@ def lm_eval(
     if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = ["--model", "robustok", *args]
     if dtype is not None:
-        args = _with_dtype(args, dtype)
+        args = _with_model_arg(args, "dtype", dtype)
+    runs = [_with_model_arg(args, "scheme", scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
         typer.echo(LM_EVAL_HELP)
-    before, sys.argv = sys.argv, ["lm-eval", command, *args]
+    before = sys.argv
     try:
         harness = HarnessCLI()
-        with draw_by_draw():
-            harness.execute(harness.parse_args())
+        with draw_by_draw(keep=len(runs) > 1) as results:
+            for arguments in runs:
+                sys.argv = ["lm-eval", command, *arguments]
+                harness.execute(harness.parse_args())
     except RobustokError:
         raise
     except ValueError as error:
@@ -153,13 +164,18 @@ def lm_eval(
         raise RobustokError(f"lm-eval: {error}{hint}") from error
     finally:
         sys.argv = before
+    if results:
+        others = zip(schemes[1:], results[1:], strict=True)
+        rows = [[scheme, *row] for scheme, one in others for row in compared(results[0], one)]
+        titles = ["scheme", "task", "metric", schemes[0], "this scheme", "difference", "95%", "p"]
+        print_table(titles, rows, left=3)
 
 
-def _with_dtype(args: list[str], dtype: str) -> list[str]:
-    """The arguments with the type of the weights in --model_args."""
+def _with_model_arg(args: list[str], name: str, value: str) -> list[str]:
+    """The arguments with one more in --model_args."""
     names = [arg.partition("=")[0] for arg in args]
-    value = names.index("--model_args") if "--model_args" in names else len(args)
-    value += value < len(args) and "=" not in args[value]
-    if value >= len(args):
-        raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")
-    return [*args[:value], f"{args[value]},dtype={dtype}", *args[value + 1 :]]
+    at = names.index("--model_args") if "--model_args" in names else len(args)
+    at += at < len(args) and "=" not in args[at]
+    if at >= len(args):
+        raise RobustokError(f"--{name} is of a model: name one with --model_args pretrained=MODEL")
+    return [*args[:at], f"{args[at]},{name}={value}", *args[at + 1 :]]
