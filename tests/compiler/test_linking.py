@@ -13,6 +13,7 @@ import pytest
 from tests.oracles.processes import run
 
 from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.compiler.borrowed import Borrowed
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
@@ -47,6 +48,20 @@ def test_a_function_is_compiled_once_for_plain_and_borrowed_arrays() -> None:
     if numba.__version__.startswith("0.68."):
         callee = total.get_call_template.args[0]
         assert len(callee.signatures) == 1
+
+
+def test_a_function_for_borrowed_arrays_alone_takes_plain_ones() -> None:
+    """Releases of numba beside 0.68 choose such a function in some calls."""
+
+    def add(values):
+        return values.sum()
+
+    kind = Borrowed(numba.types.Array(numba.int64, 1, "C"))
+    borrowing = numba.njit([(kind,)], no_cpython_wrapper=True, no_cfunc_wrapper=True)(add)
+    values = np.arange(4)
+    before = sys.getrefcount(values)
+    assert numba.njit(lambda values: borrowing(values))(values) == 6
+    assert sys.getrefcount(values) == before
 
 
 PROCESS = """

@@ -77,8 +77,14 @@ def _replaced(kind: Any, replace: Any) -> Any:
 
 
 @lower_cast(Borrowed, types.Array)
-def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+@lower_cast(Borrowed, Borrowed)
+def _cast_borrowed(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
     return value  # the fields are the same, and the owner is null
+
+
+@lower_cast(types.Array, Borrowed)  # a function that is compiled for borrowed arrays alone
+def _cast_plain(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    return _without_references(context, builder, source, value)
 
 
 @lower_cast(types.BaseNamedTuple, types.BaseNamedTuple)
