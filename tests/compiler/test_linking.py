@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -56,8 +56,9 @@ def test_a_function_for_borrowed_arrays_alone_takes_plain_ones() -> None:
     def add(values):
         return values.sum()
 
-    kind = Borrowed(numba.types.Array(numba.int64, 1, "C"))
-    borrowing = numba.njit([(kind,)], no_cpython_wrapper=True, no_cfunc_wrapper=True)(add)
+    kinds: Any = [(Borrowed(numba.types.Array(numba.int64, 1, "C")),)]
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    borrowing = numba.njit(kinds, **options)(add)
     values = np.arange(4)
     before = sys.getrefcount(values)
     assert numba.njit(lambda values: borrowing(values))(values) == 6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from tests.guard.tokenizers_of import (
     byte_level,
     metaspace,
     metaspace_tokenizer,
+    needs_normalized_contents,
     unigram_with_bytes,
 )
 from tests.oracles.data import TOKENIZERS, data_path, real
@@ -205,10 +205,7 @@ def test_a_text_that_the_tokenizer_refuses_is_a_finding_of_its_row() -> None:
     assert Guard(vocab).check_batch([spelled, plain])[1].canonical
 
 
-@pytest.mark.skipif(
-    int(version("tokenizers").split(".")[1]) < 23,
-    reason="before 0.23, tokenizers does not tell the normalized content of an added token",
-)
+@needs_normalized_contents
 @pytest.mark.parametrize("text", ["<think>the", "the <think>rest", "<think>\nthe"])
 def test_an_added_token_that_is_normalized_takes_no_space_after_it(text: str) -> None:
     """One without normalization does: the encoder's space is that of each id."""

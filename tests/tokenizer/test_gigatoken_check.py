@@ -36,6 +36,7 @@ def test_the_ranges_are_what_unicode_14_does_not_assign() -> None:
 @pytest.mark.parametrize("pattern", [GPT2, LLAMA3])
 def test_the_libraries_differ_only_in_the_ranges(pattern: str) -> None:
     """A sample of the code points; benchmarks/unicode_ranges.py compares all."""
+    pytest.importorskip("gigatoken")
     chosen = random.Random(0)
     unsafe = np.flatnonzero(unsafe_table()).tolist()
     safe = set(chosen.sample(safe_points(), 4000))
@@ -61,10 +62,12 @@ def test_a_text_with_one_of_them(text: str) -> None:
 
 
 def test_the_installed_releases_were_checked() -> None:
+    pytest.importorskip("gigatoken")
     assert are_checked("tokenizers") and are_checked("tiktoken")
 
 
 def test_another_release_is_compared_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gigatoken")
     monkeypatch.setattr(gigatoken_check, "CHECKED", {})
     compared: list[dict] = []
     first = gigatoken_check.first_difference
