@@ -225,7 +225,7 @@ class Task:
         items: the questions, each with its own key.
         prefix: ids before every question that stay as they are; by default none.
         seed: any integer; decides all draws.
-        folder: keeps the attacks on each model in a file.
+        folder: keeps the attacks on each model in a file, written when all are done.
     """
 
     def __init__(
@@ -242,22 +242,31 @@ class Task:
     def attack(self, name: str, model: Any, settings: AttackSettings) -> Rows:
         """The attacked ids of every item; those in the folder are read."""
         file = self.folder and self.folder / f"{name.replace(' ', '-')}.jsonl"
-        if file and file.exists():
-            return [attack.ids for attack in read_attacks(file)]
+        attacks = {a.key: a for a in read_attacks(file)} if file and file.exists() else {}
+        if any((a.settings, a.seed) != (str(settings), self.seed) for a in attacks.values()):
+            raise rt.RobustokError(f"{file} holds attacks with other settings: delete it")
+        prompts = [Prompt.of_item(item) for item in self.items]
+        missing = [prompt for prompt in prompts if prompt.key not in attacks]
+        if not missing:
+            return [attacks[prompt.key].ids for prompt in prompts]
         margin = objective_by_name(
             model, self.vocab, ObjectiveSettings("margin"), prefix=self.prefix
         )
-        attacks = attack_prompts(
-            self.vocab, [Prompt.of_item(item) for item in self.items], margin, settings=settings,
+        new = attack_prompts(
+            self.vocab,
+            missing,
+            margin,
+            settings=settings,
             seed=self.seed,
             progress=lambda done, total: print(
                 f"\r{done} of {total} attacks, {name}", end="", file=sys.stderr
             ),
-        )  # fmt: skip
+        )
+        attacks |= {attack.key: attack for attack in new}
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_attacks(file, attacks)
-        return [attack.ids for attack in attacks]
+            write_attacks(file, [*attacks.values()])
+        return [attacks[prompt.key].ids for prompt in prompts]
 
     def read(self, model: Any, rows: Rows) -> tuple[np.ndarray, int]:
         """A :data:`Reader` of the ids as they come."""

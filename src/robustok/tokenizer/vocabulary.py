@@ -197,7 +197,10 @@ class Vocabulary:
         return ids
 
     def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
-        """What :meth:`encode` returns, also for a text that it refuses as no text of these ids."""
+        """What :meth:`encode` returns, also for a text that it refuses as no text of these ids.
+
+        ``text`` and ``parse_special`` are those of :meth:`encode`.
+        """
         ids = None if parse_special else self.gigatoken.encode(text)
         if ids is None:
             return np.array(self._encode_rows([text], parse_special)[0], np.int32)
