@@ -120,7 +120,7 @@ class Canonicalizer:
             rows[i] = row
         whole = [self.vocab.tokens[attempts[i].before] + attempts[i].source for i in after]
         for i, row in zip(after, self.encode_batch(whole, parse_special=True), strict=True):
-            rows[i] = row[1:] if row[:1] == [attempts[i].before] else row[:0]
+            rows[i] = row[1:] if row[:1].tolist() == [attempts[i].before] else row[:0]
         for i, row in zip(
             continued, self._continue([attempts[i].source for i in continued]), strict=True
         ):
