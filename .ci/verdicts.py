@@ -79,6 +79,7 @@ class Claims:
 
     page: str  # the text above the tables
     not_run_text: str
+    runs_text: str
     families_text: str
     models: dict[str, dict[str, str]]
     families: dict[str, dict[str, str]]
@@ -347,7 +348,7 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
         for name, model in claims.models.items()
         if "run" in model
     ]
-    parts += ["## Runs that would decide more", "\n".join(runs)]
+    parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
     return "\n\n".join(parts) + "\n"

@@ -39,7 +39,10 @@ def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, A
               "against": {"train_scheme": "canonical"}}  # fmt: skip
     claim = {"topic": "Topic", "claim": "It helps", "where": "Table 9"}
     content = {
-        "page": "{tests} tests: {counts}\n\n{models}", "families_text": "", "not_run_text": "",
+        "page": "{tests} tests: {counts}\n\n{models}",
+        "families_text": "",
+        "not_run_text": "",
+        "runs_text": "",
         "models": {"own": {"model": "own model", "about": "made up"}},
         "families": FAMILY if any("family" in test for test in tests) else {},
         "claims": [claim | {"tests": [common | test for test in tests]}],
