@@ -26,7 +26,7 @@ from robustok.evaluation.questions import (
     check_questions,
     encode_options,
 )
-from robustok.evaluation.results import Accuracy
+from robustok.evaluation.results import Accuracy, accuracy_line
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
@@ -58,10 +58,7 @@ class AttackEvaluation(Accuracy):
     attacks: tuple[Attack, ...]
 
     def __str__(self) -> str:
-        return self._line(
-            f"{self.start_accuracy:.3f} [{self.start_low:.3f}, {self.start_high:.3f}] before, "
-            f"{self.n} items, {self.n_scored} tokenizations scored"
-        )
+        return attack_line(vars(self))
 
     def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
         """Accuracy against the number of tokenizations scored for an item.
@@ -80,6 +77,15 @@ class AttackEvaluation(Accuracy):
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""
         return [attack.as_row() for attack in self.attacks]
+
+
+def attack_line(row: Mapping[str, Any]) -> str:
+    """An attack on questions on one line; a suite has no interval before it and no count."""
+    before = f"{row['start_accuracy']:.3f}"
+    if "start_low" in row:
+        before += f" [{row['start_low']:.3f}, {row['start_high']:.3f}]"
+    scored = f", {row['n_scored']} tokenizations scored" if "n_scored" in row else ""
+    return accuracy_line(row, f"{before} before, {row['n']} items{scored}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +68,8 @@ class Accuracy:
         seconds: wall-clock time.
         mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``; see
             :func:`~robustok.scoring.scoring_mode`.
-        tokens_computed: positions that went through the model, padding included, without those of a
-            resume file.
-        tokens_naive: positions of one unpadded sequence for each tokenization and option, counted
-            likewise.
+        tokens_computed: positions that went through the model, padding included.
+        tokens_naive: positions of one unpadded sequence for each tokenization and option.
         overflowed: number of tokenizations that did not fit the model's longest input.
     """
 
@@ -87,12 +86,25 @@ class Accuracy:
     tokens_naive: int
     overflowed: int = 0
 
-    def _line(self, details: str) -> str:
-        interval = f"{self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}]"
-        overflowed = f", {self.overflowed} longer than the model's max_length"
-        return f"{self.eval_scheme}: accuracy {interval}, {details}" + (
-            overflowed if self.overflowed else ""
-        )
+
+def accuracy_line(row: Mapping[str, Any], details: str) -> str:
+    """An accuracy on one line; ``row`` has the fields of an :class:`Accuracy`."""
+    interval = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
+    return f"{row['eval_scheme']}: accuracy {interval}, {details}{overflow_text(row)}"
+
+
+def evaluation_line(row: Mapping[str, Any]) -> str:
+    """An evaluation on one line; ``row`` has its fields, and ``consistency`` where there is one."""
+    normalized = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
+    same = "" if row.get("consistency") is None else f", consistency {row['consistency']:.3f}"
+    details = f"acc_norm {normalized}, {row['n']} items × {row['draws']} draws{same}"
+    return accuracy_line(row, details)
+
+
+def overflow_text(row: Mapping[str, Any]) -> str:
+    """The end of a line on a result: how many tokenizations were too long, or nothing."""
+    count = row.get("overflowed")
+    return f", {count} longer than the model's max_length" if count else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +142,7 @@ class Evaluation(Accuracy):
         return sum(len(set(one.predictions)) == 1 for one in self.outcomes) / self.n
 
     def __str__(self) -> str:
-        normalized = f"{self.acc_norm:.3f} [{self.acc_norm_low:.3f}, {self.acc_norm_high:.3f}]"
-        same = "" if self.consistency is None else f", consistency {self.consistency:.3f}"
-        return self._line(f"acc_norm {normalized}, {self.n} items × {self.draws} draws{same}")
+        return evaluation_line({**vars(self), "consistency": self.consistency})
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from robustok import evaluation
 from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
+from robustok.evaluation.results import evaluation_line
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     ByScheme,
@@ -16,8 +17,18 @@ from robustok.study.measurements.base import (
     OnQuestions,
     Opened,
     chance,
-    overflow_text,
     rounded,
+)
+
+_NUMBERS = (
+    "accuracy",
+    "low",
+    "high",
+    "acc_norm",
+    "acc_norm_low",
+    "acc_norm_high",
+    "n",
+    "draws",
 )
 
 
@@ -30,14 +41,7 @@ class Evaluate(ByScheme, OnQuestions):
         "model",
         "task",
         "eval_scheme",
-        "accuracy",
-        "low",
-        "high",
-        "acc_norm",
-        "acc_norm_low",
-        "acc_norm_high",
-        "n",
-        "draws",
+        *_NUMBERS,
         "seed",
         "seconds",
         "precision",
@@ -90,20 +94,7 @@ class Evaluate(ByScheme, OnQuestions):
         )
         at.write_items(result.table())
         strength = evaluation.drawn_strength(at.vocab, items, drawn_by, **drawing)
-        measured = {
-            name: getattr(result, name)
-            for name in (
-                "accuracy",
-                "low",
-                "high",
-                "acc_norm",
-                "acc_norm_low",
-                "acc_norm_high",
-                "n",
-                "draws",
-                "precision",
-            )
-        }
+        measured = {name: getattr(result, name) for name in (*_NUMBERS, "precision")}
         if result.consistency is not None:
             measured["consistency"] = round(result.consistency, 4)
         return {
@@ -116,10 +107,4 @@ class Evaluate(ByScheme, OnQuestions):
         }
 
     def line(self, row: Mapping[str, Any]) -> str:
-        share = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
-        norm = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
-        text = f"{row['eval_scheme']}: accuracy {share}, acc_norm {norm}, {row['n']} items × "
-        text += f"{row['draws']} draws"
-        if "consistency" in row:
-            text += f", consistency {row['consistency']:.3f}"
-        return text + overflow_text(row)
+        return evaluation_line(row)

@@ -32,7 +32,6 @@ from robustok.study.measurements.base import (
     Opened,
     Subject,
     chance,
-    overflow_text,
     strength_of,
 )
 from robustok.study.sections import NOT_IN_KEY, eval_spec
@@ -128,7 +127,7 @@ class Attack(AttackSettings, OnQuestions):
         items, around = at.questions(self.items)
         if self.suite:
             return self._run_suite(at, items, around)
-        return attacked(at, self.settings, items, {})
+        return self.attacked(at, self.settings, items, around, {})
 
     def _run_suite(self, at: Opened, items: Sequence[Item], around: dict[str, Any]) -> Summary:
         objective = attacks.objective_by_name(
@@ -186,53 +185,53 @@ class Attack(AttackSettings, OnQuestions):
         }
 
     def line(self, row: Mapping[str, Any]) -> str:
-        share_of = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
-        before = f"{row['start_accuracy']:.3f}"
-        if "start_low" in row:
-            before += f" [{row['start_low']:.3f}, {row['start_high']:.3f}]"
-        text = f"{row['eval_scheme']}: accuracy {share_of}, {before} before, {row['n']} items"
-        if "n_scored" in row:
-            text += f", {row['n_scored']} tokenizations scored"
-        text += overflow_text(row)
+        from robustok.attack.engine import attack_line
+
+        text = attack_line(row)
         if "margins" in row:
             margins = " → ".join(f"{margin:+.3f}" for margin in row["margins"])
             text += f"\n{'|'.join(row['tokens'])}\nmargins {margins}"
         return text
 
+    def attacked(
+        self,
+        at: Opened,
+        settings: AttackSettings,
+        items: Sequence[Item],
+        around: Mapping[str, Any],
+        limits: Mapping[str, int],
+    ) -> Summary:
+        """The summary of an attack on each question.
 
-def attacked(
-    at: Opened, settings: AttackSettings, items: Sequence[Item], limits: Mapping[str, int]
-) -> Summary:
-    """The summary of an attack on each question; ``limits`` is ``max_scored`` of single ones."""
-    from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
+        ``around`` is the ids around each, and ``limits`` is ``max_scored`` of single ones.
+        """
+        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
 
-    _, around = at.questions(0)
-    overflow = at.cell.measurement.overflow  # type: ignore[attr-defined]
-    frame = around.get("prefix"), around.get("suffix")
-    model = AttackedModel(at.model, at.vocab, *frame, overflow, settings.objective)
+        frame = around.get("prefix"), around.get("suffix")
+        model = AttackedModel(at.model, at.vocab, *frame, self.overflow, settings.objective)
 
-    def searched(group: Sequence[Item], progress: Progress) -> Summary:
-        found, dropped = attack_questions(
-            model, group, settings, at.seed, limits, progress=progress
-        )
-        return {"attacks": [one.as_row() for one in found], "dropped": dropped}
+        def searched(group: Sequence[Item], progress: Progress) -> Summary:
+            done, dropped = attack_questions(
+                model, group, settings, at.seed, limits, progress=progress
+            )
+            return {"attacks": [one.as_row() for one in done], "dropped": dropped}
 
-    groups = at.in_groups(items, searched)
-    rows = [row for group in groups for row in group["attacks"]]
-    found = [attacks.Attack.from_row(row) for row in rows]
-    summary = accuracy_under(found)
-    spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
-    at.write_items(row | spelled for row in rows)
-    overflowed = sum(group["dropped"] for group in groups)
-    overflowed += sum(one.overflowed for one in found)
-    of_key = {item.key: item.question for item in items}
-    return {
-        **summary,
-        **({"overflowed": overflowed} if overflowed else {}),
-        "chance": chance(items),
-        **strength_of(at.vocab, [of_key[one.key] for one in found], [one.ids for one in found]),
-        "precision": precision_of(at.model),
-    }
+        groups = at.in_groups(items, searched)
+        rows = [row for group in groups for row in group["attacks"]]
+        done = [attacks.Attack.from_row(row) for row in rows]
+        summary = accuracy_under(done)
+        spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
+        at.write_items(row | spelled for row in rows)
+        overflowed = sum(group["dropped"] for group in groups)
+        overflowed += sum(one.overflowed for one in done)
+        of_key = {item.key: item.question for item in items}
+        return {
+            **summary,
+            **({"overflowed": overflowed} if overflowed else {}),
+            "chance": chance(items),
+            **strength_of(at.vocab, [of_key[one.key] for one in done], [one.ids for one in done]),
+            "precision": precision_of(at.model),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,10 +253,11 @@ class ControlCell(MeasuredCell):
         at = Opened(self, folder, progress)
         rows = read_rows(self.own.path(folder) / "items.jsonl")
         limits = {row["key"]: row["n_scored"] for row in rows}
-        items, _ = at.questions(self.measurement.items)
+        items, around = at.questions(self.measurement.items)
+        items = [item for item in items if item.key in limits]
         most = max(limits.values())
         settings = self.measurement.settings.replaced(search="random", max_scored=most)
-        return attacked(at, settings, [item for item in items if item.key in limits], limits)
+        return self.measurement.attacked(at, settings, items, around, limits)
 
 
 @dataclass(frozen=True, kw_only=True)

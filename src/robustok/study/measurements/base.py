@@ -309,12 +309,6 @@ def chance(items: Sequence[Item]) -> float:
     return sum(1 / len(item.choices) for item in items) / len(items)
 
 
-def overflow_text(row: Mapping[str, Any]) -> str:
-    """The end of a line on a row: how many tokenizations were too long, or nothing."""
-    count = row.get("overflowed")
-    return f", {count} longer than the model's max_length" if count else ""
-
-
 def strength_of(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str, float]:
     """Mean splits, distance and length ratio of rows of ids, one of each text, for a summary."""
     return rounded(measure(vocab, vocab.encode_batch(texts), rows).mean())

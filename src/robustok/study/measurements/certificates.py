@@ -12,6 +12,7 @@ from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import CertifySettings, Overflow, SamplingSettings, overflow_option
 from robustok.checks import option
+from robustok.evaluation.results import overflow_text
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
 from robustok.study.cells.base import Summary
@@ -20,7 +21,6 @@ from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
     Opened,
-    overflow_text,
 )
 from robustok.tasks import Item
 
