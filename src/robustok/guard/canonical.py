@@ -51,7 +51,8 @@ class SegmentEncoder:
         can encode no such text, and ``same_text[s]`` is false.
         """
         placed = self.vocab.is_placed[segments.ids]
-        encoded = self.encode_batch(self._first_sources(texts, segments, placed))
+        sources = self._first_sources(texts, segments, placed)
+        encoded = self.vocab.canonicalizer.encode_batch(sources)
         if np.array_equal(segments.ids, encoded.values) and np.array_equal(
             segments.begin, encoded.offsets[:-1]
         ):  # nearly all batches: every id is canonical, and none is special
@@ -66,10 +67,6 @@ class SegmentEncoder:
         self._encode_until_stable(rows, np.flatnonzero(~same))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
-
-    def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
-        """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
-        return self.vocab.canonicalizer.encode_batch(texts, parse_special)
 
     def plain_sources(self, texts: list[bytes]) -> list[bytes]:
         """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
@@ -134,7 +131,8 @@ class SegmentEncoder:
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            again = dict(zip(left, self.encode_batch(self.plain_sources(texts)), strict=True))
+            encoded = self.vocab.canonicalizer.encode_batch(self.plain_sources(texts))
+            again = dict(zip(left, encoded, strict=True))
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
             for i in left:
                 rows[i] = again[i]

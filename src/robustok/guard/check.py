@@ -405,7 +405,7 @@ class Guard:
             bodies.append(ids[begin:end])
             texts.append(b"".join([self.vocab.tokens[i] for i in bodies[-1]]))
         sources = self._encoder.plain_sources(texts)
-        again = self._encoder.encode_batch(sources, parse_special=True)
+        again = self.vocab.canonicalizer.encode_batch(sources, parse_special=True)
         for row, ids, other in zip(rows, bodies, again, strict=True):
             back[row] = ids == other.tolist()
         return back

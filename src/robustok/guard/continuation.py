@@ -138,12 +138,12 @@ class Continuation:
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
         """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
         texts = [head + end for end in attempts.ends.tolist()]
-        encoded = self._encoder.encode_batch(self._encoder.plain_sources(texts))
+        encoded = self.vocab.canonicalizer.encode_batch(self._encoder.plain_sources(texts))
         fits = _begin_with(encoded, tail, attempts)
         if self.vocab.adds_space:  # some encoders add a space only where there is none
             spaced = ~fits & np.array([text[:2] == b"  " for text in texts], np.bool_)
             whole = [texts[i] for i in np.flatnonzero(spaced).tolist()]
-            encoded = self._encoder.encode_batch(whole)
+            encoded = self.vocab.canonicalizer.encode_batch(whole)
             begin = _begin_with(encoded, tail, attempts.where(spaced))
             fits[spaced] = begin & self._encoder.same_text(encoded, whole)
         return fits
@@ -258,7 +258,7 @@ class Continuation:
         characters = [chr(c).encode() for low, high in _CHARACTERS for c in range(low, high)]
         cut: dict[tuple[bytes, str], list[bytes]] = {}
         every: dict[bytes, list[bytes]] = {}
-        encoded = self._encoder.encode_batch(characters)
+        encoded = self.vocab.canonicalizer.encode_batch(characters)
         for character, ids in zip(characters, encoded, strict=True):
             if not len(ids):  # the normalizer deletes it
                 continue

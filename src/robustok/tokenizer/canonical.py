@@ -7,8 +7,9 @@ it. They are therefore the same for all draws of a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,32 +122,16 @@ class Canonicalizer:
         whole = [self.vocab.tokens[attempts[i].before] + attempts[i].source for i in after]
         for i, row in zip(after, self.encode_batch(whole, parse_special=True), strict=True):
             rows[i] = row[1:] if row[:1].tolist() == [attempts[i].before] else row[:0]
-        for i, row in zip(
-            continued, self._continue([attempts[i].source for i in continued]), strict=True
-        ):
-            rows[i] = np.array(row, np.int32)
+        sources = [attempts[i].source for i in continued]
+        encoded = _known_rows(self.vocab.encode_continuations_unchecked, sources)
+        for i, row in zip(continued, encoded, strict=True):
+            rows[i] = row
         return rows
-
-    def _continue(self, texts: list[bytes]) -> list[list[int]]:
-        """The ids of each text without an encoder's first space; none where it has no ids."""
-        try:
-            return self.vocab.encode_continuations_unchecked(texts)
-        except RobustokError:
-            if len(texts) == 1:
-                return [[]]
-            return [self._continue([text])[0] for text in texts]
 
     def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
         """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
-        try:
-            return self.vocab.encode_batch_unchecked(texts, parse_special)
-        except RobustokError:
-            return Ragged.from_rows([self._encode(text, parse_special) for text in texts])
-
-    def _encode(self, text: bytes, parse_special: bool) -> np.ndarray:
-        with suppress(RobustokError):
-            return self.vocab.encode_unchecked(text, parse_special=parse_special)
-        return np.empty(0, np.int32)
+        encode = partial(self.vocab.encode_batch_unchecked, parse_special=parse_special)
+        return _known_rows(encode, texts)
 
     def check(self, text: str | bytes, ids: np.ndarray) -> None:
         """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
@@ -223,3 +208,13 @@ class Canonicalizer:
                 "spell it"
             )
         return np.array(self.vocab.encode_continuation(text), np.int32)
+
+
+def _known_rows(encode: Callable[[list[bytes]], Ragged], texts: list[bytes]) -> Ragged:
+    """The ids of each text; none for one for which ``encode`` raises RobustokError."""
+    try:
+        return encode(texts)
+    except RobustokError:
+        if len(texts) == 1:
+            return Ragged.from_rows([np.empty(0, np.int32)])
+        return Ragged.from_rows([_known_rows(encode, [text])[0] for text in texts])

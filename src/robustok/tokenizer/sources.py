@@ -258,10 +258,6 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
     )
 
 
-def _companions(folder: Path) -> list[str]:
-    return [name for name in COMPANIONS if (folder / name).is_file()]
-
-
 def whole_file(folder: Path) -> Path | None:
     """The file of a folder that holds a whole tokenizer, or None."""
     for file in _WHOLE:

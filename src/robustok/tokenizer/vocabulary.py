@@ -481,11 +481,7 @@ class Vocabulary:
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes that continue a text, without an encoder's first space."""
-        return self.encode_continuations_unchecked([text])[0]
-
-    def encode_continuations_unchecked(self, texts: Iterable[bytes]) -> list[list[int]]:
-        """What :meth:`encode_continuation` returns of each text."""
-        return self._encode_spans([_spans(text) for text in texts], False)
+        return self._encode_spans([_spans(text)], False)[0]
 
     def encode_continuations(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of texts that each continue another one, such as answers.
@@ -503,7 +499,16 @@ class Vocabulary:
         if not self.adds_space:
             return self.encode_batch(texts, parse_special=parse_special)
         raw = [t if isinstance(t, bytes) else t.encode() for t in map(check_text, texts)]
-        return Ragged.from_rows(self._encode_spans([_spans(text) for text in raw], parse_special))
+        return self.encode_continuations_unchecked(raw, parse_special)
+
+    def encode_continuations_unchecked(
+        self, texts: Iterable[bytes], parse_special: bool = False
+    ) -> Ragged:
+        """The ids of each text without an encoder's first space, also where it adds none.
+
+        ``texts`` and ``parse_special`` are those of :meth:`encode_continuations`.
+        """
+        return Ragged.from_rows(self._encode_spans([_spans(text) for text in texts], parse_special))
 
     @derived_property
     def some_word(self) -> str:
