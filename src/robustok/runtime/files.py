@@ -120,7 +120,7 @@ def write_csv(
     names = fields if fields is not None else list(rows[0]) if rows else []
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(row[name]) for name in row} for row in rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     write_whole(path, text.getvalue())
 
 
