@@ -132,7 +132,7 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ids": [[1], None]}), tmp_path / "nulls.parquet")
     for name, message in (
         ("a.jsonl", "no such file"), ("a.csv", r"are read from \.parquet or \.jsonl"),
-        ("a.parquet", "not a Parquet file"), ("nulls.parquet", "has nulls"),
+        ("a.parquet", "not a Parquet file"), ("nulls.parquet", "row 1: expected a list"),
     ):  # fmt: skip
         with pytest.raises(rt.RobustokError, match=message):
             list(read_rollouts(tmp_path / name))

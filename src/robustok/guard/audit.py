@@ -1,8 +1,7 @@
 """Measures the drift of id sequences from the encoding of their text, over a data set.
 
 The sequences come from files, Parquet or JSON Lines: bare ones, or conversations with ids for each
-turn. Which column holds ids or conversations is found by its type, in JSON Lines by the values of
-the first row.
+turn. The values of the first row that has ids say which column holds them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -37,9 +36,9 @@ _MOST_EXCHANGES = 100_000  # counted at most
 _FIRST_ROWS = 10  # drifted rows that a report names
 _AROUND = 8  # ids of an example before and after its first finding
 ROWS = 4096  # sequences in a batch
-_CONVERSATIONS = 256  # read at a time from Parquet
+_PARQUET_ROWS = 256  # read at a time
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
-_JSON_LINES = (".jsonl", ".ndjson")
+_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -356,11 +355,7 @@ def rollout_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    files = sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and (file.suffix == ".parquet" or _is_json_lines(file))
-    )
+    files = sorted(file for file in path.rglob("*") if file.is_file() and _holds_rollouts(file))
     if not files:
         raise RobustokError(f"{path} has no rollouts: expected .parquet or .jsonl (also .gz, .xz)")
     return files
@@ -386,19 +381,10 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     """
     if not path.is_file():
         raise RobustokError(f"{path}: no such file")
-    if path.suffix == ".parquet":
-        yield from _parquet_batches(path, column)
-    elif _is_json_lines(path):
-        yield from _batches(_json_rows(path, column))
-    else:
+    if not _holds_rollouts(path):
         raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
-
-
-def _batches(rows: Iterable[tuple[list[_Sequence], float]]) -> Iterator[RolloutBatch]:
-    """The sequences of rows of a file, each with the share of the file read so far, in batches."""
     sequences: list[_Sequence] = []
-    share = 1.0
-    for row, share in rows:
+    for row, share in _sequences(path, column):
         sequences += row
         if len(sequences) >= ROWS:
             yield RolloutBatch.of(sequences, share)
@@ -407,29 +393,91 @@ def _batches(rows: Iterable[tuple[list[_Sequence], float]]) -> Iterator[RolloutB
         yield RolloutBatch.of(sequences, 1.0)
 
 
+def _holds_rollouts(path: Path) -> bool:
+    """Whether a file is one of those that are read, by its name."""
+    return any(suffix in _SUFFIXES for suffix in path.suffixes[-2:])
+
+
+def _sequences(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
+    """The sequences of each row of a file, and the share of the file read so far."""
+    first = next((row for _, row, _ in _rows(path) if _has_ids(row)), None)
+    fields = first.items() if isinstance(first, dict) else ()
+    names = [key for key, value in fields if _is_conversation(value)]
+    conversation = _column(path, column, names, "conversations")
+    for label, value, share in _rows(path, conversation or column):
+        if conversation is not None:
+            row = value if isinstance(value, dict) else {}
+            if not _is_list(row.get(conversation)):
+                raise RobustokError(
+                    f"{label}: no conversation in '{conversation}': {nearest(conversation, row)}"
+                )
+            yield _turns(row[conversation], label), share
+            continue
+        if isinstance(value, dict):
+            column = _id_column(path, column, list(value) if column else id_columns(value))
+            value = value[column]
+        yield [(_ids(value, label), None, None)], share
+
+
+def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, float]]:
+    """The rows of a file: the name of each in an error, its value, and the share of the file read.
+
+    Of Parquet only its lists, or ``column`` alone; they are arrays, also within others.
+    """
+    if path.suffix != ".parquet":
+        for number, value, share in json_lines_and_shares(path):
+            yield f"{path}, line {number}", value, share
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as e:
+        raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
+    with file:
+        lists = [field.name for field in file.schema_arrow if pa.types.is_nested(field.type)]
+        names = [column] if column in lists else lists
+        if not names:
+            raise RobustokError(f"{path} has no column of ids")
+        number = 0
+        for batch in file.iter_batches(_PARQUET_ROWS, columns=names):
+            columns = [values.to_numpy(zero_copy_only=False) for values in batch.columns]
+            for values in zip(*columns, strict=True):
+                row = dict(zip(batch.schema.names, values, strict=True))
+                number += 1
+                yield f"{path}, row {number - 1}", row, number / file.metadata.num_rows
+
+
 def id_columns(row: dict[str, Any]) -> list[str]:
     """The fields of an object that hold lists of integers; empty lists only if no other does.
 
     >>> id_columns({"prompt_token_ids": [276, 275], "stop": [], "text": "hello world"})
     ['prompt_token_ids']
     """
-    lists = {key: value for key, value in row.items() if isinstance(value, list)}
-    full = [key for key, ids in lists.items() if ids and all(type(i) is int for i in ids)]
-    return full or [key for key, ids in lists.items() if not ids]
+    lists = [key for key, value in row.items() if _is_ids(value)]
+    return [key for key in lists if len(row[key])] or lists
 
 
-def _ids(value: Any, label: str) -> np.ndarray:
-    """A list of integers as int32 [n]; ``label`` begins the message of an error."""
-    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+def _is_list(value: object) -> TypeGuard[list[Any] | np.ndarray]:
+    return isinstance(value, (list, np.ndarray))
+
+
+def _is_ids(value: object) -> TypeGuard[list[int] | np.ndarray]:
+    """Whether a value is a list of integers, which may be empty."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iu"
+    return isinstance(value, list) and set(map(type, value)) <= {int}
+
+
+def _ids(value: object, label: str) -> np.ndarray:
+    """A list of integers as int32 [n], -1 in place of those that do not fit.
+
+    ``label`` begins the message of an error.
+    """
+    if not _is_ids(value):
         raise RobustokError(f"{label}: expected a list of token ids, got {str(value)[:60]}")
-    try:
-        return _in_32_bits(np.array(value, np.int64))
-    except OverflowError:
-        return _in_32_bits(np.array(value, object))
-
-
-def _in_32_bits(ids: np.ndarray) -> np.ndarray:
-    """The ids as int32; -1 in place of those that do not fit."""
+    ids = np.asarray(value) if len(value) else np.empty(0, np.int64)  # of any type that holds all
     return np.where((ids >= 0) & (ids < 1 << 31), ids, -1).astype(np.int32)
 
 
@@ -453,126 +501,38 @@ def _id_column(path: Path, column: str | None, names: Sequence[str]) -> str:
     raise RobustokError(f"{path} has no column of ids: name one as column")
 
 
-def _is_json_lines(path: Path) -> bool:
-    return any(suffix in _JSON_LINES for suffix in path.suffixes[-2:])
+def _is_conversation(value: object) -> bool:
+    if not _is_list(value) or not all(isinstance(turn, dict) for turn in value):
+        return False
+    return any(_turn_columns(turn) for turn in value)
 
 
-def _is_conversation(value: Any) -> bool:
-    turns = isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)
-    return bool(turns) and any(_turn_columns(turn) for turn in value)
-
-
-def _has_ids(row: Any) -> bool:
+def _has_ids(row: object) -> bool:
     is_object = isinstance(row, dict)
     return not is_object or bool(_turn_columns(row)) or any(map(_is_conversation, row.values()))
 
 
 def _turn_columns(turn: dict[str, Any]) -> list[str]:
-    return [key for key in id_columns(turn) if turn[key]]
+    return [key for key in id_columns(turn) if len(turn[key])]
 
 
-def _json_rows(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
-    """The sequences of each line, and the share of the file read so far."""
-    values = (value for _, value, _ in json_lines_and_shares(path))
-    first = next(filter(_has_ids, values), None)  # says what the others are
-    fields = first.items() if isinstance(first, dict) else ()
-    names = [key for key, value in fields if _is_conversation(value)]
-    name = _column(path, column, names, "conversations")
-    for number, value, share in json_lines_and_shares(path):
-        label = f"{path}, line {number}"
-        if name is not None:
-            row = value if isinstance(value, dict) else {}
-            if not isinstance(row.get(name), list):
-                raise RobustokError(f"{label}: no conversation in '{name}': {nearest(name, row)}")
-            yield _turns(row[name], label), share
-            continue
-        if isinstance(value, dict):
-            column = _id_column(path, column, list(value) if column else id_columns(value))
-            value = value[column]
-        yield [(_ids(value, label), None, None)], share
-
-
-def _turns(conversation: list[Any], label: str) -> list[_Sequence]:
+def _turns(conversation: Iterable[object], label: str) -> list[_Sequence]:
     """The turns that have ids."""
     sequences: list[_Sequence] = []
     for number, turn in enumerate(conversation):
-        ids = _turn_ids(turn, f"{label}, turn {number}")
-        if ids is not None:
-            sequences.append((ids, number, _role(turn)))
+        if not isinstance(turn, dict):
+            raise RobustokError(f"{label}, turn {number}: expected an object with a role and ids")
+        names = _turn_columns(turn)
+        if len(names) > 1:
+            raise RobustokError(
+                f"{label}, turn {number} has several lists of integers ({', '.join(names)}): keep "
+                "the ids only"
+            )
+        sequences += [(_ids(turn[name], label), number, _role(turn)) for name in names]
     return sequences
-
-
-def _turn_ids(turn: Any, label: str) -> np.ndarray | None:
-    """The ids of a turn, int32; None where it has none."""
-    if not isinstance(turn, dict):
-        raise RobustokError(f"{label}: expected an object with a role and ids")
-    names = _turn_columns(turn)
-    if len(names) > 1:
-        raise RobustokError(
-            f"{label} has several lists of integers ({', '.join(names)}): keep the ids only"
-        )
-    return _ids(turn[names[0]], label) if names else None
 
 
 def _role(turn: dict[str, Any]) -> str:
     role = str(turn.get("role") or "no role")
     name = next((turn[key] for key in _TOOL_NAMES if turn.get(key)), None)
     return f"{role}:{name}" if name else role
-
-
-def _parquet_batches(path: Path, column: str | None) -> Iterator[RolloutBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as e:
-        raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
-    with file:
-        id_names, conversations = _parquet_columns(file.schema_arrow)
-        name = _column(path, column, conversations, "conversations")
-        if name is not None:
-            yield from _batches(_parquet_conversations(path, file, name))
-            return
-        name = _id_column(path, column, id_names)
-        done = 0
-        for batch in file.iter_batches(ROWS, columns=[name]):
-            done += len(batch)
-            rows = batch.column(0)
-            if rows.null_count or rows.flatten().null_count:
-                raise RobustokError(f"{path}: column '{name}' has nulls: drop those rows first")
-            offsets = rows.offsets.to_numpy().astype(np.int64)
-            values = _in_32_bits(rows.flatten().to_numpy(zero_copy_only=False))
-            share = done / file.metadata.num_rows
-            yield RolloutBatch(Ragged(values, offsets - offsets[0]), None, None, share)
-
-
-def _parquet_conversations(
-    path: Path, file: Any, name: str
-) -> Iterator[tuple[list[_Sequence], float]]:
-    """The sequences of each conversation, and the share of the file read so far."""
-    done = 0
-    for batch in file.iter_batches(_CONVERSATIONS, columns=[name]):
-        for turns in batch.column(0).to_pylist():
-            done += 1
-            yield _turns(turns or [], f"{path}, row {done - 1}"), done / file.metadata.num_rows
-
-
-def _parquet_columns(schema: Any) -> tuple[list[str], list[str]]:
-    """The columns of ids (lists of integers), and of conversations (lists of structs with ids)."""
-    from pyarrow import types
-
-    def is_list(kind: Any) -> bool:
-        return types.is_list(kind) or types.is_large_list(kind)
-
-    def holds_ids(kind: Any) -> bool:
-        return is_list(kind) and types.is_integer(kind.value_type)
-
-    def holds_turns(kind: Any) -> bool:
-        has_fields = is_list(kind) and types.is_struct(kind.value_type)
-        return has_fields and any(holds_ids(field.type) for field in kind.value_type)
-
-    return (
-        [field.name for field in schema if holds_ids(field.type)],
-        [field.name for field in schema if holds_turns(field.type)],
-    )
