@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
 from robustok.corpus.read import find_column, find_kept, read_chunk
-from robustok.corpus.sources import Column, Reject, cut_chunks, find_sources
+from robustok.corpus.sources import Column, DamagedFile, Reject, cut_chunks, find_sources
 from robustok.errors import RobustokError
 
 TEXT = Column("text", "text")
@@ -33,11 +33,16 @@ def read(
     path: Path, column: Column = TEXT, shard: int = 40, size: int = 30, limit: int = 1 << 24,
     sample_by: str = "line",
 ) -> tuple[list[Any], list[Reject]]:  # fmt: skip
-    """All documents and all rejects, through every chunk."""
+    """All documents and all rejects, through every chunk, as `make_shard` keeps them."""
     rows: list[Any] = []
     rejects: list[Reject] = []
     for chunk in cut_chunks(find_sources(path, sample_by), shard):
-        for batch in read_chunk(chunk, column, size, max_row_bytes=limit):
+        try:
+            batches = list(read_chunk(chunk, column, size, max_row_bytes=limit))
+        except DamagedFile as error:
+            rejects.append(Reject(-1, str(error)))
+            continue
+        for batch in batches:
             assert len(batch.positions) == len(batch.table)
             assert 0 <= batch.read <= chunk.size
             rows += batch.table.column(column.name).to_pylist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import json
 import os
 import signal
@@ -155,6 +156,23 @@ def test_rows_that_cannot_be_tokenized_are_set_aside(
     assert "id 1000000 at position 1 is not in the vocabulary" in reasons[0]
     assert "not a list of token ids" in reasons[1]
     assert rejects[min(rejects)]["row"] == [3, 10**6]
+
+
+def test_a_file_whose_checksum_fails_has_no_row_in_its_shard(
+    run: Any, tmp_path: Path, inline: None
+) -> None:
+    """Its checksum stands at its end, which is read after rows were drawn and written."""
+    folder, texts = tmp_path / "in", documents(3000)
+    folder.mkdir()
+    content = gzip.compress("\n".join(json.dumps({"text": text}) for text in texts).encode())
+    (folder / "damaged.jsonl.gz").write_bytes(content[:-8] + b"#" + content[-7:])
+    write_jsonl(folder / "whole.jsonl", texts[:5])
+    receipt = run(folder)
+    assert (receipt.documents, receipt.rejects) == (5, 1)
+    reject = json.loads((tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text())
+    assert "nothing of it is read" in reject["reason"] and reject["position"] == -1
+    shards = sorted((tmp_path / "out/data").iterdir())
+    assert [len(pq.read_table(shard)) for shard in shards] == [0, 5]
 
 
 @pytest.mark.usefixtures("inline")

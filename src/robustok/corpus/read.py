@@ -28,7 +28,6 @@ from robustok.corpus.sources import (
     batch_schema,
     columns_of,
     cut_chunks,
-    damage_of,
     open_stream,
     parquet_file,
     row_groups,
@@ -137,8 +136,8 @@ def read_chunk(
 
     The result depends on the bytes of the chunk and the arguments only. A row of more than
     ``max_row_bytes`` bytes is a reject. A compressed file that is cut off and a Parquet file with
-    damaged pages end there, with the damage as their last reject; a compressed file that is damaged
-    otherwise is one reject.
+    damaged pages end there, with the damage as their last reject. Raises DamagedFile, also after
+    some batches, for a file of which nothing can be trusted.
     """
     reader = _parquet_batches if chunk.source.format == "parquet" else _line_batches
     return reader(chunk, column, size, kept, max_row_bytes)
@@ -208,9 +207,6 @@ def _line_batches(
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
     schema = batch_schema(column, kept)
-    if chunk.source.compression and (damage := damage_of(chunk.source)):
-        yield DocumentBatch(schema.empty_table(), np.empty(0, np.int64), [damage], chunk.size)
-        return
     parse = _parser(chunk.source.format, column, schema.names[2:])
     rows: list[Fields] = []
     positions: list[int] = []
@@ -243,7 +239,8 @@ def _line_batches(
 
 def _entries(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
     is_whole = chunk.source.format == "document"
-    return until_damage(_whole(stream, limit) if is_whole else _lines(chunk, stream, limit))
+    entries = _whole(stream, limit) if is_whole else _lines(chunk, stream, limit)
+    return until_damage(entries, chunk.source.compression)
 
 
 def _whole(stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
@@ -371,13 +368,8 @@ def _parquet_batches(
     long value that many rows repeat is in memory once.
     """
     source, start = chunk.source, chunk.start
-    empty = batch_schema(column, kept).empty_table()
-    try:
-        rows = sum(group.num_rows for group in row_groups(source))
-        schema = parquet_file(source).schema_arrow
-    except DamagedFile as error:
-        yield DocumentBatch(empty, np.empty(0, np.int64), [Reject(-1, str(error))], chunk.size)
-        return
+    rows = sum(group.num_rows for group in row_groups(source))
+    schema = parquet_file(source).schema_arrow
     stop = rows if chunk.stop is None else chunk.stop
     names = _wanted(source, schema, column, kept)
     texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
@@ -407,6 +399,7 @@ def _parquet_batches(
         rows_here = batch.slice(first, last - first), sizes[first:last], where[first:last]
         for part, numbers, long in _slices(*rows_here, column.name, size, limit):
             yield DocumentBatch(_decoded(part, source, column, kept), numbers, long, read)
+    empty = batch_schema(column, kept).empty_table()
     yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustok.corpus.read import read_chunk
-from robustok.corpus.sources import Chunk, Column, Reject, as_text
+from robustok.corpus.sources import (
+    Chunk,
+    Column,
+    DamagedFile,
+    DocumentBatch,
+    Reject,
+    as_text,
+    batch_schema,
+)
 from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
 from robustok.runtime.files import find_damage, part_of, read_json_or_none, sha256_of, write_json
@@ -65,9 +73,25 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[
         digests = {file["name"]: file["sha256"] for file in existing["files"]}
         if find_damage(job.out, digests) is None:
             return existing
+    size = max(_BATCH // job.retokenize.draws, _LEAST)
+    batches = read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes)
+    try:
+        manifest = _written(job, chunk, batches, progress)
+    except DamagedFile as error:
+        empty = batch_schema(job.column, job.kept).empty_table()
+        damage = [Reject(-1, str(error))]
+        nothing = DocumentBatch(empty, np.empty(0, np.int64), damage, chunk.size)
+        manifest = _written(job, chunk, [nothing], progress)
+    write_json(job.manifest(chunk), manifest)
+    return manifest
+
+
+def _written(
+    job: Job, chunk: Chunk, batches: Iterable[DocumentBatch], progress: Callable[[int], None]
+) -> dict[str, Any]:
+    """Write the shard of the batches of a chunk, and its rejects; returns the manifest."""
     counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
-    draws = job.retokenize.draws
     with ExitStack() as stack:
         parts: dict[str, Path] = {}
 
@@ -78,8 +102,7 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[
         with ExitStack() as opened:
             shard = _Shard(f"data/{chunk.name}.parquet", job.kept, new_part, opened)
             rejects = _Rejects(chunk, new_part, opened)
-            size = max(_BATCH // draws, _LEAST)
-            for batch in read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes):
+            for batch in batches:
                 rejects.write(batch.rejects)
                 for result in _transformed(job, batch.table, batch.positions):
                     if isinstance(result, Reject):
@@ -92,17 +115,15 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[
         for name, part in parts.items():
             size = part.stat().st_size
             files.append({"name": name, "bytes": size, "sha256": sha256_of(part)})
-    manifest = {
+    return {
         "shard": chunk.number,
         "input": {"file": chunk.source.name, "start": chunk.start, "stop": chunk.stop},
         "job": job.digest,
         "files": files,
-        "documents": counts["rows"] // draws,
+        "documents": counts["rows"] // job.retokenize.draws,
         "rejects": rejects.count,
         **{name: counts[name] for name in COUNTED},
     }
-    write_json(job.manifest(chunk), manifest)
-    return manifest
 
 
 def one_thread() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,13 @@ FORMATS = {
 SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
+T = TypeVar("T")
 _PARTS = 16  # most shards of one row group
 MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
 
 
 class DamagedFile(RobustokError):
-    """A file of which no row can be read, as a Parquet file with damaged metadata."""
+    """A file of which no row can be trusted: Parquet with damaged metadata, a wrong checksum."""
 
 
 @dataclass(frozen=True)
@@ -296,36 +297,23 @@ class DocumentBatch:
     read: int
 
 
-def until_damage(rows: Iterator[Any]) -> Iterator[Any]:
-    """The rows, and a Reject for damage after which nothing can be read, at position -1."""
+def until_damage(rows: Iterator[T], compression: str = "") -> Iterator[T | Reject]:
+    """The rows, and a Reject for damage after which nothing can be read, at position -1.
+
+    A compressed file that ends too early is right up to its end. Raises DamagedFile where it is
+    damaged otherwise: its checksum stands at the end, and what it holds before can be wrong.
+    """
     try:
         yield from rows
     except (pa.ArrowException, *DAMAGE) as error:
         if _is_of_machine(error):
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
+        if compression and not (isinstance(error, EOFError) or "Truncated" in reason):
+            raise DamagedFile(
+                f"the file is damaged, and nothing of it is read: {reason}"
+            ) from error
         yield Reject(-1, f"the file is damaged, and nothing after this can be read: {reason}")
-
-
-def damage_of(source: InputFile) -> Reject | None:
-    """A reject for a compressed file of which no row can be trusted.
-
-    The checksum stands at the end, and what a damaged file holds before it can be wrong. A file
-    that only ends too early is right up to its end.
-    """
-    stream, raw = open_stream(source)
-    with raw, stream:
-        try:
-            while stream.read(1 << 20):
-                pass
-        except (pa.ArrowException, *DAMAGE) as error:
-            is_cut = isinstance(error, EOFError) or "Truncated" in str(error)
-            if _is_of_machine(error):
-                raise
-            if not is_cut:
-                reason = " ".join(str(error).split()) or type(error).__name__
-                return Reject(-1, f"the file is damaged, and nothing of it is read: {reason}")
-    return None
 
 
 def too_long(position: int, size: int, limit: int) -> Reject:
