@@ -22,15 +22,22 @@ def unigram(
 
 
 def grampa(vocab: Vocabulary, text: bytes, temperature: float, min_length: int) -> Distribution:
-    """At each byte the arcs of at least the length, else the longest; powers of path counts."""
+    """At each byte the arcs of at least the length, else the longest; powers of path counts.
+
+    Arcs that lead to no end are none.
+    """
     ids = {vocab.tokens[i]: int(i) for i in vocab.ordinary.nonzero()[0]}
     n = len(text)
+
+    @cache
+    def has_path(i: int) -> bool:
+        return i == n or any(text[i:j] in ids and has_path(j) for j in range(i + 1, n + 1))
 
     @cache
     def arcs(i: int) -> list[int]:
         ends: list[int] = []
         for j in range(n, i, -1):
-            if (j - i >= min_length or not ends) and text[i:j] in ids:
+            if (j - i >= min_length or not ends) and text[i:j] in ids and has_path(j):
                 ends.append(j)
         return ends
 

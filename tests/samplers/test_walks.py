@@ -36,6 +36,21 @@ def test_grampa(vocab: rt.Vocabulary, text: str, temperature: float, least: int)
     check(rt.Grampa(vocab, temperature=temperature, min_length=least), text, distribution)
 
 
+def test_grampa_passes_over_tokens_after_which_no_token_stands() -> None:
+    vocab = toy([b"x", b"xab", b"abb", b"ab", b"by"])
+    for text, paths in (("xabb", {(0, 2)}), ("xabby", {(0, 3, 4), (1, 4)})):
+        for least in (1, 2, 3):
+            distribution = walks.grampa(vocab, text.encode(), 1, least)
+            assert distribution.keys() <= paths
+            scheme = rt.Grampa(vocab, min_length=least)
+            assert_distribution(
+                scheme.sample_batch([[*max(paths)]], seed=7, draws=DRAWS), distribution
+            )
+            for path in paths:
+                p = distribution.get(path, 0.0)
+                assert isclose(np.exp(scheme.log_prob(path)), p, rel_tol=1e-9)
+
+
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
 def test_maxmatch_dropout(vocab: rt.Vocabulary, text: str, p: float) -> None:

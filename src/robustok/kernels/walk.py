@@ -49,8 +49,8 @@ def _log_weights(trie, edges, text, start, rule):
     `StepRule`.
 
     `unigram`: the token's score over the temperature; a byte stands for an unknown character only.
-    `grampa`: 0 for tokens of at least ``least`` bytes, and where no such token starts for the
-    longest that does. `maxmatch`: 0.
+    `grampa`: of the tokens that some path to the end takes, 0 for those of at least ``least``
+    bytes, or else for the longest. `maxmatch`: 0.
     """
     trie, edges, text = borrow(trie), borrow(edges), borrow(text)
     rule = borrow(rule)
@@ -73,11 +73,16 @@ def _log_weights(trie, edges, text, start, rule):
                     if single:
                         weights[e] = -np.inf
     elif rule.kind == GRAMPA:
-        for i in range(n):
-            longest = 0
+        reaches_end = np.zeros(n + 1, np.bool_)
+        reaches_end[n] = True
+        for i in range(n - 1, -1, -1):
+            longest = np.int64(0)
             for e in range(first[i], first[i + 1]):
-                longest = max(longest, step[e] >> 1)
-            least = min(np.int64(rule.least), np.int64(longest))
+                size = np.int64(step[e] >> 1)
+                if reaches_end[i + size]:
+                    longest = max(longest, size)
+            reaches_end[i] = longest > 0
+            least = min(np.int64(rule.least), longest)
             for e in range(first[i], first[i + 1]):
                 if step[e] >> 1 < least:
                     weights[e] = -np.inf

@@ -84,7 +84,8 @@ class Grampa(WalkSampler):
         temperature: T, from 1e-6 to 1e6. 1 is uniform over all tokenizations; above 1 favors long
             tokens, since the rest after a short one has more tokenizations.
         min_length: least length of a token in bytes, from 1 to 2**31 - 1. Where no token is as
-            long, the longest is used; T = 1 is then uniform over what remains.
+            long, of those after which the rest has a tokenization, the longest of them is used;
+            T = 1 is then uniform over what remains.
 
     The walk goes from left to right, the default of the authors' code.
     """
