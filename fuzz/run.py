@@ -59,6 +59,8 @@ def main() -> int:
         options.seconds = 60.0
     # The 36 MB of a sampler's store: those of the system are zero, those of the heap get zeroed.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 20))
+    # Threads of the tokenizers library cost more than a batch of short texts.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workers = [_Worker(i, options) for i in range(options.workers)]
     started = reported = time.monotonic()
     while any(worker.alive() for worker in workers):

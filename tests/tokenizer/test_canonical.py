@@ -79,7 +79,9 @@ def accepted(tokenizer: Tokenizer, text: str) -> list[bool]:
         total = math.fsum(math.exp(uniform.log_prob(row)) for row in rows)
         assert math.isclose(total, 1.0, rel_tol=1e-9)
         if not parse:
-            assert uniform.sample(text, seed=0).tolist() == uniform.sample(ids, seed=0).tolist()
+            for seed in range(8):
+                drawn = uniform.sample(text, seed=seed)
+                assert drawn.tolist() == uniform.sample(ids, seed=seed).tolist()
         for row in rows:
             assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
             assert guard.repair(row).tolist() == ids.tolist()
@@ -152,6 +154,16 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
         lambda: with_added(bpe(["a", "▁"], normalizer=MARKS["normalizers"][1], decoder={
             "type": "Replace", "pattern": {"String": "▁"}, "content": " "}), " "),
         "▁a ", [False, False]),
+    "a special token that the model reads, behind a text that is written before all": (
+        lambda: with_added(Tokenizer.from_str(tokenizer_json(
+            bpe_model({f"<0x{b:02X}>": b for b in range(256)} | {"é": 256}, [], byte_fallback=True),
+            normalizer=PREPEND)), "é", special=True, normalized=True),
+        "eé", [True, True]),
+    "an added token within a special one that the model reads": (
+        lambda: with_added(with_added(
+            unigram({"<unk>": 0.0, "###": -8.0}, 0, pre_tokenizer={
+                "type": "Punctuation", "behavior": "MergedWithNext"}), "##"), "###", special=True),
+        "###", [True, True]),
     "two entries of the unknown token": (
         lambda: Tokenizer.from_str(tokenizer_json(
             {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
@@ -175,6 +187,17 @@ def test_a_text_after_a_special_token_is_repaired_to_its_own_ids() -> None:
     ids = vocab.encode("ab<s>ab", parse_special=True).tolist()
     assert ids == [2, 3, 4, 3]
     assert rt.Guard(vocab, allow_special=True).repair([2, 0, 1, 4, 0, 1]).tolist() == ids
+
+
+def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() -> None:
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True),
+        normalizer={"type": "Strip", "strip_left": True, "strip_right": True},
+        decoder={"type": "ByteFallback"},
+    ))  # fmt: skip
+    with_added(tokenizer, " <0xEF>", normalized=True)
+    with pytest.raises(RobustokError, match=r"reads the added token '<0xEF>' as a byte"):
+        rt.Vocabulary.load(tokenizer)
 
 
 def test_two_added_tokens_with_one_normalized_text_are_refused() -> None:

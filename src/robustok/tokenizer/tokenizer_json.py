@@ -294,7 +294,8 @@ class _Ids:
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
                 "drawn ids would not decode to the text"
             )
-        named = [t.content for t in added.values() if _ANY_BYTE_NAME.fullmatch(t.content)]
+        shown = [tokenizer.id_to_token(i) for i in added]  # as the normalizer leaves them
+        named = [name for name in shown if _ANY_BYTE_NAME.fullmatch(name or "")]
         if named and stages.decodes_names:
             raise RobustokError(
                 f"its decoder reads the added token {named[0]!r} as a byte, which joins those "
@@ -434,7 +435,12 @@ class TokenizersEncoder:
         self._composes = stages.composes
         known = stages.composes or self.first_space is not None
         self._is_stable = known or all(one.lowers for one in stages.normalizers)
-        plain = {i: token for i, token in added.items() if not token.special}
+        # Special ones that the model reads, too, are placed where the decoder writes another text.
+        plain = {
+            i: token
+            for i, token in added.items()
+            if not token.special or (i in ids.spelling.words and i in ids.spelling.placed)
+        }
         # NFC and NFD make no text of these tokens, and change none.
         apart = all(one.canonical for one in stages.normalizers) and all(
             t.content.isascii() and not {*t.content} & {*_MADE_ASCII} for t in plain.values()
@@ -489,9 +495,8 @@ class TokenizersEncoder:
         return search_of(contents - {""})
 
     def _make_plain(self) -> None:
-        self.tokenizer = (
-            _without(self.parsing, self.reachable) if self.reachable else plain_twin(self.parsing)
-        )
+        hides = self.reachable
+        self.tokenizer = _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
 
     def __getstate__(self) -> dict[str, Any]:
         """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
@@ -616,12 +621,12 @@ def plain_twin(tokenizer: Any) -> Any:
     return twin
 
 
-def _without(tokenizer: Any, reachable: Sequence[str]) -> Any:
-    """A tokenizer without special tokens, whose model cannot find ``reachable`` in a text."""
+def _hiding_twin(tokenizer: Any, hidden: Sequence[str]) -> Any:
+    """:func:`plain_twin` where the model itself would find special tokens, ``hidden``, in a text."""
     spec = json.loads(tokenizer.to_str())
     model = spec["model"]
     # Nobody can write a name that is chosen at random in this process.
-    names = {content: f"{secrets.token_hex(16)}" for content in reachable}
+    names = {content: f"{secrets.token_hex(16)}" for content in hidden}
     if model["type"] == "Unigram":
         model["vocab"] = [
             [names.get(spelling, spelling), score] for spelling, score in model["vocab"]
@@ -632,12 +637,9 @@ def _without(tokenizer: Any, reachable: Sequence[str]) -> Any:
         }
         model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
         model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & {*names}]
-    spec["added_tokens"] = [t for t in spec["added_tokens"] if not t["special"]]
+    # They still keep other added tokens from being found within them. Last, since the model lacks
+    # them here, so that they take new ids.
+    spec["added_tokens"].sort(key=lambda token: token["content"] in names)
     twin = Tokenizer.from_str(json.dumps(spec))
-    added = tokenizer.get_added_tokens_decoder()
-    if twin.get_added_tokens_decoder().keys() != {i for i, t in added.items() if not t.special}:
-        raise RobustokError(
-            f"the model reads the special token {reachable[0]!r} in plain text, and added tokens "
-            "follow it: give added tokens ids of the model's vocabulary"
-        )
+    twin.encode_special_tokens = True
     return twin
