@@ -289,14 +289,18 @@ class _Ids:
             lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
             falls_back=True,
         )
-        if self.fallback and not stages.decodes_bytes:
+        self._check_names(tokenizer, added)
+
+    def _check_names(self, tokenizer: Any, added: dict[int, Any]) -> None:
+        """Raise RobustokError where the decoder reads too few or too many names as bytes."""
+        if self.fallback and not self._stages.decodes_bytes:
             raise RobustokError(
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
                 "drawn ids would not decode to the text"
             )
         shown = [tokenizer.id_to_token(i) for i in added]  # as the normalizer leaves them
         named = [name for name in shown if _ANY_BYTE_NAME.fullmatch(name or "")]
-        if named and stages.decodes_names:
+        if named and self._stages.decodes_names:
             raise RobustokError(
                 f"its decoder reads the added token {named[0]!r} as a byte, which joins those "
                 "around it: drawn ids would not decode to the text"
@@ -622,7 +626,7 @@ def plain_twin(tokenizer: Any) -> Any:
 
 
 def _hiding_twin(tokenizer: Any, hidden: Sequence[str]) -> Any:
-    """:func:`plain_twin` where the model itself would find special tokens, ``hidden``, in a text."""
+    """:func:`plain_twin` of a model that would find special tokens, ``hidden``, in a text."""
     spec = json.loads(tokenizer.to_str())
     model = spec["model"]
     # Nobody can write a name that is chosen at random in this process.
