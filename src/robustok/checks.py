@@ -7,6 +7,8 @@ integer that does not fit its type.
 
 from __future__ import annotations
 
+import math
+import operator
 import reprlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -23,6 +25,12 @@ MAX_STRENGTH = 10_000.0  # alpha, splits, distance, length_ratio: per canonical 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MAX_COUNT = 2**31 - 1  # k, ways, min_length, draws
 _SEED_MASK = (1 << 64) - 1
+_LIMITS = {  # of a field, by pydantic's names
+    "ge": ("at least", operator.ge),
+    "gt": ("above", operator.gt),
+    "le": ("at most", operator.le),
+    "lt": ("below", operator.lt),
+}
 _INT64 = np.iinfo(np.int64)
 _LOWEST, _HIGHEST = int(_INT64.min), int(_INT64.max)
 
@@ -162,10 +170,12 @@ def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> A
         help: its help text.
         *flags: its spellings, by default ``--`` and the name of the field.
         default: its default; an option without one is required.
-        **metadata: ``min``, ``max``, ``metavar``, ``callback`` (a check by typer), ``choices`` with
-            ``noun``, what errors call one of them, and ``panel``, the group of ``--help``.
+        **metadata: the limits ``min`` (also of each value of several), ``gt``, ``le`` and ``lt``;
+            ``choices`` with ``noun``, what errors call one of them; and for the command line
+            ``metavar``, ``callback`` (a check by typer) and ``panel``, the group of ``--help``.
+            With empty ``flags`` it is no option there.
 
-    pydantic reads ``description`` and ``ge`` of the metadata where the class is a section of YAML.
+    pydantic reads ``description`` and the limits where the class is a section of YAML.
     """
     if flags:
         metadata["flags"] = flags
@@ -175,20 +185,25 @@ def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> A
 
 
 def check_settings(cls: Any, values: Mapping[str, Any]) -> None:
-    """Raise RobustokError for a value below its field's ``min``, or none of its ``choices``.
+    """Raise RobustokError for a value outside the limits of its field, or none of its ``choices``.
 
     ``cls`` is a settings class, and ``values`` has some of its fields by name.
     """
     for one in fields(cls):
         value, metadata = values.get(one.name), one.metadata
-        choices, least = metadata.get("choices"), metadata.get("min")
+        choices = metadata.get("choices")
         if value is None:
             continue
         if choices and value not in choices:
             name = metadata.get("noun", one.name)
             raise RobustokError(f"unknown {name} '{value}': {nearest(value, choices)}")
-        if least is not None and isinstance(value, (int, float)) and value < least:
-            raise RobustokError(f"{one.name} is {value}: it must be at least {least}")
+        if not isinstance(value, (int, float)):
+            continue
+        if not math.isfinite(value):
+            raise RobustokError(f"{one.name} is {value}: it must be a finite number")
+        for limit, (text, holds) in _LIMITS.items():
+            if limit in metadata and not holds(value, metadata[limit]):
+                raise RobustokError(f"{one.name} is {value}: it must be {text} {metadata[limit]}")
 
 
 def check_text(text: Any) -> str | bytes:

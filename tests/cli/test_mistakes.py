@@ -25,7 +25,6 @@ study nowhere.yaml => nowhere.yaml
 study quick again => again
 study quick --words-file {empty} --out {out} => words
 attack m --items i --label 1 --seed 0 => are of one text
-finetune m --items i -s uniform --seed 0 -o {out} --lora-rank 4 => --lora
 study run => NAME
 study --out {out} => NAME
 study quick --jobs 2 --engine ray --out {out} => --jobs

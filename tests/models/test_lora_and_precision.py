@@ -7,7 +7,7 @@ import torch
 from tests.training.conftest import tiny, tune
 
 from robustok.errors import RobustokError
-from robustok.models import Shape, add_lora, devices, load, load_model, small_model
+from robustok.models import Lora, Shape, add_lora, devices, load, load_model, small_model
 from robustok.models.devices import resolve_precision
 
 # peft asks transformers for a property that it has renamed.
@@ -53,7 +53,7 @@ def test_an_unknown_layer_is_one_line(tmp_path):
     with pytest.raises(RobustokError, match="targets"):
         add_lora(base(tmp_path), seed=0, targets=("nope",))
     with pytest.raises(RobustokError, match="rank is 0"):
-        add_lora(base(tmp_path), seed=0, rank=0)
+        add_lora(base(tmp_path), Lora(rank=0), seed=0)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Models: small ones from random weights, and any causal language model by path or name."""
 
+from robustok.models.load import Lora as Lora
 from robustok.models.load import add_lora as add_lora
 from robustok.models.load import check_fit as check_fit
 from robustok.models.load import load_model as load_model

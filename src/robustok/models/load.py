@@ -13,12 +13,14 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_settings, option
 from robustok.errors import RobustokError
 from robustok.models.devices import default_device, resolve_precision
 from robustok.models.small import END_OF_TEXT
@@ -350,13 +352,37 @@ def _present_commit(repository: str, revision: str | None, kind: str) -> str | N
     return None
 
 
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters instead of all weights; the defaults are the paper's.
+
+    >>> Lora(rank=16)
+    Lora(rank=16, alpha=32.0, dropout=0.05)
+
+    Args:
+        rank: rank of an adapter's two matrices, at least 1.
+        alpha: scale of the adapters: their output is multiplied by ``alpha / rank``.
+        dropout: probability, from 0 to below 1, that an input of an adapter is zeroed during
+            training.
+
+    Raises RobustokError for a value out of range.
+    """
+
+    rank: int = option("rank of the adapters", default=8, min=1)
+    alpha: float = option("scale of the adapters, divided by the rank", default=32.0, gt=0)
+    dropout: float = option(
+        "probability that an input of an adapter is set to zero", default=0.05, min=0, lt=1
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(type(self), vars(self))
+
+
 def add_lora(
     model: PreTrainedModel,
+    lora: Lora = Lora(),
     *,
     seed: int,
-    rank: int = 8,
-    alpha: float = 32,
-    dropout: float = 0.05,
     targets: tuple[str, ...] | None = None,
 ) -> PeftModel:
     """Freeze a model and add low-rank adapters, which alone are trained and saved.
@@ -367,10 +393,8 @@ def add_lora(
 
     Args:
         model: a causal language model of transformers; it is changed in place.
+        lora: rank, scale and dropout of the adapters.
         seed: any integer that torch accepts; it decides the initial weights of the adapters.
-        rank: rank of an adapter's two matrices, at least 1.
-        alpha: scale of the adapters: their output is multiplied by ``alpha / rank``.
-        dropout: probability, from 0 to 1, that an input of an adapter is zeroed during training.
         targets: names of the layers that get an adapter; by default peft's choice for the
             architecture (``q_proj`` and ``v_proj`` of a Llama).
 
@@ -384,17 +408,15 @@ def add_lora(
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
 
-    if rank < 1:
-        raise RobustokError(f"rank is {rank}: it must be at least 1")
     if merged := getattr(model, "merged_adapter", None):
         raise RobustokError(
             f"the model has the LoRA weights of '{merged}', which a new adapter would lose: train "
             "all weights, or save it with save_pretrained and load that folder"
         )
     config = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]
-        lora_dropout=dropout,
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_dropout=lora.dropout,
         target_modules=list(targets) if targets else None,
         task_type=TaskType.CAUSAL_LM,
     )

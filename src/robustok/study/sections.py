@@ -5,15 +5,15 @@ Those of measurements are the classes of :mod:`robustok.study.measurements`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from robustok.attack.settings import is_attack
 from robustok.checks import option
 from robustok.errors import RobustokError
-from robustok.models import Shape
+from robustok.models import Lora, Shape
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in
 from robustok.training.recipe import Recipe
@@ -204,80 +204,51 @@ class CorpusSection(Strict):
         return self
 
 
-class TrainingSection(Strict):
+@dataclass(frozen=True, kw_only=True)
+class TrainingSection(Recipe):
     """What pre-training and fine-tuning have in common."""
 
-    steps: int = Field(ge=1, description="optimizer steps")
-    batch_size: int = Field(ge=1, description="rows of a step")
-    learning_rate: float = Field(gt=0, description="highest learning rate")
-    warmup_steps: int = Field(0, ge=0, description="steps until the highest learning rate")
-    min_lr_ratio: float = Field(
-        0.1, ge=0, le=1, description="last learning rate as a share of the highest"
-    )
-    weight_decay: float = Field(0.01, ge=0, description="of AdamW")
-    gradient_accumulation_steps: int = Field(
-        1, ge=1, description="forward and backward passes of a step"
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the computation; auto: what is fastest here"
-    )
-    save_every: int = Field(200, ge=1, description="steps between checkpoints")
-    dropout: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="probability that a value is set to zero; null: the model's own",
+    schemes: TrainSpecs = field(
+        metadata={"description": "specs or schedules; a model each", **NOT_IN_KEY}
     )
 
-    @model_validator(mode="after")
-    def _valid_recipe(self) -> TrainingSection:
-        options = {name: getattr(self, name) for name in TrainingSection.model_fields}
-        _ = Recipe(**options).rows_per_device
-        return self
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.rows_per_device
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The fields of :class:`Recipe`, which training takes."""
+        return {one.name: getattr(self, one.name) for one in fields(Recipe)}
 
 
+@dataclass(frozen=True, kw_only=True)
 class PretrainSection(TrainingSection):
     """Models trained from random weights, on the task's questions or on the corpus."""
 
-    source: Literal["task", "corpus"] = Field(
-        "task", description="text to train on: the task's questions, or the corpus"
+    source: Literal["task", "corpus"] = option(
+        "text to train on: the task's questions, or the corpus", default="task"
     )
-    schemes: TrainSpecs = Field(
-        json_schema_extra=NOT_IN_KEY, description="specs or schedules; a model each"
-    )
-    end_of_text: str | None = Field(
-        None, description="token after each document; null: the tokenizer's own"
+    end_of_text: str | None = option(
+        "token after each document; null: the tokenizer's own", default=None
     )
 
-
-class Lora(Strict):
-    """Low-rank adapters instead of all weights; the defaults are the paper's."""
-
-    rank: int = Field(8, ge=1, description="rank of the adapters")
-    alpha: float = Field(32, gt=0, description="scale of the adapters, divided by the rank")
-    dropout: float = Field(
-        0.05, ge=0, lt=1, description="probability that an input of an adapter is set to zero"
-    )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_every is not None:
+            raise RobustokError("models on the way are of a fine-tuning: leave keep_every out")
 
 
+@dataclass(frozen=True, kw_only=True)
 class FinetuneSection(TrainingSection):
-    """Models trained further on the task's questions."""
+    """Models trained further on the task's questions, from every pre-trained one."""
 
-    schemes: TrainSpecs = Field(
-        json_schema_extra=NOT_IN_KEY,
-        description="specs or schedules; a model each, from every pre-trained one",
-    )
     lora: Lora | None = None
-    fixed_draws: int | None = Field(
-        None, ge=1, description="draws of each question; null: anew in every epoch"
+    fixed_draws: int | None = option(
+        "draws of each question; null: anew in every epoch", default=None, min=1
     )
-    pack: int | None = Field(
-        None, ge=16, description="tokens of a row of packed questions; null: one question is a row"
-    )
-    keep_every: int | None = Field(
-        None,
-        ge=1,
-        description="steps between models that are kept and evaluated too; null: the last alone",
+    pack: int | None = option(
+        "tokens of a row of packed questions; null: one question is a row", default=None, min=16
     )
 
 
@@ -300,8 +271,6 @@ SOURCES = (
 @dataclass(frozen=True, kw_only=True)
 class QuestionsSection:
     """Multiple-choice questions that exist, as they are: files, folders, hub names, or one text."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     items: Annotated[tuple[str, ...], _Listed] = option(
         SOURCES, "--items", default=(), metavar="SOURCE"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from robustok.checks import check_settings, option
-from robustok.errors import RobustokError, check_choice
+from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
 
 _option = partial(option, panel="Training")
@@ -32,7 +31,6 @@ class Recipe:
             ``steps``.
         min_lr_ratio: learning rate of the last step as a share of ``learning_rate``, from 0 to 1.
         weight_decay: weight decay of AdamW.
-        betas: decay rates of AdamW's first and second moments.
         max_grad_norm: norm that gradients are clipped to, positive.
         gradient_accumulation_steps: forward passes in which each process computes its share of a
             batch. More of them need less memory and give the same loss.
@@ -53,24 +51,29 @@ class Recipe:
 
     steps: int = _option("optimizer steps", min=1)
     batch_size: int = _option("rows of an optimizer step, over all processes", min=1)
-    learning_rate: float = _option("greatest learning rate")
+    learning_rate: float = _option("greatest learning rate", gt=0)
     warmup_steps: int = _option("steps over which the learning rate rises from 0", default=0, min=0)
-    min_lr_ratio: float = _option("final learning rate divided by --learning-rate", default=0.1)
+    min_lr_ratio: float = _option(
+        "final learning rate as a share of the greatest", default=0.1, min=0, le=1, flags=()
+    )
     weight_decay: float = _option("weight decay of AdamW", default=0.01, min=0)
-    betas: tuple[float, float] = (0.9, 0.95)
-    max_grad_norm: float = _option("gradient clipping", default=1.0)
+    max_grad_norm: float = _option(
+        "norm that gradients are clipped to", default=1.0, gt=0, flags=()
+    )
     gradient_accumulation_steps: int = _option(
         "forward passes per step, to save memory", default=1, min=1
     )
-    precision: str = _option(
-        "auto (what is fastest here), float32 or bfloat16", default="auto", metavar="TYPE"
-    )
-    torch_compile: bool = _option("compile the model", default=False)
-    workers: int = _option("data loader processes", default=0, min=0)
+    precision: Literal["auto", "float32", "bfloat16"] = _option(
+        "auto (what is fastest here), float32 or bfloat16", default="auto", metavar="TYPE",
+        choices=PRECISIONS,
+    )  # fmt: skip
+    torch_compile: bool = _option("compile the model", default=False, flags=(), in_key=False)
+    workers: int = _option("data loader processes", default=0, min=0, flags=(), in_key=False)
     save_every: int = _option("steps between checkpoints", default=200, min=1)
     dropout: float | None = _option(
-        "after embeddings and layers, and in attention  [default: the model's]", default=None
-    )
+        "after embeddings and layers, and in attention  [default: the model's]", default=None,
+        min=0, lt=1,
+    )  # fmt: skip
     keep_every: int | None = _option(
         "steps between models kept in OUT/steps  [default: none]", default=None, min=1
     )
@@ -86,19 +89,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_settings(type(self), vars(self))
-        for name in ("learning_rate", "max_grad_norm"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise RobustokError(f"{name} is {value}: it must be positive")
-        if not 0 <= self.warmup_steps <= self.steps:
+        if self.warmup_steps > self.steps:
             raise RobustokError(
                 f"warmup_steps is {self.warmup_steps}: it must be from 0 to the steps, {self.steps}"
             )
-        if not 0 <= self.min_lr_ratio <= 1:
-            raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise RobustokError(f"dropout is {self.dropout}: it must be at least 0 and below 1")
-        check_choice("precision", self.precision, PRECISIONS)
 
     @property
     def rows_per_device(self) -> int:

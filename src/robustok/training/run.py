@@ -79,8 +79,8 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
         },
         warmup_steps=recipe.warmup_steps,
         weight_decay=recipe.weight_decay,
-        adam_beta1=recipe.betas[0],
-        adam_beta2=recipe.betas[1],
+        adam_beta1=0.9,
+        adam_beta2=0.95,
         max_grad_norm=recipe.max_grad_norm,
         # Explicit: otherwise processes without an accelerator do not form a group.
         use_cpu=not torch.accelerator.is_available(),

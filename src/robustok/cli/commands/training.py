@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +48,6 @@ def pretrain(
         noun="model shape",
     ),
     scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0),
-    every: int = option("steps between measurements of held-out text", default=500, min=1),
     held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE"),
     end: str | None = option("token after each document", default=None, metavar="TOKEN"),
     sample_by: str = "line",
@@ -75,22 +74,12 @@ def pretrain(
             out=out,
             held_out=read_texts(held_out, sample_by=sample_by) if held_out else (),
             held_out_samplers=measured,
-            every=every,
             end=end_id,
             progress=progress,
             **settings,
         )
     _save_tokenizers(tokenizer, out)
     _print(done, draw.spec, out, as_json)
-
-
-@dataclass(frozen=True)
-class LoraOptions:
-    """Parameters of ``add_lora``."""
-
-    rank: int = option("rank of the adapters", "--lora-rank", default=8, min=1, panel="LoRA")
-    alpha: float = option("their scale", "--lora-alpha", default=32.0, panel="LoRA")
-    dropout: float = option("their dropout", "--lora-dropout", default=0.05, panel="LoRA")
 
 
 def finetune(
@@ -100,7 +89,9 @@ def finetune(
     items: str = option(
         "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
     ),
-    lora: bool = option("train low-rank adapters instead of all weights", default=False),
+    lora: bool = option(
+        "train low-rank adapters, as the paper's, instead of all weights", default=False
+    ),
     tokenizer: str | None = tokenizer_option(),
     scheme: str,
     seed: int,
@@ -114,7 +105,6 @@ def finetune(
         "draws of a question  [default: new ones in each epoch]", default=None, min=1
     ),
     recipe: Given,
-    lora_settings: Annotated[dict, LoraOptions],
     as_json: bool = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
@@ -124,15 +114,13 @@ def finetune(
     interruption, also with more --steps and under `accelerate launch -m robustok finetune ...`.
     Evaluate with the same --start-token.
     """
-    if lora_settings and not lora:
-        raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")
     settings = _settings(preset, recipe)
     questions = read_questions(items)
     vocab = Vocabulary.load(tokenizer or model)
     draw = schedule(scheme, vocab)
     trained: Any = load_model(model, dtype="float32", device="cpu")
     if lora:
-        trained = add_lora(trained, seed=seed, **lora_settings)
+        trained = add_lora(trained, seed=seed)
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,

@@ -186,11 +186,9 @@ class TrainedCell(ModelCell):
     ) -> Summary:
         """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
         close_model()
-        options = {name: getattr(self.options, name) for name in TrainingSection.model_fields}
         out, vocab = self.path(folder) / "model", self.tokenizer.vocabulary(folder)
-        result = train(
-            model, vocab, content, seed=self.seed, out=out, progress=progress, **options, **settings
-        )
+        common: Any = {"seed": self.seed, "out": out, "progress": progress}
+        result = train(model, vocab, content, **common, **self.options.recipe, **settings)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # no cell continues with more steps
         save_tokenizer(self.tokenizer.source(folder), out)
         return {
@@ -279,14 +277,13 @@ class FinetuneCell(TrainedCell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         model, options = self.model.load(folder, dtype="float32", device="cpu"), self.options
         if options.lora:
-            model = add_lora(model, seed=self.seed, **options.lora.model_dump())
+            model = add_lora(model, options.lora, seed=self.seed)
         return self._train_on_questions(
             model,
             folder,
             progress,
             fixed_draws=options.fixed_draws,
             pack=options.pack,
-            keep_every=options.keep_every,
         )
 
 

@@ -69,8 +69,6 @@ class Subject:
 class Measurement(Settings, ABC):
     """A kind of measurement, and in a cell the measurement that this cell makes."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
-
     kind: ClassVar[str]  # the name of the section, the command and the cells
     reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
     # The fields of a row that the command prints, in this order; those that a row has.
