@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from robustok.evaluation.comparison import Difference, clear_differences, difference
-from robustok.evaluation.intervals import LEVEL, interval
+from robustok.evaluation.intervals import LEVEL, clustered, interval, over_seeds
 from robustok.report.frame import change_text
 from robustok.runtime.files import read_json, read_rows
 from robustok.study import find_study, studies
@@ -173,19 +174,28 @@ def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
             test,
             pairs.get(test),
             is_clear=test in kept,
+            at_chance=_at_chance(test, rows[test.results]),
             others=sizes[test.family] - len(families.get(test.family, ())),
         )
         for test in tests
     }
 
 
-def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: int = 0) -> Verdict:
+def judge(
+    test: Test,
+    pair: tuple[Row, Row] | None,
+    *,
+    is_clear: bool,
+    at_chance: bool = False,
+    others: int = 0,
+) -> Verdict:
     """The verdict of one test.
 
     Args:
         test: the test.
         pair: the rows of `against` and of `of`, with answers or values by seed; None without rows.
         is_clear: whether Holm's method keeps the difference within the test's family.
+        at_chance: whether neither side is above chance on canonical questions.
         others: tests of the family without rows, which Holm's method has not counted.
     """
     if pair is None:
@@ -193,7 +203,8 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: i
     change, measure = compare(*pair), pair[0]["measure"]
     unit = UNITS[measure]
     if change.seeds < test.seeds:
-        note = f"{change.seeds} of {test.seeds} seeds{_paper_is_excluded(test, change, unit)}"
+        excluded = "" if at_chance else _paper_is_excluded(test, change, unit)
+        note = f"{change.seeds} of {test.seeds} seeds{excluded}"
         return Verdict(UNDECIDED, note, change, measure)
     if others:
         return Verdict(UNDECIDED, f"{others} tests of its family have no rows", change, measure)
@@ -204,7 +215,9 @@ def judge(test: Test, pair: tuple[Row, Row] | None, *, is_clear: bool, others: i
         verdict, note = CONFIRMED if is_right else CONTRADICTED, ""
     else:
         verdict, note = UNDECIDED, ""
-    if verdict == UNDECIDED:
+    if verdict == UNDECIDED and at_chance:
+        note = "neither side is above chance on canonical questions"
+    elif verdict == UNDECIDED:
         note = _why_undecided(test, change, unit)
     return Verdict(verdict, note, change, measure)
 
@@ -240,6 +253,20 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
     paper = unit.read(test.paper)
     is_short = change.low > paper if test.hypothesis == "lower" else change.high < paper
     return "; the paper's difference is excluded" if is_short else ""
+
+
+def _at_chance(test: Test, rows: list[Row]) -> bool:
+    """Whether neither side is above chance on canonical questions: then no effect can show."""
+    for side in (test.of, test.against):
+        row = _merged(rows, test.rows | side | {"eval_scheme": "canonical"})
+        if "chance" not in row:
+            return False
+        shared = sorted(set.intersection(*(set(own) for own in row["answers"].values())))
+        answers = np.array([[own[key] for key in shared] for own in row["answers"].values()])
+        _, low, _ = over_seeds(answers) if len(answers) > 1 else clustered(answers[0])
+        if low > row["chance"]:
+            return False
+    return True
 
 
 def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
@@ -306,7 +333,8 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
         return {"measure": measure, "values": {0: first["value"]}, "n": own.pop("draws")} | own
     if "accuracy" in first:
         answers = {seed: row["answers"] for seed, row in seeds.items()}
-        return {"measure": "accuracy", "answers": answers}
+        chance = {"chance": first["chance"]} if "chance" in first else {}
+        return {"measure": "accuracy", "answers": answers} | chance
     if layer is not None:
         values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
         return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}

@@ -59,6 +59,24 @@ def test_a_clear_difference_is_confirmed_or_contradicted_by_its_direction(tmp_pa
     assert verdict(tmp_path, rows, hypothesis="lower").verdict == "contradicted here"
 
 
+def test_an_undecided_test_of_models_at_chance_says_so(tmp_path: Path) -> None:
+    def at(canonical: float) -> list[dict[str, Any]]:
+        drawn = accuracies(0.2, 0.2, 0.2, scheme="canonical") + accuracies(
+            0.2, 0.2, 0.2, scheme="new"
+        )
+        rows = [
+            row | {"eval_scheme": "canonical"} for row in accuracies(*3 * [canonical], scheme="new")
+        ]
+        rows += [row | {"train_scheme": "canonical"} for row in rows]
+        return [row | {"chance": 0.25} for row in drawn + rows]
+
+    fields = {"rows": {"eval_scheme": "uniform"}, "hypothesis": "higher", "paper": 30}
+    guessing = verdict(tmp_path, at(0.24), **fields)
+    assert guessing.verdict == "undecided"
+    assert guessing.note == "neither side is above chance on canonical questions"
+    assert "is excluded" in verdict(tmp_path, at(0.5), **fields).note
+
+
 def test_no_loss_needs_the_90_percent_interval_above_the_margin(tmp_path: Path) -> None:
     base = accuracies(0.9, 0.9, 0.9, scheme="canonical")
     same = base + accuracies(0.9, 0.9, 0.89, scheme="new")
