@@ -6,9 +6,8 @@
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, and the kind of each question in the first row of a task, so that all
-intervals and differences can be derived again without the run. That of a model card has its
-`card.jsonl`. `robustok report results/quick` draws the same page. The page of all claims is made by
-`verdicts.py`, from `results/claims.yaml`.
+intervals and differences can be derived again without the run. `robustok report results/quick`
+draws the same page. The page of all claims is made by `verdicts.py`, from `results/claims.yaml`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ import verdicts
 
 from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
-from robustok.report.cards import CARD
 from robustok.report.sources import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
@@ -53,10 +51,6 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         "commit": commit or _commit(),
         "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
     }
-    if (run / CARD).is_file():
-        write_json(folder / "run.json", record)
-        shutil.copyfile(run / CARD, folder / CARD)
-        return folder
     new = [_rounded(row) for row in read_source(run).rows]
     before = read_source(folder).rows if (folder / "results.jsonl").is_file() else []
     replaced = {row["cell"] for row in new}
@@ -177,8 +171,8 @@ def draw(name: str, folder: Path) -> str:
 def _source(name: str) -> str:
     record = read_json(RESULTS / name / "run.json")
     versions = record["versions"]
-    rows = RESULTS / name / "results.jsonl"
-    has_answers = not rows.exists() or '"answers"' in rows.read_text(encoding="utf-8")
+    rows = (RESULTS / name / "results.jsonl").read_text(encoding="utf-8")
+    has_answers = '"answers"' in rows
     answers = ", which has the answers to each question" if has_answers else ""
     known = [f"{package} {versions[package]}" for package in ("robustok", "torch", "transformers")]
     return (

@@ -37,7 +37,7 @@ from robustok.attack import (
     read_attacks,
     write_attacks,
 )
-from robustok.evaluation import certify_smoothed, choose_many, clustered
+from robustok.evaluation import certify_smoothed, choose, clustered
 from robustok.evaluation.questions import Ids, encode_options, item_keys, sequence_log_probs
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
@@ -282,7 +282,7 @@ class Task:
         self, model: Any, spec: str, draws: int, how: str, rows: Rows
     ) -> tuple[np.ndarray, int]:
         """A :data:`Reader` of draws of the text that the ids spell."""
-        answers = choose_many(
+        answers = choose(
             model, self.vocab, [self.vocab.decode_bytes(row) for row in rows],
             [item.choices for item in self.items], spec, draws=draws, seed=self.seed,
             keys=self.keys, prefix=self.prefix,

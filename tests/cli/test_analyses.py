@@ -99,7 +99,7 @@ def test_bound_with_and_without_questions(tmp_path: Path, shell: Shell) -> None:
         f"| canonical | whole |  |  | {power_of_ten(whole)} |"
         in (tmp_path / "report.md").read_text()
     )
-    out = shell.ok("bound canonical uniform --tokens 9 --tolerance 0.01")
+    out = shell.ok("bound canonical uniform --tokens 9")
     assert "proof: C1" in out and "whole" in out
 
 

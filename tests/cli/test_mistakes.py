@@ -41,7 +41,6 @@ embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
 embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
 embeddings =x --seed 0 --words-file {w} => names no model
 bound {m} --items {i} => --seed
-bound {m} --tolerance 1e-9 => tolerance
 certify {m} --seed 0 => give either items, or one text
 certify {m} --seed 0 --items {i} --distance far => or all
 certify {m} --seed 0 --items {i} --confidence 2 => confidence

@@ -14,7 +14,7 @@ from tests.oracles.data import data_path
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import robustok as rt
-from robustok.evaluation import evaluate, questions
+from robustok.evaluation import accuracy, evaluate
 from robustok.models import save_tokenizer, train_tokenizer
 from robustok.tasks import Item, benchmark_files, read_items, write_items
 
@@ -129,6 +129,6 @@ def test_both_accuracies_are_lm_evals_on_benchmarks(
         tasks[name] = keyed(items) if items[0].question else items
     # lm-eval's draws of a whole sentence depend on the sentence, not on the item's key.
     monkeypatch.setattr(
-        questions, "sentence_keys", lambda item: [(choice, choice) for choice in item.choices]
+        accuracy, "drawn_texts", lambda item: [(choice, choice) for choice in item.choices]
     )
     compared(tmp_path, model, tasks, "uniform")

@@ -8,7 +8,7 @@ from tests.evaluation.conftest import draws_of
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError
-from robustok.evaluation import drawn_strength, evaluate, solved_examples
+from robustok.evaluation import evaluate, solved_examples
 from robustok.tasks import Item
 
 
@@ -30,7 +30,7 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
     assert 0 < result.tokens_computed < result.tokens_naive
 
 
-def test_the_strength_is_that_of_the_draws_that_are_scored(vocab, items) -> None:
+def test_the_strength_is_that_of_the_draws_that_are_scored(model, vocab, items) -> None:
     splits, tokens = 0, 0
     for item in items:
         canonical = vocab.encode(item.question)
@@ -38,18 +38,18 @@ def test_the_strength_is_that_of_the_draws_that_are_scored(vocab, items) -> None
         for row in draws_of(vocab, item, 3, 5):
             splits += len(set(np.cumsum([len(vocab.decode_bytes([i])) for i in row])) - ends)
             tokens += len(canonical)
-    strength = drawn_strength(vocab, items, "uniform", draws=3, seed=5)
+    strength = evaluate(model, vocab, items, "uniform", draws=3, seed=5).strength
     assert strength["splits"] == pytest.approx(splits / tokens)
     assert strength["length_ratio"] > 1
-    none = drawn_strength(vocab, items, "canonical", seed=0)
+    none = evaluate(model, vocab, items, "canonical", seed=0).strength
     assert none == {"splits": 0.0, "distance": 0.0, "length_ratio": 1.0}
 
 
-def test_the_strength_of_sentences_is_measured_over_both(vocab) -> None:
+def test_the_strength_of_sentences_is_measured_over_both(model, vocab) -> None:
     pair = Item("pair", "", ("the cat sits here", "the cat sit here"), 0)
-    distance = drawn_strength(vocab, [pair], "uniform-k(k=2)", draws=4, seed=0)["distance"]
+    result = evaluate(model, vocab, [pair], "uniform-k(k=2)", draws=4, seed=0, prefix=[0])
     tokens = sum(len(vocab.encode(sentence)) for sentence in pair.choices)
-    assert distance == pytest.approx((2 + 2) / tokens)
+    assert result.strength["distance"] == pytest.approx((2 + 2) / tokens)
 
 
 def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
@@ -102,7 +102,7 @@ def test_consistency_counts_questions_with_one_answer_in_all_draws(model, vocab,
     assert f"consistency {result.consistency:.3f}" in str(result)
     for one_answer in (
         evaluate(model, vocab, items, "canonical", draws=4, seed=5),
-        evaluate(model, vocab, items, "uniform", draws=4, seed=5, ensemble="mean"),
+        evaluate(model, vocab, items, "uniform", draws=4, seed=5, ensemble=True),
     ):
         assert one_answer.consistency is None
         assert all(len(o.predictions) == 1 for o in one_answer.outcomes)

@@ -27,6 +27,7 @@ def evaluation_of(answers: np.ndarray, scheme: str) -> Evaluation:
         accuracy=accuracy, low=0, high=1, acc_norm=accuracy, acc_norm_low=0, acc_norm_high=1,
         n=len(outcomes), draws=answers.shape[1], eval_scheme=scheme, seed=0, seconds=0.0,
         outcomes=outcomes, mode="tree", tokens_computed=0, tokens_naive=0,
+        precision="float32", strength={},
     )  # fmt: skip
 
 

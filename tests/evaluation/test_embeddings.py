@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,10 +41,12 @@ def test_distances_are_those_of_one_pass_a_tokenization(
         canonical = states(model, [*first, *before, *ids, *after])
         gaps = [states(model, [*first, *before, *row, *after]) - canonical for row in drawn]
         wanted = np.linalg.norm(gaps, axis=2).mean(axis=0)
-        assert result.by_word[word] == pytest.approx(wanted, abs=1e-5)
-    assert result.mean_of_others == pytest.approx(np.mean(list(result.by_word.values()), axis=0))
-    assert all(a < b < c for a, b, c in zip(result.low, result.mean, result.high, strict=True)) or (
-        sentence and result.mean[0] == 0
+        assert result.by_word[word].mean == pytest.approx(wanted, abs=1e-5)
+    rows = result.table()
+    means = [one.mean for one in result.by_word.values()]
+    assert [row["mean_of_others"] for row in rows] == pytest.approx(np.mean(means, axis=0))
+    assert all(row["low"] < row["mean"] < row["high"] for row in rows) or (
+        sentence and rows[0]["mean"] == 0
     )
     assert pickle.loads(pickle.dumps(result)) == result
     assert json.loads(json.dumps(result.table()))[2]["layer"] == 2
@@ -67,8 +68,10 @@ def test_the_mean_is_that_over_all_tokenizations(model: Any, vocab: Vocabulary) 
     gaps = [states(model, list(path)) - states(model, canonical) for path in paths]
     exact = np.linalg.norm(gaps, axis=2).sum(axis=0)
     # "r" has one tokenization, at distance 0 from itself.
-    assert result.mean == pytest.approx(exact / len(paths) / 2, rel=0.03)
-    assert result.mean_of_others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
+    rows = result.table()
+    assert [r["mean"] for r in rows] == pytest.approx(exact / len(paths) / 2, rel=0.03)
+    others = [row["mean_of_others"] for row in rows]
+    assert others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
     assert (result.words, result.single) == (2, 1)
 
 
@@ -78,8 +81,9 @@ def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
     vocab = real("llama3")
     model = small_model(vocab.size, Shape(1, 64, 1, 1, 8, 64), seed=0)
     result = embedding_distances(model, vocab, words, draws=4, seed=0)
-    assert result.mean[0] == pytest.approx(1.2428, rel=0.01)
-    assert result.mean_of_others[0] > 1.38
+    first = result.table()[0]
+    assert first["mean"] == pytest.approx(1.2428, rel=0.01)
+    assert first["mean_of_others"] > 1.38
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -96,28 +100,6 @@ def test_a_word_in_a_sentence_has_its_own_canonical_tokens(name: str) -> None:
             assert word.encode() not in b"".join(own[1:]) and word.encode() not in b"".join(
                 own[:-1]
             )
-
-
-@pytest.mark.parametrize("rows", [1, 512])  # a word at a time, and all words in one batch
-def test_a_stopped_run_gives_the_same_bits_and_measures_nothing_twice(
-    model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    from robustok.evaluation import embeddings
-
-    monkeypatch.setattr(embeddings, "_ROWS", rows)
-    file = tmp_path / "rows.jsonl"
-    settings: dict[str, Any] = {"draws": 5, "seed": 1, "resume_file": file}
-    whole = embedding_distances(model, vocab, WORDS, **settings)
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:3]))  # two words
-    seen: list[int] = []
-    again = embedding_distances(
-        model, vocab, WORDS, progress=lambda d, _: seen.append(d), **settings
-    )
-    assert seen == ([3, 4] if rows == 1 else [4])
-    assert again.by_word == whole.by_word
-    with pytest.raises(RobustokError, match="other seed"):
-        embedding_distances(model, vocab, WORDS, draws=5, seed=2, resume_file=file)
 
 
 @pytest.mark.parametrize(

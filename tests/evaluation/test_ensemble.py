@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples.many_tokenizations import generate
 from scipy.stats import beta
 from tests.oracles.models import tiny_model
 
 import robustok as rt
 from robustok import RobustokError
-from robustok.evaluation import choose, choose_many, evaluate, generate
+from robustok.evaluation import choose, evaluate
 from robustok.evaluation.completions import completion_drift
+from robustok.evaluation.questions import item_keys
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
 from robustok.study import load_study, plan
@@ -41,7 +43,7 @@ def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> N
     options = [OPTIONS, OPTIONS[1:]]
     suffix, keys = vocab.encode(" Answer:"), [11, 7]
     settings: dict[str, Any] = {"draws": 7, "seed": 3, "prefix": [2]}
-    results = choose_many(model, vocab, questions, options, keys=keys, suffix=suffix, **settings)
+    results = choose(model, vocab, questions, options, keys=keys, suffix=suffix, **settings)
     for question, answers, key, result in zip(questions, options, keys, results, strict=True):
         rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=7, keys=[key])
         encoded = [vocab.encode(answer) for answer in answers]
@@ -53,11 +55,8 @@ def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> N
         assert (result.votes, result.majority) == (tuple(votes), votes.argmax())
         most = votes.max()
         assert result.lower == pytest.approx(beta.ppf(0.05 / len(answers), most, 7 - most + 1))
-    single = choose(model, vocab, questions[0], OPTIONS, **settings)
-    (same,) = choose_many(model, vocab, questions[:1], [OPTIONS], **settings)
-    assert single.log_probs.tolist() == same.log_probs.tolist()
     with pytest.raises(rt.RobustokError, match="2 questions and 1 lists of options"):
-        choose_many(model, vocab, questions, options[:1], seed=0)
+        choose(model, vocab, questions, options[:1], seed=0)
 
 
 def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model: Any) -> None:
@@ -70,42 +69,22 @@ def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model:
             prompts = [torch.tensor([[*row.tolist(), *written]]) for row in rows]
             logits = torch.cat([model(prompt).logits[:, -1] for prompt in prompts])
             written.append(int(logits.double().softmax(-1).mean(0).argmax()))
-    assert generate(model, vocab, text, **settings).tolist() == written
-    end = written[2]
-    stopped = generate(model, vocab, text, end_id=end, **settings)
-    assert stopped.tolist() == written[: written.index(end) + 1]
+    assert generate(model, vocab, text, **settings) == written
 
 
-def test_generation_does_not_drop_out_and_refuses_what_does_not_fit(vocab) -> None:
-    model = tiny_model("gpt2", vocab.size)  # with dropout
-    settings: dict[str, Any] = {"draws": 2, "seed": 0, "max_new_tokens": 20}
-    evaluated = generate(model, vocab, "the rest", **settings)
-    model.train()
-    assert generate(model, vocab, "the rest", **settings).tolist() == evaluated.tolist()
-    assert model.training
-    with pytest.raises(rt.RobustokError, match="256 positions: shorten the prompt"):
-        generate(model, vocab, "the rest " * 200, **settings)
-    with pytest.raises(rt.RobustokError, match="own vocabulary"):
-        generate(small_model(50, seed=0), vocab, "the rest", **settings)
-
-
-@pytest.mark.parametrize("how", ["mean", "vote"])
-def test_evaluation_gives_one_answer_for_all_draws(
-    vocab: rt.Vocabulary, model: Any, how: str
-) -> None:
+def test_evaluation_gives_one_answer_for_all_draws(vocab: rt.Vocabulary, model: Any) -> None:
     items = [Item(f"q{n}", f"the rest is {n}? Answer:", tuple(OPTIONS), n % 3) for n in range(12)]
-    result = evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble=how)
+    result = evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble=True)
     single = evaluate(model, vocab, items, "uniform", draws=5, seed=0)
     assert (result.draws, result.n) == (5, 12)
     assert result.tokens_computed == single.tokens_computed
-    for outcome, draws in zip(result.outcomes, single.outcomes, strict=True):
-        assert len(outcome.predictions) == 1
-        votes = np.bincount(draws.predictions, minlength=3)
-        if how == "vote":
-            assert votes[outcome.predictions[0]] == votes.max()
+    assert all(len(outcome.predictions) == 1 for outcome in result.outcomes)
+    answers = choose(
+        model, vocab, [item.question for item in items], [OPTIONS] * 12, draws=5, seed=0,
+        keys=item_keys(item.key for item in items),
+    )  # fmt: skip
+    assert [o.predictions[0] for o in result.outcomes] == [one.answer for one in answers]
     assert result.accuracy == np.mean([o.correct for o in result.outcomes])
-    with pytest.raises(rt.RobustokError, match="unknown ensemble 'meen': did you mean 'mean'"):
-        evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble="meen")
 
 
 def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:

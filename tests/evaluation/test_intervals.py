@@ -121,6 +121,7 @@ def evaluation_of(answers: np.ndarray) -> Evaluation:
         acc_norm_low=0, acc_norm_high=1, n=len(outcomes), draws=draws,
         eval_scheme="", seed=0, seconds=0.0, outcomes=outcomes, mode="tree", tokens_computed=0,
         tokens_naive=0,
+        precision="float32", strength={},
     )  # fmt: skip
 
 

@@ -35,7 +35,6 @@ from robustok.evaluation import (
     choose,
     embedding_distances,
     evaluate,
-    generate,
     lipschitz_ratios,
     marginal,
     perplexity,
@@ -73,7 +72,7 @@ def broken(request: Any, vocab: Vocabulary) -> Any:
     [
         (lambda m, v, i: score(m, [[5, 6]], [[7], [8]]), "question 0"),
         (lambda m, v, i: evaluate(m, v, i[:2], "uniform", seed=0), "item '{key}'"),
-        (lambda m, v, i: evaluate(m, v, i[:2], "uniform", seed=0, ensemble="vote"), "item '{key}'"),
+        (lambda m, v, i: evaluate(m, v, i[:2], "uniform", seed=0, ensemble=True), "item '{key}'"),
         (
             lambda m, v, i: evaluate(
                 m, v, i[:2], "canonical", seed=0, prefix=solved_examples(v, i[2:4], seed=0)
@@ -82,9 +81,8 @@ def broken(request: Any, vocab: Vocabulary) -> Any:
         ),
         (lambda m, v, i: attack_items(m, v, i[:2], seed=0), "'{key}'"),
         (lambda m, v, i: certify(m, v, "happen", OPTIONS, distance=2, seed=0), "happen"),
-        (lambda m, v, i: choose(m, v, "happen", OPTIONS, draws=2, seed=0), "question 0"),
+        (lambda m, v, i: choose(m, v, ["happen"], [OPTIONS], draws=2, seed=0), "question 0"),
         (lambda m, v, i: certify_smoothed(m, v, "happen", OPTIONS, draws=5, seed=0), "the text"),
-        (lambda m, v, i: generate(m, v, "happen", seed=0, max_new_tokens=2), "the prompt"),
         (lambda m, v, i: perplexity(m, v, ["happen", "glad"], "canonical", seed=0), "text 0"),
         (lambda m, v, i: marginal(m, v, ["happen"], draws=4, seed=0), "text 0"),
         (lambda m, v, i: embedding_distances(m, v, ["happen", "glad"], draws=2, seed=0), "happen"),
@@ -128,7 +126,7 @@ def test_a_probability_of_zero_is_a_score(model: Any, vocab: Vocabulary, tmp_pat
     (row,) = score(masked, [vocab.encode("happen")], [up, baby]).log_probs
     assert row[0] == LOG_ZERO and -100 < row[1] < 0
     items = [Item(str(label), "happen", tuple(OPTIONS), label) for label in (0, 1)]
-    for ensemble in (None, "mean", "vote"):
+    for ensemble in (False, True):
         result = evaluate(masked, vocab, items, "uniform", draws=3, seed=0, ensemble=ensemble)
         assert [outcome.correct for outcome in result.outcomes] == [0.0, 1.0]
         write_rows(tmp_path / "items.jsonl", result.table())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.checks import check_integer
-from robustok.errors import RobustokError, check_choice
-from robustok.evaluation.ensemble import METHODS, combined
+from robustok.errors import RobustokError
+from robustok.evaluation.ensemble import log_mean
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
     NO_FIT,
@@ -18,17 +18,17 @@ from robustok.evaluation.questions import (
     Window,
     as_sampler,
     check_keyed,
+    drawn_texts,
     encode_options,
     item_keys,
     margins,
-    sentence_keys,
-    sentence_request,
     start_ids,
 )
 from robustok.evaluation.results import Evaluation, Outcome
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
 from robustok.samplers import Sampler, measure
+from robustok.samplers.strength import Strength
 from robustok.scoring import Request, Scores, score_many
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -47,7 +47,7 @@ def evaluate(
     *,
     draws: int = 10,
     seed: int,
-    ensemble: str | None = None,
+    ensemble: bool = False,
     prefix: Ids | None = None,
     overflow: str = "error",
     progress: Progress | None = None,
@@ -67,8 +67,8 @@ def evaluate(
         sampler: a spec or a sampler. The canonical one is drawn once.
         draws: draws of each question, at least 1. M = 10 in the paper.
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
-        ensemble: ``"mean"`` gives each question one answer, by the mean probability of its options
-            over the draws; ``"vote"`` the answer of most draws. By default each draw answers.
+        ensemble: whether each question has one answer, by the mean probability of its options over
+            the draws. By default each draw answers.
         prefix: ids before every question, int32 [n]; by default none.
         overflow: what to do with a draw that does not fit the model's longest input with its
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
@@ -87,19 +87,19 @@ def evaluate(
     began = time.perf_counter()
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    if ensemble is not None:
-        check_choice("ensemble", str(ensemble), METHODS)
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
     has_sentences = not all(item.question for item in items)
     before_sentences = start_ids(model) if prefix is None and has_sentences else prefix
     outcomes: list[Outcome] = []
     scored: list[Scores] = []
+    measured: list[Strength] = []
     window = Window(model, overflow)
     prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        requests = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
+        requests, strength = _drawn(block, vocab, sampler, draws, seed, prefix, before_sentences)
+        measured.append(strength)
         fitting = [
             (item, fitted)
             for item, request in zip(block, requests, strict=True)
@@ -135,38 +135,11 @@ def evaluate(
         tokens_naive=sum(one.tokens_naive for one in scored),
         overflowed=window.overflowed,
         precision=precision_of(model),
+        strength=Strength.joined(measured).mean(),
     )
 
 
-def drawn_strength(
-    vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
-) -> dict[str, float]:
-    """How strongly :func:`evaluate` perturbs these items: a mean per canonical token.
-
-    >>> round(drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"], 2)
-    0.52
-
-    Args:
-        vocab: the vocabulary of the sampler.
-        items: the questions. Of an item without a question, the sentences are measured.
-
-    ``sampler``, ``draws`` and ``seed`` are those of the evaluation, which give the same draws.
-
-    Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
-    them over all draws.
-    """
-    sampler = as_sampler(sampler, vocab)
-    draws = 1 if sampler.deterministic else draws
-    pairs: list[tuple[str, str]] = []
-    for item in items:
-        pairs += [(item.question, item.key)] if item.question else sentence_keys(item)
-    texts = [text for text, _ in pairs]
-    keys = item_keys(key for _, key in pairs)
-    samples = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    return measure(vocab, vocab.encode_batch(texts), samples).mean()
-
-
-def _requests(
+def _drawn(
     block: Sequence[Item],
     vocab: Vocabulary,
     sampler: Sampler,
@@ -174,42 +147,38 @@ def _requests(
     seed: int,
     prefix: Ids | None,
     before_sentences: Ids | None,
-) -> list[Request]:
-    """All draws of each item: of its question after the prefix, or else of its sentences."""
-    keys = item_keys(item.key for item in block)
-    texts = [item.question for item in block]
-    questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    return [
-        Request(
-            questions.between(i * draws, (i + 1) * draws),
-            encode_options(vocab, item.choices),
-            prefix,
-            f"item '{item.key}'",
-        )
-        if item.question
-        else sentence_request(item, sampler, draws, seed, before_sentences)
-        for i, item in enumerate(block)
-    ]
+) -> tuple[list[Request], Strength]:
+    """All draws of each item, of its question or else of its sentences, and their strength."""
+    keyed = [pair for item in block for pair in drawn_texts(item)]
+    texts = [text for text, _ in keyed]
+    keys = item_keys(key for _, key in keyed)
+    rows = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    requests, begin = [], 0
+    for item in block:
+        end = begin + draws * len(drawn_texts(item))
+        own, name = rows.between(begin, end), f"item '{item.key}'"
+        if item.question:
+            request = Request(own, encode_options(vocab, item.choices), prefix, name)
+        else:  # as options after one prefix: draw by draw, choice by choice
+            sentences = [row for d in range(draws) for row in list(own)[d::draws]]
+            request = Request([[]], sentences, before_sentences, name)
+        requests.append(request)
+        begin = end
+    return requests, measure(vocab, vocab.encode_batch(texts), rows)
 
 
-def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
+def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:
     # Of an item without a question the choices are sentences, and one row has all draws.
     log_probs = log_probs.reshape(-1, len(item.choices))
+    if ensemble:
+        log_probs = log_mean(log_probs)[None]
     # Characters of each option: lm-eval adds the space before them itself.
     lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
-    normalized = log_probs / lengths
-    if ensemble is not None:
-        # The vote is taken among the answers of the draws; the mean is one of probabilities.
-        voted = ensemble == "vote"
-        normalized = (
-            combined(normalized, ensemble) if voted else combined(log_probs, ensemble) / lengths
-        )
-        log_probs = combined(log_probs, ensemble)
     return Outcome(
         key=item.key,
         kind=item.kind,
         label=item.label,
         predictions=tuple(log_probs.argmax(axis=1).tolist()),
         margins=tuple(margins(log_probs, item.label).tolist()),
-        norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
+        norm_predictions=tuple((log_probs / lengths).argmax(axis=1).tolist()),
     )

@@ -32,11 +32,6 @@ from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress
 
-_BLOCK = 16  # vectors iterated together: a cluster of large singular values slows one alone down
-_MAX_ITERATIONS = 5000
-_TALL = 4  # rows by columns, from which AᵀA is computed first
-_FINEST = 1e-5  # tolerance, of float32 products
-
 
 @dataclass(frozen=True)
 class LayerNorms:
@@ -53,48 +48,27 @@ class LayerNorms:
     feed_forward: float
 
 
-def spectral_norm(matrix: torch.Tensor, *, tolerance: float = 1e-3) -> torch.Tensor:
+def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
     """The largest singular value of a matrix, or of each of a stack of them.
 
     >>> round(float(spectral_norm(torch.diag(torch.tensor([3.0, 1.0, 2.0])))), 3)
     3.0
 
-    ``matrix`` is [..., m, n], the result float64 [...]. Power iteration on AᵀA with a block of
-    16 vectors from a fixed start, until the residual of the leading pair says that a singular
-    value lies within ``tolerance``, relatively, of what is returned. The value is approached from
-    below. The products are float32, on the matrix's device.
+    ``matrix`` is [..., m, n], the result float64 [...], right to about six digits: the root of the
+    largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. AᵀA of a long
+    matrix, such as an embedding, is small, where its singular values would need all of it.
 
-    Raises RobustokError for a tolerance under 1e-5 and for numbers that are not finite.
+    Raises RobustokError for numbers that are not finite.
     """
-    if not _FINEST <= tolerance < 1:
-        raise RobustokError(f"tolerance {tolerance} is not between {_FINEST:g} and 1")
     a = matrix.detach().float()
     if not bool(torch.isfinite(a).all()):
         raise RobustokError("a weight matrix holds numbers that are not finite: is it trained?")
     if a.shape[-2] < a.shape[-1]:
         a = a.mT
-    start = torch.Generator().manual_seed(0)
-    columns = min(_BLOCK, a.shape[-1])
-    x = torch.randn(*a.shape[:-2], a.shape[-1], columns, generator=start).to(a.device)
-    # AᵀA of a tall matrix, such as an embedding, is small: cheaper than to read A at every step.
-    gram = a.mT @ a if a.shape[-2] >= _TALL * a.shape[-1] else None
-    for _ in range(_MAX_ITERATIONS):
-        x = torch.linalg.qr(x).Q
-        z = a.mT @ (a @ x) if gram is None else gram @ x
-        inner = x.mT @ z
-        squares, turns = torch.linalg.eigh((inner + inner.mT) / 2)
-        top, turn = squares[..., -1], turns[..., -1:]
-        residual = torch.linalg.vector_norm(z @ turn - top[..., None, None] * (x @ turn), dim=-2)
-        # Within 2·tolerance of the square is within tolerance of the value itself.
-        if bool((residual[..., 0] <= 2 * tolerance * top).all()):
-            return top.clamp(min=0).double().sqrt()
-        x = z
-    raise RobustokError(
-        f"no spectral norm to {tolerance:g} in {_MAX_ITERATIONS} steps: ask for less"
-    )
+    return torch.linalg.eigvalsh((a.mT @ a).double())[..., -1].clamp(min=0).sqrt()
 
 
-def _layer_norms(model: Any, block: Any, tolerance: float) -> LayerNorms:
+def _layer_norms(model: Any, block: Any) -> LayerNorms:
     """The norms of one layer, whose matrices have the names that transformers gives them."""
     attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
     mlp: Any = getattr(block, "mlp", None)
@@ -113,16 +87,14 @@ def _layer_norms(model: Any, block: Any, tolerance: float) -> LayerNorms:
     else:
         raise _unknown(model)
     width = len(joint[0]) // int(model.config.get_text_config().num_attention_heads)
-    query, key, value = (
-        spectral_norm(stack.unflatten(0, (-1, width)), tolerance=tolerance) for stack in joint
-    )
+    query, key, value = (spectral_norm(stack.unflatten(0, (-1, width))) for stack in joint)
     shared = len(query) // len(key)
     return LayerNorms(
         query=tuple(query.tolist()),
         key=tuple(key.repeat_interleave(shared).tolist()),
         value=tuple(value.repeat_interleave(shared).tolist()),
-        output=float(spectral_norm(output, tolerance=tolerance)),
-        feed_forward=prod(float(spectral_norm(m, tolerance=tolerance)) for m in feed_forward),
+        output=float(spectral_norm(output)),
+        feed_forward=prod(float(spectral_norm(m)) for m in feed_forward),
     )
 
 
@@ -143,7 +115,6 @@ class Bound:
     (3, 128, 4)
 
     Args:
-        model: name of the model, for reports.
         layers: norms of the matrices of each layer.
         embedding: ‖W‖, the norm of the embedding.
         head: ‖W_out‖, the norm of the output layer.
@@ -151,13 +122,11 @@ class Bound:
         width: d, the size of a hidden state.
         heads: H, the number of attention heads.
         head_width: size of one head's queries.
-        tolerance: relative error of every norm.
 
     Norms are spectral. The two readings differ in C₁ alone: the appendix's proof has a factor n,
     the number of tokens, that the theorem does not have.
     """
 
-    model: str
     layers: tuple[LayerNorms, ...]
     embedding: float
     head: float
@@ -165,7 +134,6 @@ class Bound:
     width: int
     heads: int
     head_width: int
-    tolerance: float
 
     def c1(self, layer: int, *, tokens: int | None = None) -> float:
         """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of ``layer``, from 0.
@@ -222,7 +190,6 @@ class Bound:
         """
         return [
             {
-                "model": self.model,
                 "kind": reading,
                 "depth": depth,
                 "pairs": "",
@@ -277,13 +244,7 @@ def readings(tokens: int | None) -> dict[str, int | None]:
     return {"theorem": None} | ({"proof": tokens} if tokens else {})
 
 
-def lipschitz_bound(
-    model: Any,
-    *,
-    tolerance: float = 1e-3,
-    name: str = "",
-    progress: Progress | None = None,
-) -> Bound:
+def lipschitz_bound(model: Any, *, progress: Progress | None = None) -> Bound:
     """Compute the bound from a causal language model's weights.
 
     >>> bound = lipschitz_bound(model)
@@ -292,8 +253,6 @@ def lipschitz_bound(
 
     Args:
         model: a Llama-like model or a GPT-2 of transformers.
-        tolerance: relative error of every spectral norm, at least 1e-5 and below 1.
-        name: name of the model in the result, by default empty.
         progress: called with (steps done, all steps): a step for each layer, and one for the
             embedding with the head.
 
@@ -309,21 +268,20 @@ def lipschitz_bound(
         raise _unknown(model)
     layers = []
     for block in blocks:
-        layers.append(_layer_norms(model, block, tolerance))
+        layers.append(_layer_norms(model, block))
         if progress is not None:
             progress(len(layers), len(blocks) + 1)
     config = model.config.get_text_config()
     table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
     embedding = table.weight
     scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
-    norm = float(spectral_norm(embedding, tolerance=tolerance))
-    head_norm = norm if head is embedding else float(spectral_norm(head, tolerance=tolerance))
+    norm = float(spectral_norm(embedding))
+    head_norm = norm if head is embedding else float(spectral_norm(head))
     if progress is not None:
         progress(len(blocks) + 1, len(blocks) + 1)
     heads = int(config.num_attention_heads)
     width = int(embedding.shape[1])
     return Bound(
-        model=name,
         layers=tuple(layers),
         embedding=norm * scale,
         head=head_norm,
@@ -331,5 +289,4 @@ def lipschitz_bound(
         width=width,
         heads=heads,
         head_width=int(getattr(config, "head_dim", None) or width // heads),
-        tolerance=tolerance,
     )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, item_keys, plain_ids
-from robustok.evaluation.resume import RowFile
+from robustok.evaluation.questions import Ids, item_keys
 from robustok.evaluation.states import check_states, last_states
 from robustok.lattice import Lattice
-from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
 from robustok.samplers import sampler
@@ -30,66 +26,95 @@ PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
 
 
+class WordDistances(NamedTuple):
+    """Distances between the canonical tokenization of one word and drawn others.
+
+    >>> word_distances(model, vocab, ["hello"], draws=8, seed=0)["hello"].others
+    0.8333333333333334
+
+    Attributes:
+        others: share of the word's tokenizations that are not canonical; 0 where it has one only.
+        mean: mean distance of the drawn ones, [layers + 1]; empty where it has one only.
+    """
+
+    others: float
+    mean: tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class EmbeddingDistances:
     """Mean distance between the canonical and a uniformly drawn tokenization of a word, per layer.
 
     >>> result = embedding_distances(model, vocab, ["hello", "revolution"], draws=8, seed=0)
-    >>> result.words, len(result.mean), sorted(result.by_word)
-    (2, 4, ['hello', 'revolution'])
+    >>> result.words, result.single, len(result.table())
+    (2, 0, 4)
 
     Args:
-        model: name of the model, for reports.
+        by_word: the distances of each word.
         sentence: the sentence around each word; empty where the words stand alone.
-        mean: mean distance over ``words`` words, [layers + 1]; entry 0 is the token embedding's.
-            Distances are between unit vectors, so from 0 to 2.
-        low: lower 95% bound of ``mean``, with words as clusters.
-        high: upper 95% bound.
-        mean_of_others: mean distance over the words that have other tokenizations than the
-            canonical one, [layers + 1].
-        words: number of words.
-        single: number of words that have one tokenization only.
         draws: draws of each word.
         seed: seed of the draws.
-        seconds: wall-clock time.
-        by_word: mean distance over the draws of each word that has other tokenizations, [layers +
-            1].
 
     The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical; its
-    text names the non-canonical ones. ``mean`` is the first reading (which gives the 1.24 of its
-    figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the second. Both come
-    from the draws of non-canonical tokenizations; the first weights the canonical one in exactly.
+    text names the non-canonical ones. ``mean`` of :meth:`table` is the first reading (which gives
+    the 1.24 of its figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the
+    second. Both come from the draws of non-canonical tokenizations; the first weights the canonical
+    one in exactly.
+
+    Raises RobustokError without words, and where none has a second tokenization.
     """
 
-    model: str
+    by_word: dict[str, WordDistances]
     sentence: str
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    mean_of_others: tuple[float, ...]
-    words: int
-    single: int
     draws: int
     seed: int
-    seconds: float
-    by_word: dict[str, tuple[float, ...]]
 
-    def __str__(self) -> str:
-        shown = " ".join(f"{value:.3f}" for value in self.mean)
-        where = f" in “{self.sentence}”" if self.sentence else ""
-        return (
-            f"{self.model or 'model'}{where}: {shown} (layers 0 to {len(self.mean) - 1}, "
-            f"{self.words} words × {self.draws} draws)"
-        )
+    def __post_init__(self) -> None:
+        if not self.by_word:
+            raise RobustokError("there are no words to measure: give at least one")
+        if self.single == self.words:
+            raise RobustokError("no word has a second tokenization: give longer words")
+
+    @property
+    def words(self) -> int:
+        """Number of words."""
+        return len(self.by_word)
+
+    @property
+    def single(self) -> int:
+        """Number of words that have one tokenization only."""
+        return sum(not word.mean for word in self.by_word.values())
 
     def table(self) -> list[dict[str, Any]]:
-        """One plain dictionary per layer, ready for JSON lines or CSV."""
-        of_layer = ("mean", "low", "high", "mean_of_others")
-        of_all = ("model", "sentence", "words", "single", "draws", "seed")
-        shared = {name: getattr(self, name) for name in of_all}
+        """One plain dictionary per layer: ``mean`` over the words, its 95% bounds, and the rest.
+
+        Layer 0 is the token embedding. Distances are between unit vectors, so from 0 to 2; the
+        bounds ``low`` and ``high`` have words as clusters. ``mean_of_others`` is over the words
+        that have other tokenizations.
+        """
+        measured = [word for word in self.by_word.values() if word.mean]
+        gaps = np.array([word.mean for word in measured])
+        weighted = np.zeros((self.words, gaps.shape[1]))
+        weighted[: len(gaps)] = gaps * [[word.others] for word in measured]
+        mean = weighted.mean(axis=0)
+        spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
+        half = Z95 * spread / np.sqrt(len(weighted))
+        columns = {
+            "mean": mean,
+            "low": np.maximum(mean - half, 0),
+            "high": np.minimum(mean + half, 2),
+            "mean_of_others": gaps.mean(axis=0),
+        }
+        shared = {
+            name: getattr(self, name) for name in ("sentence", "words", "single", "draws", "seed")
+        }
         return [
-            {"layer": layer, **{name: getattr(self, name)[layer] for name in of_layer}, **shared}
-            for layer in range(len(self.mean))
+            {
+                "layer": layer,
+                **{name: float(values[layer]) for name, values in columns.items()},
+                **shared,
+            }
+            for layer in range(len(mean))
         ]
 
 
@@ -110,92 +135,85 @@ def embedding_distances(
     seed: int,
     sentence: str | None = None,
     prefix: Ids | None = None,
-    name: str = "",
-    resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingDistances:
     """L2 distance between unit-normalized last-token states of a word's tokenizations.
 
     >>> words = ["hello", "world", "revolution"]
     >>> result = embedding_distances(model, vocab, words, draws=8, seed=0)
-    >>> len(result.mean)
+    >>> len(result.table())
     4
+
+    Args:
+        words: the words; at least one needs a second tokenization.
+
+    The other arguments are those of :func:`word_distances`. The canonical tokenization is weighted
+    in (see :class:`EmbeddingDistances`).
+
+    Raises RobustokError as :func:`word_distances`, without words, and where no word has a second
+    tokenization.
+    Source: the paper's appendix "Distances of Representations".
+    """
+    by_word = word_distances(
+        model,
+        vocab,
+        words,
+        draws=draws,
+        seed=seed,
+        sentence=sentence,
+        prefix=prefix,
+        progress=progress,
+    )
+    return EmbeddingDistances(by_word, sentence or "", draws, seed)
+
+
+def word_distances(
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    words: Sequence[str],
+    *,
+    draws: int = 50,
+    seed: int,
+    sentence: str | None = None,
+    prefix: Ids | None = None,
+    progress: Progress | None = None,
+) -> dict[str, WordDistances]:
+    """The distances of each word by itself; how a value rounds depends on all words of a call.
+
+    >>> [len(one.mean) for one in word_distances(model, vocab, ["hello"], seed=0).values()]
+    [4]
 
     Args:
         model: any causal language model of transformers.
         vocab: the model's vocabulary.
-        words: the words; at least one needs a second tokenization.
+        words: the words.
         draws: tokenizations of each word, uniform among its non-canonical ones, at least 1.
         seed: any integer. A draw depends on it and the word alone.
         sentence: a text with ``{word}`` once, as "I said {word} twice.". The tokens that hold the
             word are drawn, the others stay canonical, and the state is that of the sentence's last
             token. By default the words stand alone.
         prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
-        name: name of the model in the result, by default empty.
-        resume_file: file that keeps each finished word. Another call with the same arguments reads
-            them instead of measuring again; by default nothing is kept.
         progress: called with (words done, all words with a second tokenization).
 
-    The canonical tokenization is weighted in (see :class:`EmbeddingDistances`). Layers are those of
-    :func:`last_states`.
-
-    Raises RobustokError without words or draws, for a sentence without {word}, and where no word
-    has a second tokenization.
-    Source: the paper's appendix "Distances of Representations".
+    Layers are those of :func:`last_states`. Raises RobustokError without draws and for a sentence
+    without {word}.
     """
-    began = time.perf_counter()
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    words = check_list("words", words)
-    if not words:
-        raise RobustokError("there are no words to measure: give at least one")
-    spellings = {word: spell(vocab, word, sentence) for word in words}
+    spellings = {word: spell(vocab, word, sentence) for word in check_list("words", words)}
     counts = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
-    measured = [word for word in spellings if counts[word] > 1]
-    if not measured:
-        raise RobustokError("no word has a second tokenization: give longer words")
-    config = {
-        "model": model_fingerprint(model),
-        "vocabulary": vocab.fingerprint,
-        "draws": draws,
-        "seed": seed,
-        "sentence": sentence,
-        "prefix": plain_ids(prefix),
+    several = [word for word in spellings if counts[word] > 1]
+    means: dict[str, np.ndarray] = {}
+    step = max(1, _ROWS // (draws + 1))
+    for begin in range(0, len(several), step):
+        block = several[begin : begin + step]
+        samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
+        means |= _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
+        if progress is not None:
+            progress(len(means), len(several))
+    return {
+        word: WordDistances(1 - 1 / counts[word], tuple(means.get(word, np.empty(0)).tolist()))
+        for word in spellings
     }
-    with RowFile(resume_file, config) as file:
-        step = max(1, _ROWS // (draws + 1))
-        # Blocks of all words, finished or not: how a value rounds depends on the whole batch.
-        for begin in range(0, len(measured), step):
-            block = measured[begin : begin + step]
-            waiting = [word for word in block if word not in file.rows]
-            if not waiting:
-                continue
-            samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-            new = _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
-            for word in waiting:
-                file.add_row({"key": word, "distances": new[word].tolist()})
-            if progress is not None:
-                progress(sum(word in file.rows for word in measured), len(measured))
-        by_word = {word: tuple(file.rows[word]["distances"]) for word in measured}
-    gaps = np.array(list(by_word.values()))
-    weighted = np.zeros((len(spellings), gaps.shape[1]))
-    weighted[: len(gaps)] = gaps * [[1 - 1 / counts[word]] for word in measured]
-    mean = weighted.mean(axis=0)
-    spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
-    half = Z95 * spread / np.sqrt(len(weighted))
-    return EmbeddingDistances(
-        model=name,
-        sentence=sentence or "",
-        mean=tuple(mean.tolist()),
-        low=tuple(np.maximum(mean - half, 0).tolist()),
-        high=tuple(np.minimum(mean + half, 2).tolist()),
-        mean_of_others=tuple(gaps.mean(axis=0).tolist()),
-        words=len(spellings),
-        single=len(spellings) - len(measured),
-        draws=draws,
-        seed=seed,
-        seconds=time.perf_counter() - began,
-        by_word=by_word,
-    )
 
 
 def check_sentence(sentence: str) -> None:

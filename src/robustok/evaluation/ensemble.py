@@ -9,7 +9,6 @@ not matter: :func:`certify_smoothed` states which answer it gives, with a bound 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ from robustok.evaluation.questions import (
     append,
     as_sampler,
     check_candidate_length,
-    check_generated_length,
     check_max_candidate_length,
     check_options,
     encode_options,
@@ -34,14 +32,11 @@ from robustok.evaluation.questions import (
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.scoring import Request, Scores, score_many
-from robustok.scoring.engine import check_embedded, check_no_overflow, not_a_number
-from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-METHODS = ("mean", "vote")
 _SELECTION = 100  # draws that choose the answer, independent of those that bound its share
 
 
@@ -56,26 +51,17 @@ def vote_counts(log_probs: np.ndarray, weights: np.ndarray | None = None) -> np.
     return np.bincount(log_probs.argmax(axis=1), weights, minlength=log_probs.shape[1])
 
 
-def combined(log_probs: np.ndarray, method: str) -> np.ndarray:
-    """The log-probabilities of one answer, float64 [1, options].
+def log_mean(log_probs: np.ndarray) -> np.ndarray:
+    """The logarithm of the mean probability of each option over the draws, float64 [options].
 
-    >>> combined(np.log([[0.6, 0.4], [0.1, 0.9], [0.55, 0.45]]), "mean").argmax()
-    np.int64(1)
-    >>> combined(np.log([[0.6, 0.4], [0.1, 0.9], [0.55, 0.45]]), "vote").argmax()
-    np.int64(0)
+    >>> np.exp(log_mean(np.log([[0.6, 0.4], [0.1, 0.9]]))).round(2).tolist()
+    [0.35, 0.65]
 
-    From [draws, options] by the ``"mean"`` of the probabilities; or by ``"vote"``, the share of
-    draws whose answer an option is. Of options with equal votes, the one of greater mean
-    probability is ahead.
+    ``log_probs`` is [draws, options].
     """
     # The greatest is subtracted first, so that long options do not underflow.
     top = log_probs.max(axis=0)
-    mean = top + np.log(np.exp(log_probs - top).mean(axis=0))
-    if method == "mean":
-        return mean[None, :]
-    votes = vote_counts(log_probs).astype(np.float64)
-    order = mean.argsort().argsort() / (2 * len(mean))  # below one vote
-    return np.log((votes + order + 1e-300) / len(log_probs))[None, :]
+    return top + np.log(np.exp(log_probs - top).mean(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +69,8 @@ class EnsembleAnswer:
     """The answer of a model over several tokenizations, as :func:`choose` returns it.
 
     >>> from robustok.evaluation import choose
-    >>> result = choose(model, vocab, "hello world, is 3 odd? Answer:", [" no", " yes"], "uniform",
-    ...                draws=8, seed=0)
+    >>> questions, options = ["hello world, is 3 odd? Answer:"], [[" no", " yes"]]
+    >>> (result,) = choose(model, vocab, questions, options, draws=8, seed=0)
     >>> sum(result.votes), len(result.log_probs)
     (8, 2)
 
@@ -117,44 +103,6 @@ class EnsembleAnswer:
 def choose(
     model: PreTrainedModel,
     vocab: Vocabulary,
-    question: str,
-    options: Sequence[str],
-    scheme: str | Sampler = "uniform",
-    *,
-    draws: int = 8,
-    seed: int,
-    prefix: Ids | None = None,
-    confidence: float = 0.95,
-) -> EnsembleAnswer:
-    """Choose an option by the mean probability and by the vote of drawn tokenizations.
-
-    >>> from robustok.evaluation import choose
-    >>> sum(choose(model, vocab, "hello", [" a", " b"], "uniform", draws=4, seed=0).votes)
-    4
-
-    Args:
-        question: the text that is drawn.
-        options: the answers, tokenized canonically.
-
-    ``model``, ``vocab``, ``scheme``, ``draws``, ``seed``, ``prefix`` and ``confidence`` are those
-    of :func:`choose_many`.
-    """
-    return choose_many(
-        model,
-        vocab,
-        [question],
-        [options],
-        scheme,
-        draws=draws,
-        seed=seed,
-        prefix=prefix,
-        confidence=confidence,
-    )[0]
-
-
-def choose_many(
-    model: PreTrainedModel,
-    vocab: Vocabulary,
     questions: Sequence[str | bytes],
     options: Sequence[Sequence[str]],
     scheme: str | Sampler = "uniform",
@@ -166,11 +114,11 @@ def choose_many(
     suffix: Ids | None = None,
     confidence: float = 0.95,
 ) -> list[EnsembleAnswer]:
-    """Answer many questions as :func:`choose` does, with all draws scored together.
+    """Answer questions by the mean probability and by the vote of drawn tokenizations.
 
-    >>> from robustok.evaluation import choose_many
+    >>> from robustok.evaluation import choose
     >>> questions, options = ["hello", "world"], [[" a", " b"], [" a", " b"]]
-    >>> [sum(a.votes) for a in choose_many(model, vocab, questions, options, draws=4, seed=0)]
+    >>> [sum(a.votes) for a in choose(model, vocab, questions, options, draws=4, seed=0)]
     [4, 4]
 
     Args:
@@ -208,88 +156,11 @@ def _answer(scores: Scores, confidence: float) -> EnsembleAnswer:
     votes = vote_counts(scores.log_probs)
     of_each = 1 - (1 - confidence) / len(votes)
     return EnsembleAnswer(
-        combined(scores.log_probs, "mean")[0],
+        log_mean(scores.log_probs),
         tuple(votes.tolist()),
         clopper_pearson_lower(int(votes.max()), len(scores.log_probs), of_each),
         scores.tokens_computed,
     )
-
-
-def generate(
-    model: PreTrainedModel,
-    vocab: Vocabulary,
-    prompt: str,
-    scheme: str | Sampler = "uniform",
-    *,
-    draws: int = 8,
-    seed: int,
-    max_new_tokens: int,
-    end_id: int | None = None,
-    prefix: Ids | None = None,
-) -> np.ndarray:
-    """Continue a prompt greedily by the next-token distribution averaged over drawn prompts.
-
-    >>> from robustok.evaluation import generate
-    >>> len(generate(model, vocab, "hello world", draws=3, seed=0, max_new_tokens=4))
-    4
-
-    Args:
-        model: a causal language model of transformers whose attention has positions and masks.
-        vocab: the model's vocabulary.
-        prompt: the text that is drawn.
-        scheme: a spec or a sampler.
-        draws: number of drawn prompts, at least 1.
-        seed: any integer.
-        max_new_tokens: greatest number of ids written.
-        end_id: the id that ends the text; by default none.
-        prefix: ids before every prompt, such as a start token; by default none.
-
-    Returns the new ids, int32 [m], the end included. All prompts get the same new id in each step,
-    with the attention cache of each kept.
-
-    Raises RobustokError without tokens, for ids that the model has no embedding for, where prompt
-    and new ids do not fit the model's longest input, and where the distribution is not a number.
-    """
-    import torch
-
-    check_integer("draws", draws, 1)
-    check_integer("max_new_tokens", max_new_tokens, 1)
-    rows = as_sampler(scheme, vocab).sample_batch([prompt], seed=seed, draws=draws)
-    start = [] if prefix is None else list(prefix)
-    prompts = Ragged.from_rows([[*start, *row.tolist()] for row in rows])
-    if not prompts.lengths.min():
-        raise RobustokError("the prompt has no tokens: give a text or a prefix")
-    check_embedded(model, prompts.values)
-    check_no_overflow(model, "the prompt")
-    check_generated_length(model, int(prompts.lengths.max()), max_new_tokens)
-    ids = prompts.left_padded()
-    mask = np.arange(ids.shape[1]) >= ids.shape[1] - prompts.lengths[:, None]
-    device = next(model.parameters()).device
-    input_ids = torch.as_tensor(ids, device=device)
-    attention = torch.as_tensor(mask, dtype=torch.int64, device=device)
-    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
-    cache, written = None, []
-    with quiet(model):
-        for _ in range(max_new_tokens):
-            out = model(
-                input_ids,
-                attention_mask=attention,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits = out.logits[:, -1, : vocab.size].double()
-            mean = logits.log_softmax(-1).logsumexp(0)
-            if not math.isfinite(float(mean.max())):  # NaN, or no id with a probability
-                raise not_a_number("the prompt", "next-token distribution")
-            written.append(int(mean.argmax()))
-            if written[-1] == end_id:
-                break
-            cache = out.past_key_values
-            input_ids = torch.full((draws, 1), written[-1], device=device)
-            attention = torch.cat([attention, attention.new_ones(draws, 1)], dim=1)
-            positions = positions[:, -1:] + 1
-    return np.array(written, np.int32)
 
 
 @dataclass(frozen=True)

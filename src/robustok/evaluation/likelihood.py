@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robustok.analysis.lengths import ratio_of_sums
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
 from robustok.models.load import max_length_of
-from robustok.runtime.display import Z95, Progress, counted
-from robustok.samplers import Sampler
+from robustok.runtime.display import Z95, Progress
+from robustok.samplers import Sampler, measure
 from robustok.scoring.engine import check_embedded, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -45,6 +44,8 @@ class TextPerplexity:
         bytes: size of the texts, each counted once, after the tokenizer's normalizer.
         draws: draws of each text.
         seed: seed of the draws.
+        strength: how far the draws are from canonical: ``splits``, ``distance`` and
+            ``length_ratio`` per canonical token, as :meth:`robustok.Strength.mean` gives them.
     """
 
     eval_scheme: str
@@ -57,13 +58,7 @@ class TextPerplexity:
     bytes: int
     draws: int
     seed: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.eval_scheme}: perplexity {self.perplexity:.2f} per token, "
-            f"{self.bits_per_byte:.4f} [{self.low:.4f}, {self.high:.4f}] bits per byte, "
-            f"{counted(self.texts, 'text')}"
-        )
+    strength: dict[str, float]
 
 
 def perplexity(
@@ -114,7 +109,7 @@ def perplexity(
     )
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
-    rate, error = ratio_of_sums(bits, np.array(sizes))
+    rate, error = _ratio_of_sums(bits, np.array(sizes))
     return TextPerplexity(
         sampler.spec,
         math.exp(min(float(nats.sum()) / tokens, 700.0)),
@@ -126,7 +121,16 @@ def perplexity(
         bytes=sum(sizes),
         draws=draws,
         seed=seed,
+        strength=measure(vocab, vocab.encode_batch(texts), rows).mean(),
     )
+
+
+def _ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
+    """The sum of ``parts`` over that of ``wholes``, and its standard error by linearization."""
+    n, total = len(parts), max(float(wholes.sum()), 1.0)
+    ratio = float(parts.sum()) / total
+    squares = float(((parts - ratio * wholes) ** 2).sum())
+    return ratio, float(np.sqrt(squares * n / max(n - 1, 1)) / total)
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,20 @@ from robustok.runtime.environment import require
 
 require("torch", "transformers")
 
-from robustok.evaluation.accuracy import drawn_strength, evaluate
+from robustok.evaluation.accuracy import evaluate
 from robustok.evaluation.bound import Bound, lipschitz_bound
 from robustok.evaluation.comparison import Difference
-from robustok.evaluation.embeddings import EmbeddingDistances, embedding_distances
+from robustok.evaluation.embeddings import (
+    EmbeddingDistances,
+    WordDistances,
+    embedding_distances,
+    word_distances,
+)
 from robustok.evaluation.ensemble import (
     EnsembleAnswer,
     SmoothedCertificate,
     certify_smoothed,
     choose,
-    choose_many,
-    generate,
 )
 from robustok.evaluation.intervals import clustered, wilson
 from robustok.evaluation.likelihood import Marginal, TextPerplexity, marginal, perplexity
@@ -31,7 +34,8 @@ from robustok.tokenizer.chat import Frame, chat_frame
 __all__ = [
     "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "EnsembleAnswer",
     "Evaluation", "Frame", "Marginal", "Outcome", "Ratios", "SmoothedCertificate",
-    "TextPerplexity", "certify_smoothed", "chat_frame", "choose", "choose_many", "clustered",
-    "drawn_strength", "embedding_distances", "evaluate", "generate", "lipschitz_bound",
+    "TextPerplexity", "WordDistances", "certify_smoothed", "chat_frame", "choose", "clustered",
+    "embedding_distances", "evaluate", "lipschitz_bound",
     "lipschitz_ratios", "marginal", "paired", "perplexity", "solved_examples", "wilson",
+    "word_distances",
 ]  # fmt: skip

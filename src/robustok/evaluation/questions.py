@@ -147,19 +147,15 @@ def sequence_log_probs(
     return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
 
 
-def sentence_keys(item: Item) -> list[tuple[str, str]]:
-    """The sentences of an item, each with the key that its draws depend on."""
+def drawn_texts(item: Item) -> list[tuple[str, str]]:
+    """What is drawn of an item, its question or else its sentences, each with the key of its draws.
+
+    >>> drawn_texts(Item("a", "", ("it is", "it are"), 0))
+    [('it is', 'a/0'), ('it are', 'a/1')]
+    """
+    if item.question:
+        return [(item.question, item.key)]
     return [(choice, f"{item.key}/{i}") for i, choice in enumerate(item.choices)]
-
-
-def sentence_request(
-    item: Item, sampler: Sampler, draws: int, seed: int, prefix: Ids | None
-) -> Request:
-    """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
-    keys = item_keys(key for _, key in sentence_keys(item))
-    rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
-    order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
-    return Request([[]], [rows[i] for i in order], prefix, f"item '{item.key}'")
 
 
 def solved_examples(

@@ -123,13 +123,16 @@ class Evaluation(Accuracy):
         acc_norm_low: lower 95% bound of ``acc_norm``.
         acc_norm_high: upper 95% bound.
         precision: type of the model's weights, as ``"float32"`` or ``"bfloat16"``.
+        strength: how far the draws are from canonical: ``splits``, ``distance`` and
+            ``length_ratio`` per canonical token, as :meth:`robustok.Strength.mean` gives them.
     """
 
     outcomes: tuple[Outcome, ...]
     acc_norm: float
     acc_norm_low: float
     acc_norm_high: float
-    precision: str = "float32"
+    precision: str
+    strength: dict[str, float]
 
     @property
     def consistency(self) -> float | None:

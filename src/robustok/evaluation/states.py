@@ -87,7 +87,6 @@ class Ratios:
     (30, 8)
 
     Args:
-        model: name of the model, for reports.
         sampled: ratios of drawn tokenizations, float64 [pairs, layers + 2]: after the embedding,
             after each layer, and the logits. A pair is a question and one other tokenization of it.
         adversarial: ratios of attacked tokenizations, float64 [pairs, layers + 2].
@@ -100,7 +99,6 @@ class Ratios:
     Compare a column with ``bound.through(1)``: both are per square root of a distance.
     """
 
-    model: str
     sampled: np.ndarray
     adversarial: np.ndarray
     longest: int
@@ -109,32 +107,23 @@ class Ratios:
     eval_scheme: str
     seed: int
 
-    def __str__(self) -> str:
-        parts = [f"{kind} up to {values[:, -1].max():.3g}" for kind, values in self._kinds()]
-        return f"{self.model or 'model'}: change of the logits per √distance, {', '.join(parts)}"
-
-    def _kinds(self) -> list[tuple[str, np.ndarray]]:
-        both = [("sampled", self.sampled), ("adversarial", self.adversarial)]
-        return [(kind, values) for kind, values in both if len(values)]
-
     def table(self) -> list[dict[str, Any]]:
         """One plain dictionary per kind and depth: mean, 95th percentile and maximum."""
-        rows = []
-        for kind, values in self._kinds():
-            for at, column in enumerate(values.T):
-                row = {
-                    "model": self.model,
-                    "kind": kind,
-                    "depth": at,
-                    "pairs": len(column),
-                    "mean": float(column.mean()),
-                    "p95": float(np.quantile(column, 0.95)),
-                    "max": float(column.max()),
-                    "eval_scheme": self.eval_scheme,
-                    "seed": self.seed,
-                }
-                rows.append(row)
-        return rows
+        return [
+            {
+                "kind": kind,
+                "depth": depth,
+                "pairs": len(column),
+                "mean": float(column.mean()),
+                "p95": float(np.quantile(column, 0.95)),
+                "max": float(column.max()),
+                "eval_scheme": self.eval_scheme,
+                "seed": self.seed,
+            }
+            for kind, values in (("sampled", self.sampled), ("adversarial", self.adversarial))
+            if len(values)
+            for depth, column in enumerate(values.T)
+        ]
 
 
 def lipschitz_ratios(
@@ -146,7 +135,6 @@ def lipschitz_ratios(
     draws: int = 10,
     seed: int,
     attacked: Sequence[Ids] = (),
-    name: str = "",
     progress: Progress | None = None,
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
@@ -167,7 +155,6 @@ def lipschitz_ratios(
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         attacked: an attacked tokenization of each question, in the order of the items, such as
             those of :func:`robustok.attack.attack_items`; by default none.
-        name: name of the model in the result, by default empty.
         progress: called with (items done, all items).
 
     Raises RobustokError without items or draws, and where no tokenization differs.
@@ -195,7 +182,6 @@ def lipschitz_ratios(
         raise RobustokError(f"{sampler.spec} changed no tokenization: choose a stronger scheme")
     depth = len((sampled_rows or attacked_rows)[0])
     return Ratios(
-        model=name,
         sampled=np.array(sampled_rows).reshape(-1, depth),
         adversarial=np.array(attacked_rows).reshape(-1, depth),
         longest=longest,

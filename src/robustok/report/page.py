@@ -66,8 +66,7 @@ class Table(NamedTuple):
 class Section(NamedTuple):
     """A part of a report: a title, a caption, a figure or none, and tables.
 
-    ``figure`` is the path of its SVG without the ending. ``prose`` is true for tables of texts
-    instead of numbers.
+    ``figure`` is the path of its SVG without the ending.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Section(NamedTuple):
     caption: str = ""
     tables: Sequence[Table] = ()
     figure: Path | None = None
-    prose: bool = False
 
     @property
     def image(self) -> str:
@@ -86,22 +84,13 @@ class Section(NamedTuple):
 
 
 def write_page(out: Path, **values: Any) -> Path:
-    """Write report.html and report.md of a study or of model cards, and return the first."""
-    none = Table([], [])
-    optional = {
-        "missing": none,
-        "examples": [],
-        "settings": none,
-        "measurements": none,
-        "configuration": "",
-    }
+    """Write report.html and report.md of a study, and return the first."""
     for suffix in ("html", "md"):
-        page = render(f"report.{suffix}", **optional | values)
-        write_whole(out / f"report.{suffix}", page)
+        write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
     return out / "report.html"
 
 
-def render(name: str, **values: Any) -> str:
+def render(name: str, /, **values: Any) -> str:
     """The page of a template, such as ``report.html``. Markup in the values is escaped."""
     import jinja2
     from markupsafe import Markup

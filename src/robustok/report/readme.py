@@ -1,14 +1,15 @@
-"""README.md of a measured model: the metadata block that hubs read, and the page of its card."""
+"""README.md of a measured model: the metadata block that hubs read, and its report."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robustok.report.cards import Card, task_title
+from robustok.report.style import Row
 from robustok.runtime.files import read_json_or_none, write_whole
 from robustok.tasks.benchmarks import HUB
 
@@ -18,23 +19,23 @@ _SIGNATURE = re.compile(r"\n<!-- robustok ([0-9a-f]{64}) -->\n\Z")  # of the tex
 _FIGURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)  # whose file is not beside the README
 
 
-def write_readme(card: Card, run: Path) -> Path | None:
+def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     """Write README.md beside the weights of a local model, or else into the folder of the run.
 
     A README.md that was not written here, or was changed since, stays: then the next folder gets
     it. Returns its path, or None where both folders have one that stays.
 
     Args:
-        card: the card of the run.
+        rows: rows of results.jsonl of the run, all of one model.
         run: folder of the run, which has report.md.
     """
-    model = Path(card["model"])
+    model = Path(rows[0]["model"]["name"])
     folders = [folder for folder in (model, run) if folder.is_dir()]
     folder = next((folder for folder in folders if _may_write(folder)), None)
     if folder is None:
         return None
     page = _FIGURE.sub("", (run / "report.md").read_text(encoding="utf-8"))
-    text = f"---\n{_metadata(card, model)}\n---\n\n{page}"
+    text = f"---\n{_metadata(rows, model)}\n---\n\n{page}"
     write_whole(folder / README, f"{text}\n<!-- robustok {_digest(text)} -->\n")
     return folder / README
 
@@ -53,7 +54,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _metadata(card: Card, model: Path) -> str:
+def _metadata(rows: Sequence[Row], model: Path) -> str:
     """The metadata of a model as YAML: what it is made of, and what was measured."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -61,7 +62,7 @@ def _metadata(card: Card, model: Path) -> str:
         EvalResult(
             task_type="multiple-choice",
             dataset_type=HUB[row["task"]].path if row["task"] in HUB else row["task"],
-            dataset_name=task_title(row["task"]),
+            dataset_name=row["task"],
             metric_type=metric,
             metric_value=row[metric],
             metric_name=f"{metric}, {row['eval_scheme']}",
@@ -69,7 +70,7 @@ def _metadata(card: Card, model: Path) -> str:
             if metric == "accuracy"
             else None,
         )
-        for row in card["results"]
+        for row in rows
         for metric in _METRICS
         if metric in row
     ]

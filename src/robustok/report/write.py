@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import (
     attack_section,
     curve_section,
@@ -71,40 +68,28 @@ def write_report(
     'report.html'
 
     Args:
-        folder: folder of a run, of a study or of a command's `--out`; or the card.jsonl of a model
-            card.
+        folder: folder of a run, of a study or of a command's `--out`.
         others: further folders. Other seeds of the same study change the intervals; other studies
             are shown as models of their own.
-        out: output folder; by default `folder`, or for a card its name without the suffix and with
-            `-report`, beside it.
+        out: output folder, by default `folder`.
         table: file that :func:`write_table` writes the accuracies to; by default none.
 
     Raises RobustokError where a folder has no results, and where there are no accuracies for
     `table`.
     """
     paths = (folder, *others)
-    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
-    cards = [cards_in(path) for path in paths]
-    if any(cards) and (others or not (folder / "results.jsonl").is_file()):
-        if missing := next((path for path, own in zip(paths, cards, strict=True) if not own), None):
-            raise RobustokError(f"{missing} is no model card: cards have a report of their own")
-        if table is not None:
-            raise RobustokError("model cards have no table of accuracies to write")
-        return write_cards(list(chain(*cards)), out)
+    out = out or folder
     sources = [read_source(path) for path in paths]
     results = Results([row for source in sources for row in source.rows])
     if table is not None:
         write_table(table, results)
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
-    if not others and study.get("page") == "card" and results.rows:
-        return write_cards([card_of(results.all_rows, folder)], out)
     with disk_full_in_one_line(out):
         return write_page(
             out,
             title=study["title"],
-            kind=f"study {study['name']}" if study["name"] else "",
-            where="The numbers are also in results.jsonl",
+            name=study["name"],
             sections=_sections(results, study, out / "figures"),
             examples=_examples(folder / "examples.json"),
             settings=settings_table(study),

@@ -55,6 +55,12 @@ class Strength:
     tokens: np.ndarray
     canonical: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: Sequence[Strength]) -> Strength:
+        """That of all rows of several ones."""
+        columns = ((part.splits, part.distance, part.tokens, part.canonical) for part in parts)
+        return cls(*map(np.concatenate, zip(*columns, strict=True)))
+
     def mean(self) -> dict[str, float]:
         """Splits, distance and length ratio per canonical token, over all rows together."""
         total = max(int(self.canonical.sum()), 1)

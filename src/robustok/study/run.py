@@ -35,7 +35,7 @@ from robustok.study.schema import Study
 from robustok.study.work import Watch, record_of, run_cells
 
 # Fields without effect on a result; repeats only add results of further seeds.
-DESCRIPTIVE = ("title", "about", "page", "paper", "threads", "repeats", "first_repeat")
+DESCRIPTIVE = ("title", "about", "readme", "paper", "threads", "repeats", "first_repeat")
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
 

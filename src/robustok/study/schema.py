@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -64,9 +64,7 @@ class Study(Strict):
     threads: int | None = Field(
         None, ge=1, description="threads of each cell; as many cells as fit run at once"
     )
-    page: Literal["study", "card"] = Field(
-        "study", description="report of all models, or the card of one"
-    )
+    readme: bool = Field(False, description="also write the report of one model as its README.md")
     task: WordTask | None = Field(
         None, description="generated questions to train and evaluate on; null: none"
     )
@@ -100,12 +98,12 @@ class Study(Strict):
         return range(self.first_repeat, self.first_repeat + self.repeats)
 
     @model_validator(mode="after")
-    def _card_of_one_model(self) -> Study:
+    def _readme_of_one_model(self) -> Study:
         trained = self.pretrain or self.finetune or self.model.name is None
-        if self.page == "card" and (trained or self.repeats > 1 or self.first_repeat):
-            raise ValueError("page: card is for one model that exists: no training, and one seed")
-        if self.page == "card" and self.few_shot:
-            raise ValueError("page: card has no few-shot examples: leave few_shot out")
+        if self.readme and (trained or self.repeats > 1 or self.first_repeat or self.few_shot):
+            raise ValueError(
+                "readme is for one model that exists: no training, one seed, no few_shot"
+            )
         return self
 
     @model_validator(mode="after")

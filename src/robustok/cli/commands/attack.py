@@ -19,12 +19,12 @@ from robustok.cli.measuring import ChatRunOptions, measure
 from robustok.cli.options import FrameOptions, file_option, limit_option, option
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
-from robustok.evaluation.resume import RowFile
 from robustok.models import load_tokenizer
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import part_of_progress
 from robustok.runtime.files import write_rows
 from robustok.runtime.registry import function_named
+from robustok.runtime.resume import RowFile
 from robustok.study.measurements import Attack
 from robustok.study.measurements.base import GROUP
 from robustok.study.sections import QuestionsSection

@@ -128,7 +128,6 @@ def run(
     """
     from robustok.cli.bars import StudyBars
     from robustok.report import Results, find_headlines, write_report
-    from robustok.report.cards import cards_in
     from robustok.report.readme import write_readme
     from robustok.report.sources import read_source
     from robustok.study import run_study
@@ -148,11 +147,12 @@ def run(
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
-    for headline in find_headlines(Results(read_source(folder).rows)):
+    rows = read_source(folder).rows
+    for headline in find_headlines(Results(rows)):
         console.print(f"{headline.number:>6} {headline.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
-    for card in cards_in(folder) if study.page == "card" else ():
-        readme = write_readme(card, folder)
+    if study.readme:
+        readme = write_readme(rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 
@@ -161,19 +161,15 @@ def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDER|CARD...",
-            help="folders of runs, which are merged into one report; or card.jsonl of model cards, "
-            "set beside each other",
+            metavar="FOLDER...", help="folders of runs, which are merged into one report"
         ),
     ],
-    out: Path | None = folder_option(
-        "of the report [default: the folder; for card.jsonl, card-report beside it]"
-    ),
+    out: Path | None = folder_option("of the report [default: the folder]"),
     table: Path | None = option(
         "also write the accuracies with their intervals as a Markdown table", default=None
     ),
 ) -> None:
-    """Write the report of runs or model cards.
+    """Write the report of runs.
 
     It has tables and figures: report.html, report.md and figures/. Several runs make one report:
     runs of one study with other seeds become one row each, with an interval over all seeds.

@@ -80,20 +80,19 @@ class Evaluate(ByScheme, OnQuestions):
     def run(self, at: Opened) -> Summary:
         items, around = at.questions(self.items)
         drawn_by = self.sampler(at.vocab, [item.question for item in items])
-        drawing: Any = {"draws": self.draws, "seed": at.seed}
         result = evaluation.evaluate(
             at.model,
             at.vocab,
             items,
             drawn_by,
-            ensemble="mean" if self.ensemble else None,
+            draws=self.draws,
+            seed=at.seed,
+            ensemble=self.ensemble is not None,
             overflow=self.overflow,
             progress=at.progress,
-            **drawing,
             **around,
         )
         at.write_items(result.table())
-        strength = evaluation.drawn_strength(at.vocab, items, drawn_by, **drawing)
         measured = {name: getattr(result, name) for name in (*_NUMBERS, "precision")}
         if result.consistency is not None:
             measured["consistency"] = round(result.consistency, 4)
@@ -101,7 +100,7 @@ class Evaluate(ByScheme, OnQuestions):
             **measured,
             **({"overflowed": result.overflowed} if result.overflowed else {}),
             "chance": chance(items),
-            **rounded(strength),
+            **rounded(result.strength),
             "tokens_per_question": round(result.tokens_computed / result.n, 1),
             **self.spec_of(drawn_by),
         }

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from robustok import evaluation
 from robustok.attack.settings import Settings
 from robustok.checks import option
-from robustok.evaluation.resume import RowFile
 from robustok.runtime.display import Progress, part_of_progress, visible
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import write_rows
+from robustok.runtime.resume import RowFile
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
@@ -31,7 +31,8 @@ from robustok.study.sections import EvalSpecs
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
-GROUP = 32  # questions that are searched or certified together
+T = TypeVar("T")
+GROUP = 32  # questions or words that are measured, searched or certified together
 
 
 @dataclass(frozen=True)
@@ -270,9 +271,9 @@ class Opened:
         return items[:count], {"prefix": prefix}
 
     def in_groups(
-        self, items: Sequence[Item], run: Callable[[Sequence[Item], Progress], Summary]
+        self, items: Sequence[T], run: Callable[[Sequence[T], Progress], Summary]
     ) -> list[Summary]:
-        """What ``run`` gives, as JSON, for each group of questions.
+        """What ``run`` gives, as JSON, for each group of questions or words.
 
         Finished groups are kept, so that a stopped cell repeats one group only. Groups do not
         depend on where a cell stopped: how a score rounds depends on the whole batch.

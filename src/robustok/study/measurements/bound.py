@@ -16,7 +16,7 @@ from robustok.study.measurements.base import MeasuredCell, OnQuestions, Opened, 
 from robustok.study.sections import EvalSpec
 from robustok.tasks import Item
 
-_NORMS = ("embedding", "head", "largest_embedding", "tolerance")
+_NORMS = ("embedding", "head", "largest_embedding")
 _MEASURED = ("sampled", "adversarial")  # kinds of changes; the others are the bound's
 
 
@@ -31,7 +31,6 @@ class Bound(OnQuestions):
     tokens: int | None = option(
         "n in the proof  [default: the longest tokenization measured]", default=None, min=1
     )
-    tolerance: float = option("relative error of each spectral norm", default=1e-3)
     scheme: EvalSpec = option(
         "scheme of the questions", "--scheme", "-s", default="uniform", metavar="SCHEME"
     )
@@ -54,23 +53,22 @@ class Bound(OnQuestions):
 
     def run(self, at: Opened) -> Summary:
         name = at.cell.model.name_in_figure
-        bound = evaluation.lipschitz_bound(
-            at.model, tolerance=self.tolerance, name=name, progress=at.progress
-        )
-        ratios = self._ratios(at, name) if at.cell.questions else None
+        bound = evaluation.lipschitz_bound(at.model, progress=at.progress)
+        ratios = self._ratios(at) if at.cell.questions else None
         n = self.tokens or (ratios.longest if ratios else None)
         measured = [] if ratios is None else ratios.table()
+        changes = [*measured, *bound.changes(n)]
         return {
             **{field: getattr(bound, field) for field in _NORMS},
             "distance": self.distance,
             "tokens": n,
             "bound": [{"model": name, **row} for row in bound.table(self.distance, tokens=n)],
-            "changes": [*measured, *bound.changes(n)],
+            "changes": [{"model": name, **row} for row in changes],
             **({} if ratios is None else {"n": ratios.items, "draws": ratios.draws}),
             "precision": precision_of(at.model),
         }
 
-    def _ratios(self, at: Opened, name: str) -> evaluation.Ratios:
+    def _ratios(self, at: Opened) -> evaluation.Ratios:
         """The measured ratios; the attack on each question leaves out neighbors that do not fit."""
         items, _ = at.questions(self.items)
 
@@ -89,7 +87,6 @@ class Bound(OnQuestions):
             draws=self.draws,
             seed=at.seed,
             sampler=self.scheme,
-            name=name,
             progress=at.progress,
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
+from robustok.runtime.display import Progress
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
 from robustok.tasks import frequent_words, read_words
@@ -61,19 +62,30 @@ class Embeddings(Measurement):
         return (len(self.own_words) or self.words) * self.draws * 3
 
     def run(self, at: Opened) -> Summary:
-        result = evaluation.embedding_distances(
-            at.model,
-            at.vocab,
-            list(self.own_words) or frequent_words(self.words),
-            draws=self.draws,
-            seed=at.seed,
-            sentence=next(iter(self.sentences), None),
-            prefix=at.start or None,
-            name=at.cell.model.name_in_figure,
-            resume_file=at.folder / "words.jsonl",
-            progress=at.progress,
-        )
-        return {"layers": result.table()}
+        sentence = next(iter(self.sentences), "")
+
+        def measured(group: Sequence[str], progress: Progress) -> Summary:
+            by_word = evaluation.word_distances(
+                at.model,
+                at.vocab,
+                group,
+                draws=self.draws,
+                seed=at.seed,
+                sentence=sentence or None,
+                prefix=at.start or None,
+                progress=progress,
+            )
+            return {"words": by_word}
+
+        groups = at.in_groups(list(self.own_words) or frequent_words(self.words), measured)
+        by_word = {
+            word: evaluation.WordDistances(others, tuple(mean))
+            for group in groups
+            for word, (others, mean) in group["words"].items()
+        }
+        result = evaluation.EmbeddingDistances(by_word, sentence, self.draws, at.seed)
+        name = at.cell.model.name_in_figure
+        return {"layers": [{"model": name, **layer} for layer in result.table()]}
 
     def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         layers = row["layers"]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from robustok import evaluation
 from robustok.checks import option
 from robustok.models.devices import precision_of
+from robustok.runtime.display import counted
 from robustok.study.cells.base import QUESTION_TOKENS, Summary
 from robustok.study.cells.models import FINETUNED
 from robustok.study.measurements.base import (
@@ -19,7 +20,7 @@ from robustok.study.measurements.base import (
     Measurement,
     Opened,
     Subject,
-    strength_of,
+    rounded,
 )
 
 DOCUMENT_TOKENS = 2_500  # of a held-out document, for estimates of cost
@@ -81,17 +82,21 @@ class Perplexity(OnText, ByScheme):
             start=next(iter(at.start), None),
             progress=at.progress,
         )
-        drawn = drawn_by.sample_batch(texts, seed=at.seed)
+        numbers = asdict(result)
+        strength = numbers.pop("strength")
         return {
-            **asdict(result),
-            **strength_of(at.vocab, texts, drawn),
+            **numbers,
+            **rounded(strength),
             "precision": precision_of(at.model),
             **self.spec_of(drawn_by),
         }
 
     def line(self, row: Mapping[str, Any]) -> str:
-        fields = {name: row[name] for name in evaluation.TextPerplexity.__dataclass_fields__}
-        return str(evaluation.TextPerplexity(**fields))
+        bits = "{bits_per_byte:.4f} [{low:.4f}, {high:.4f}] bits per byte".format_map(row)
+        texts = counted(row["texts"], "text")
+        return (
+            f"{row['eval_scheme']}: perplexity {row['perplexity']:.2f} per token, {bits}, {texts}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

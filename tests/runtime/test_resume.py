@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.evaluation.resume import RowFile
 from robustok.runtime import files
 from robustok.runtime.files import json_digest
+from robustok.runtime.resume import RowFile
 
 CONFIG = {"seed": 0}
 ROWS = [{"key": f"naïve {n} é", "accuracy": n / 7, "ids": [n, n + 1]} for n in range(4)]

@@ -1,4 +1,4 @@
-"""Model cards: what the study measures, the line of JSON, and several cards beside each other."""
+"""The study of a model that exists: what it measures, its report, and its README.md."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ import yaml
 
 from robustok import RobustokError, Vocabulary
 from robustok.cli.app import run
-from robustok.evaluation.intervals import clustered
 from robustok.models import Shape, small_model, train_tokenizer
-from robustok.report import write_report
-from robustok.report.cards import Card, cards_in
 from robustok.report.figures import Panel, draw_bars
 from robustok.report.readme import write_readme
-from robustok.runtime.files import write_json, write_rows
+from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.tasks import frequent_words
 
@@ -68,68 +65,43 @@ def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "run"
 
 
-def the_card(folder: Path) -> dict[str, Any]:
-    (line,) = (folder / "card.jsonl").read_text(encoding="utf-8").splitlines()
-    return json.loads(line)
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return read_rows(folder / "results.jsonl")
 
 
-def test_a_card_says_what_exactly_was_measured(folder: Path, model: Path) -> None:
-    card = the_card(folder)
-    assert card.keys() == Card.__annotations__.keys()
-    assert (card["model"], card["start_token"]) == (str(model), None)
-    assert card["tokenizer"] == Vocabulary.load(model).fingerprint
-    assert card["parameters"] == small_model(500, SHAPE, seed=0).num_parameters()
-    measured = {(row["task"], row["eval_scheme"]) for row in card["results"]}
-    schemes = {row["eval_scheme"] for row in card["results"]}
-    assert measured == {
+def test_every_task_is_measured_and_shown_on_a_page_that_fetches_nothing(folder: Path) -> None:
+    rows, page = rows_of(folder), (folder / "report.html").read_text(encoding="utf-8")
+    accuracies = [row for row in rows if "accuracy" in row]
+    schemes = {row["eval_scheme"] for row in accuracies}
+    assert {(row["task"], row["eval_scheme"]) for row in accuracies} == {
         (task, scheme)
         for task in ("langgame", "cute", "evenness")
         for scheme in schemes
         if task != "evenness" or "suite" not in scheme
     }
-    assert [row["texts"] for row in card["perplexity"]] == [6 + 6 + 4] * 4
-    assert card["drift"]["completions"] == 3 * 2 * 3
-
-
-def test_intervals_and_consistency_follow_from_the_answers_of_the_line_alone(folder: Path) -> None:
-    card = the_card(folder)
-    for row in card["results"]:
-        labels = card["labels"][row["task"]]
-        answers = card["answers"][row["task"]][row["eval_scheme"]]
-        assert len(answers) == row["n"]
-        if "suite" in row["eval_scheme"]:
-            rights = [float(held) for held in answers.values()]
-        else:
-            rights = [
-                sum(one == labels[key] for one in given) / len(given)
-                for key, given in answers.items()
-            ]
-        assert clustered(rights, row["draws"]) == pytest.approx(
-            (row["accuracy"], row["low"], row["high"])
-        )
-        if "consistency" in row:
-            same = [len(set(given)) == 1 for given in answers.values()]
-            assert row["consistency"] == pytest.approx(sum(same) / len(same), abs=1e-4)
-
-
-def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path) -> None:
-    card, page = the_card(folder), (folder / "report.html").read_text(encoding="utf-8")
+    assert [row["texts"] for row in rows if "perplexity" in row] == [6 + 6 + 4] * 4
     text = (folder / "report.md").read_text(encoding="utf-8")
-    for row in card["results"]:
-        assert f"{100 * row['accuracy']:.1f} [{100 * row['low']:.1f}, " in text
-    assert card["revision"] in page
-    assert card["tokenizer"][:16] in page
+    for row in accuracies:
+        assert f"{100 * row['accuracy']:.1f} | {100 * row['low']:.1f} to " in text
     assert 'src="http' not in page
     assert "<script" not in page
     assert page.count('<div class="scroll" tabindex="0"') == page.count("<table>")
-    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" in page and "n = " not in page
-    assert "worst attack" in page
     assert 'src="data:image/svg+xml' in page
+
+
+def test_two_models_are_beside_each_other(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    better = [row | {"model": row["model"] | {"name": "org/better"}} for row in rows_of(folder)]
+    write_rows(other / "results.jsonl", better)
+    assert run(["report", str(folder), str(other), "--out", str(tmp_path / "both")]) == 0
+    text = (tmp_path / "both/report.md").read_text(encoding="utf-8")
+    assert "| random-llama, langgame |" in text and "| better, langgame |" in text
 
 
 def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path) -> None:
     _, block, text = (model / "README.md").read_text(encoding="utf-8").split("---\n", 2)
-    metadata, card = yaml.safe_load(block), the_card(folder)
+    metadata = yaml.safe_load(block)
     assert metadata["library_name"] == "transformers" and "base_model" not in metadata
     (index,) = metadata["model-index"]
     assert index["name"] == "random-llama"
@@ -140,28 +112,28 @@ def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path)
     }
     assert metrics == {
         (row["task"], f"{name}, {row['eval_scheme']}"): row[name]
-        for row in card["results"]
+        for row in rows_of(folder)
         for name in ("accuracy", "consistency")
         if name in row
     }
-    assert "## Accuracy\n" in text and "![" not in text
+    assert "## Accuracy " in text and "![" not in text
 
 
 def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) -> None:
     run_folder, weights = tmp_path / "run", tmp_path / "weights"
     shutil.copytree(folder, run_folder)
     shutil.copytree(model, weights)
-    card: Any = the_card(folder) | {"model": str(weights)}
+    rows = [row | {"model": {"name": str(weights)}} for row in rows_of(folder)]
     write_json(weights / "training.json", {"base_model": "org/base"})
-    assert write_readme(card, run_folder) == weights / "README.md"  # its own is replaced
+    assert write_readme(rows, run_folder) == weights / "README.md"  # its own is replaced
     own = (weights / "README.md").read_text(encoding="utf-8")
     assert "\nbase_model: org/base\n" in own
-    for other in ("# Mine\n", own.replace("## Accuracy", "## My accuracy")):
+    for other in ("# Mine\n", own.replace("## Accuracy", "## My accuracy", 1)):
         (weights / "README.md").write_text(other, encoding="utf-8")
-        assert write_readme(card, run_folder) == run_folder / "README.md"
+        assert write_readme(rows, run_folder) == run_folder / "README.md"
         assert (weights / "README.md").read_text(encoding="utf-8") == other
     (run_folder / "README.md").write_text("# Mine\n")
-    assert write_readme(card, run_folder) is None
+    assert write_readme(rows, run_folder) is None
 
 
 def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
@@ -182,62 +154,6 @@ def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:
     assert segments == [(-0.5, 25.0, 0.5, 25.0), (0.5, 37.5, 1.5, 37.5)]
 
 
-def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:
-    table = tmp_path / "table.md"
-    command = ["report", str(folder), "--out", str(tmp_path)]
-    assert run([*command, "--table", str(table)]) == 0
-    assert table.read_text().count("| canonical |") == 1
-    assert (tmp_path / "report.md").read_bytes() == (folder / "report.md").read_bytes()
-
-
-def test_a_folder_with_a_card_alone_has_its_page(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "card.jsonl").write_bytes((folder / "card.jsonl").read_bytes())
-    assert write_report(tmp_path) == tmp_path / "report.html"
-    with pytest.raises(RobustokError, match="model cards have no table"):
-        write_report(tmp_path, table=tmp_path / "table.md")
-    assert cards_in(tmp_path) == cards_in(folder)
-
-
-def test_several_cards_have_one_page_beside_each_other(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_text(json.dumps(the_card(folder) | {"model": "org/better"}) + "\n")
-    out = tmp_path / "both"
-    assert run(["report", str(folder), str(other), "--out", str(out)]) == 0
-    text = (out / "report.md").read_text(encoding="utf-8")
-    assert "| LangGame | random-llama |" in text
-    assert "| LangGame | better |" in text
-    assert [card["model"] for card in cards_in(out)][1] == "org/better"
-    # A file of several cards is a leaderboard.
-    assert run(["report", str(out / "card.jsonl"), "--out", str(tmp_path / "again")]) == 0
-    assert (tmp_path / "again/report.md").read_text(encoding="utf-8") == text
-
-
-def test_a_card_without_attacks_has_no_sentence_about_them(folder: Path, tmp_path: Path) -> None:
-    card = the_card(folder)
-    card["results"] = [row for row in card["results"] if "suite" not in row["eval_scheme"]]
-    (tmp_path / "card.jsonl").write_text(json.dumps(card) + "\n")
-    write_report(tmp_path)
-    for path, count in ((tmp_path, 0), (folder, 1)):
-        text, page = (
-            (path / f"report.{end}").read_text(encoding="utf-8") for end in ("md", "html")
-        )
-        assert text.count("searches of the suite") == count
-        assert page.count("the worst attack is that") == count
-
-
-def test_a_file_that_is_no_card_is_one_line(folder: Path, tmp_path: Path, capsys: Any) -> None:
-    rows = tmp_path / "results.jsonl"
-    rows.write_text((folder / "results.jsonl").read_text())
-    assert run(["report", str(folder), str(rows), "--out", str(tmp_path / "out")]) == 2
-    assert "is no model card" in capsys.readouterr().err
-    for wrong, message in (({"card": 9}, "card of format 9"), ({"labels": None}, "missing fields")):
-        card = the_card(folder) | wrong
-        file = tmp_path / "wrong.jsonl"
-        file.write_text(json.dumps({k: v for k, v in card.items() if v is not None}) + "\n")
-        with pytest.raises(RobustokError, match=message):
-            cards_in(file)
-
-
 def test_drift_is_what_the_guard_says_of_the_completions(folder: Path, model: Path) -> None:
     from robustok.guard import Guard
 
@@ -249,7 +165,8 @@ def test_drift_is_what_the_guard_says_of_the_completions(folder: Path, model: Pa
     for row in rows:
         verdicts = [guard.check(ids) for ids in row["completions"]]
         shares.append(sum(not verdict.canonical for verdict in verdicts) / len(verdicts))
-    assert the_card(folder)["drift"]["drifted"] == pytest.approx(sum(shares) / len(shares))
+    (drift,) = (row for row in rows_of(folder) if "drifted" in row)
+    assert drift["drifted"] == pytest.approx(sum(shares) / len(shares))
     assert sum(shares) > 0
 
 
@@ -299,5 +216,5 @@ def test_two_tasks_of_one_name_and_a_model_for_a_study_of_its_own_are_one_line()
     with pytest.raises(RobustokError, match="leave model out"):
         find_study("quick", model="smollm2-135m")
     few_shot = small_card_yaml() + "\nfew_shot: {examples: 2, schemes: [canonical]}\n"
-    with pytest.raises(RobustokError, match="page: card has no few-shot examples"):
+    with pytest.raises(RobustokError, match="readme is for one model that exists"):
         load_study(few_shot, "card")
