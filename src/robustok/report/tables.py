@@ -45,7 +45,16 @@ from robustok.tasks.benchmarks import HUB
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _FEW = 4  # models that are compared with each other, too
-_ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
+_ELSEWHERE = (
+    "name",
+    "title",
+    "about",
+    "scale",
+    "threads",
+    "examples",
+    "paper",
+    "readme",
+)  # on the page
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 
 
