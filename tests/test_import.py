@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+import robustok
+
 TRAIN = ("torch", "transformers", "accelerate", "datasets", "peft", "safetensors")  # the extra
 HEAVY = (*TRAIN, "matplotlib", "pydantic", "rich", "typer", "numba", "llvmlite")
 
@@ -20,12 +24,31 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_importing_robustok_loads_nothing_heavy_prints_nothing_and_leaves_no_handlers() -> None:
-    loaded = loaded_after("import logging, robustok\nassert not logging.getLogger().handlers")
+    loaded = loaded_after(
+        "import logging\nfrom robustok import Uniform\nassert not logging.getLogger().handlers"
+    )
     assert "robustok.samplers.base" in loaded
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_the_test_above_can_fail() -> None:
+def test_the_page_of_help_needs_neither_numpy_nor_a_command() -> None:
+    page = "from robustok.cli.app import names_alone\nnames_alone()"
+    assert loaded_after(page).isdisjoint({"numpy", "tokenizers", "robustok.api", "rich"})
+
+
+def test_the_package_has_the_names_of_its_api() -> None:
+    """In `from robustok import *`, in what a notebook completes, and none that are unknown."""
+    from robustok import api
+
+    names: dict[str, object] = {}
+    exec("from robustok import *", names)
+    assert names.keys() - {"__builtins__"} == {*api.__all__}
+    assert {*dir(robustok)} >= {*api.__all__, "__version__"}
+    with pytest.raises(AttributeError, match="Vocabularies"):
+        _ = robustok.Vocabularies
+
+
+def test_the_tests_above_can_fail() -> None:
     assert "pydantic" in loaded_after("import robustok, pydantic")
 
 

@@ -3,13 +3,16 @@
 This is the public API.
 """
 
-from robustok.errors import RobustokError as RobustokError
-from robustok.guard import Guard as Guard
-from robustok.integrations.stochastic import stochastic as stochastic
-from robustok.kernel_warmup import warmup as warmup
-from robustok.lattice import Lattice as Lattice
-from robustok.lattice import distance as distance
-from robustok.ragged import Ragged as Ragged
-from robustok.samplers import *  # noqa: F403 (its __all__ lists them)
-from robustok.tokenizer.vocabulary import Vocabulary as Vocabulary
+from typing import TYPE_CHECKING
+
+from robustok.runtime.environment import names_on_use
 from robustok.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from robustok.api import *  # noqa: F403
+
+__getattr__ = names_on_use("robustok.api")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__getattr__("__all__")]

@@ -92,8 +92,9 @@ def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
     """
 
     def find(name: str) -> Any:
-        # Python asks every package for names such as __path__.
-        if name.startswith("__") or (names and name not in names):
+        # Python asks every package for names such as __path__, and `import *` for __all__.
+        is_internal = name.startswith("__") and name != "__all__"
+        if is_internal or (names and name not in names):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return getattr(import_module(module), name)
 
