@@ -20,7 +20,8 @@ TEXT = "Which word starts with 'm': one, two, me? Answer:"
 OPTIONS = [" me", " one", " two"]
 TOKENIZER = train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290)
 VOCAB = rt.Vocabulary.load(TOKENIZER)
-MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
+SHAPE = Shape(2, 32, 2, 1, 64, 256)
+MODEL = small_model(VOCAB.size, SHAPE, seed=1)
 
 
 def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
@@ -36,7 +37,7 @@ def free_port() -> int:
 @contextmanager
 def serving(model: Any = None, **settings: Any) -> Iterator[int]:
     """A server in a thread; gives its port."""
-    port, app = free_port(), application({"tiny": VOCAB}, model)
+    port, app = free_port(), application({"tiny": VOCAB}, {"tiny": model} if model else None)
     server = uvicorn.Server(
         uvicorn.Config(app, port=port, log_level="error", ws="none", **settings)
     )

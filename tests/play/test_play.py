@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.play.conftest import MODEL, OPTIONS, TEXT, VOCAB, client, serving
+from starlette.testclient import TestClient
+from tests.play.conftest import MODEL, OPTIONS, SHAPE, TEXT, VOCAB, client, serving
 
+import robustok as rt
 from robustok import attack as package
 from robustok.errors import RobustokError
-from robustok.play import server
+from robustok.models import small_model, train_tokenizer
+from robustok.play import application, server
 from robustok.play.server import LONGEST, SAMPLES, attack_steps, picture, probabilities
 from robustok.samplers import BUILT_IN
 from robustok.scoring import score
@@ -78,7 +81,7 @@ def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_is_wrong_is_one_line(path: str, body: Any, message: str) -> None:
-    with client(model=MODEL) as asking:
+    with client(models={"tiny": MODEL}) as asking:
         answer = asking.post(f"/api/{path}", json=body)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
@@ -93,14 +96,26 @@ def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "the question is too long")
 
 
-def test_the_page_knows_its_model_and_asks_none_without_one() -> None:
-    with client(model=MODEL) as asking:
-        assert asking.get("/api/about").json()["model"] == type(MODEL).__name__
-    with client(model=MODEL, model_name="smollm2-135m") as asking:
-        assert asking.get("/api/about").json()["model"] == "smollm2-135m"
+def test_the_page_knows_its_models_and_asks_none_without_one() -> None:
+    with client(models={"tiny": MODEL}) as asking:
+        assert asking.get("/api/about").json()["models"] == ["tiny"]
     with client() as asking:
-        assert asking.get("/api/about").json()["model"] is None
+        assert asking.get("/api/about").json()["models"] == []
         assert asking.post("/api/score", json={}).status_code == 404
+
+
+def test_each_of_two_models_answers_with_its_own_tokenizer() -> None:
+    other = train_tokenizer([TEXT], 270)
+    vocabularies = {"tiny": VOCAB, "other": rt.Vocabulary.load(other), "alone": VOCAB}
+    models = {"tiny": MODEL, "other": small_model(vocabularies["other"].size, SHAPE, seed=2)}
+    question = {"text": TEXT, "options": OPTIONS, "scheme": "canonical"}
+    with TestClient(application(vocabularies, models), base_url="http://127.0.0.1") as asking:
+        for name, model in models.items():
+            answer = asking.post("/api/score", json=question | {"tokenizer": name}).json()
+            vocab = vocabularies[name]
+            assert answer == probabilities(model, vocab, TEXT, OPTIONS, "canonical", seed=0)
+        refused = asking.post("/api/score", json=question | {"tokenizer": "alone"})
+    assert (refused.status_code, refused.json()["error"]) == (400, "no model 'alone' here")
 
 
 def test_the_page_offers_every_scheme_that_fits() -> None:
@@ -126,11 +141,13 @@ def test_what_the_page_shows_belongs_to_the_text_that_it_shows() -> None:
     page = Path(server.__file__).with_name("page.html")
     script = Path(__file__).with_name("page_in_node.js")
     done = subprocess.run([node, script, page], capture_output=True, text=True, check=True)
-    answered, changed, late, empty = json.loads(done.stdout)
+    answered, changed, late, empty, first, second = json.loads(done.stdout)
     assert answered == ["7", 6, ""]  # two options of three elements each
     assert changed == ["7", 0, ""]  # no answer to the text before
     assert late == ["7", 0, ""]  # nor one that comes after the change
     assert empty == ["–", 0, "type a text"]
+    assert first == ["7", 6, ""]
+    assert second == ["7", 6, False]  # beside it, where two are compared
 
 
 def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
@@ -146,7 +163,7 @@ def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
              f"http://127.0.0.1:{port}/"],
             capture_output=True, text=True, timeout=120, check=True,
         ).stdout  # fmt: skip
-    assert 'data-drawn="stochastok(alpha=0.5)"' in seen
-    assert 'data-asked="yes"' in seen
+    assert 'data-drawna="stochastok(alpha=0.5)"' in seen
+    assert 'data-askeda="yes"' in seen
     assert seen.count('class="row"') == 1 + 6 + 1
     assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,54 +67,59 @@ Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole questio
 
 
 def application(
-    vocabularies: Mapping[str, Vocabulary], model: Any = None, model_name: str = ""
+    vocabularies: Mapping[str, Vocabulary], models: Mapping[str, Any] | None = None
 ) -> Starlette:
     """The playground as an ASGI application.
 
-    >>> app = application({"toy": vocab}, model)
+    >>> app = application({"toy": vocab}, {"toy": model})
     >>> [route.path for route in app.routes]
     ['/', '/api/about', '/api/draw', '/api/score', '/api/attack']
 
     Args:
         vocabularies: the vocabularies to offer, by name.
-        model: a causal language model for the first vocabulary; by default none.
-        model_name: its name on the page; by default the last part of its path or hub name.
+        models: causal language models, each by the name of its vocabulary; by default none.
     """
-    names = list(vocabularies)
+    models = models or {}
+    first = next(iter(vocabularies))
     offered = offered_schemes(vocabularies)
     page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
     about: dict[str, Any] = {
-        "tokenizers": names,
+        "tokenizers": list(vocabularies),
+        "models": list(models),
         "schemes": list(offered.values()),
-        "model": None,
         "longest": LONGEST,
     }
-    if model is not None:
-        last = Path(str(model.config.name_or_path)).name
-        about["model"] = model_name or last or type(model).__name__
 
-    def draw(text: str, question: dict[str, Any]) -> Any:
-        name = str(question.get("tokenizer") or names[0])
+    def vocabulary(question: dict[str, Any]) -> tuple[str, Vocabulary]:
+        name = str(question.get("tokenizer") or first)
         if name not in vocabularies:
             raise RobustokError(f"no tokenizer '{name[:60]}' here")
-        spec, seed = _spec_of(question, offered), _seed_of(question)
-        return picture(vocabularies[name], text, spec, seed=seed)
+        return name, vocabularies[name]
+
+    def model(question: dict[str, Any]) -> tuple[Any, Vocabulary]:
+        name, vocab = vocabulary(question)
+        if name not in models:
+            raise RobustokError(f"no model '{name[:60]}' here")
+        return models[name], vocab
+
+    def draw(text: str, question: dict[str, Any]) -> Any:
+        _, vocab = vocabulary(question)
+        return picture(vocab, text, _spec_of(question, offered), seed=_seed_of(question))
 
     def score(text: str, question: dict[str, Any]) -> Any:
         options, spec = _options_of(question), _spec_of(question, offered)
-        vocab, seed = vocabularies[names[0]], _seed_of(question)
-        return probabilities(model, vocab, text, options, spec, seed=seed)
+        return probabilities(*model(question), text, options, spec, seed=_seed_of(question))
 
     def attack(text: str, question: dict[str, Any]) -> Any:
-        return attack_steps(model, vocabularies[names[0]], text, _options_of(question))
+        return attack_steps(*model(question), text, _options_of(question))
 
-    draws, one = CapacityLimiter(2), CapacityLimiter(1)  # a model answers one question at a time
+    draws, one = CapacityLimiter(2), CapacityLimiter(1)  # models answer one question at a time
     routes = [
         Route("/", lambda _: HTMLResponse(page)),
         Route("/api/about", lambda _: JSONResponse(about)),
         _post("/api/draw", draw, draws),
     ]
-    if model is not None:
+    if models:
         routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
     checks = [
         Middleware(_SecurityHeaders),

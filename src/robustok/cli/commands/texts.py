@@ -171,29 +171,29 @@ def _print_inspection(
 
 def play(
     tokenizer: tuple[str, ...] = option(
-        "tokenizer to offer  [default: the model's own, or else demo]",
+        "tokenizer to offer  [default: those of the models, or else demo]",
         "--tokenizer",
         "-t",
         default=(),
         metavar="PATH",
     ),
-    model: str | None = option(
-        "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
+    model: tuple[str, ...] = option(
+        "folder or hub name of a model to question and to attack", default=(), metavar="MODEL"
     ),
     port: int = option("port to serve at", default=8765, min=1, max=65535),
 ) -> None:
     """Serve an interactive page about the tokenizations of a text.
 
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an
-    answer's probability moves, and the attack step by step.
+    answer's probability moves, and the attack step by step. Two schemes, tokenizers or models are
+    shown beside each other.
     """
     from robustok.play import application, serve
 
-    sources = [*([model] if model else []), *tokenizer] or [OWN]
-    named = by_name(dict.fromkeys(sources), "tokenizer")
+    named = by_name(dict.fromkeys([*model, *tokenizer] or [OWN]), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
-    loaded = load_model(model) if model else None
-    app = application(vocabularies, loaded, next(iter(named)))  # the model's, where one is given
+    models = {name: load_model(path) for name, path in by_name(dict.fromkeys(model)).items()}
+    app = application(vocabularies, models)
     typer.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
