@@ -72,7 +72,14 @@ def test_bias_by_hand(vocab: rt.Vocabulary) -> None:
     for scheme in ("uniform", "uniform-k(alpha=1)", "stochastok-uniform(alpha=1)"):
         for s, n_segmentations in ((1, 3), (2, 2)):
             r = rows[scheme, s]
-            values = (r.word, r.segmentations, r.total_variation, r.divergence, r.support, r.draws)
+            values = (
+                r.word,
+                r.segmentations,
+                r.total_variation,
+                r.kl_divergence,
+                r.support,
+                r.draws,
+            )
             assert values == (
                 "abcd", n_segmentations, 0.0, 0.0, 1.0, 0,
             )  # fmt: skip
@@ -82,7 +89,7 @@ def test_bias_by_hand(vocab: rt.Vocabulary) -> None:
     three /= three.sum()
     r = rows["stochastok(alpha=1)", 1]
     assert r.total_variation == pytest.approx(np.abs(three - 1 / 3).sum() / 2)
-    assert r.divergence == pytest.approx((three * np.log(3 * three)).sum())
+    assert r.kl_divergence == pytest.approx((three * np.log(3 * three)).sum())
     assert {r.word for r in rows.values()} == {"abcd"}  # "abd" is two tokens
 
 
@@ -95,7 +102,7 @@ def test_pairwise_support_is_what_pairs_reach() -> None:
     assert by_splits[2].segmentations == len(paths)
     assert 0 < by_splits[2].support < 1
     assert by_splits[2].total_variation == pytest.approx(1 - by_splits[2].support)
-    assert by_splits[2].divergence == pytest.approx(-log(by_splits[2].support))
+    assert by_splits[2].kl_divergence == pytest.approx(-log(by_splits[2].support))
 
 
 def test_schemes_without_a_distribution_are_estimated(vocab: rt.Vocabulary) -> None:
@@ -107,7 +114,7 @@ def test_schemes_without_a_distribution_are_estimated(vocab: rt.Vocabulary) -> N
 def test_summaries_are_means_over_words(vocab: rt.Vocabulary) -> None:
     rows = bias(vocab, ["abcd", "abc", "bcd"], ["stochastok(alpha=1)", "uniform"], seed=0)
     for summary in summarize(rows):
-        group = [r for r in rows if (r.scheme, r.splits) == (summary.scheme, summary.splits)]
-        assert summary.words == len(group) and summary.exact
-        assert summary.total_variation == pytest.approx(np.mean([r.total_variation for r in group]))
-        assert summary.support == pytest.approx(np.mean([r.support for r in group]))
+        group = [r for r in rows if (r.scheme, r.splits) == (summary["scheme"], summary["splits"])]
+        assert summary["words"] == len(group) and summary["exact"]
+        for name in ("total_variation", "kl_divergence", "support"):
+            assert summary[name] == pytest.approx(np.mean([getattr(r, name) for r in group]))

@@ -22,7 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_model(folder / name, seed=seed, layers=2)
     (folder / "words.txt").write_text("street\nhouse\nwhich\nword\n")
     (folder / "common.txt").write_text("the\nrest\nthen\n")
-    (folder / "text.txt").write_text(TEXT[1])
     (folder / "small").mkdir()
     byte_level(None).data.source.save(str(folder / "small" / "tokenizer.json"))
     return folder
@@ -48,9 +47,6 @@ def test_each_analysis_tells_its_rows(shell: Shell) -> None:
     assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
     rows = shell.json(f"analyze bias {same} --words-file common.txt --draws 200")
     assert {r["tokenizer"] for r in rows} == {"small"}
-    rows = shell.json(f"analyze growth {same} --texts text.txt --alpha 0 --alpha 1")
-    assert [r["alpha"] for r in rows] == [0, 1] * 3
-    assert {r["ratio"] for r in rows if r["alpha"] == 0} == {1.0}
 
 
 def test_an_analysis_has_a_table_and_a_figure(shell: Shell, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ sample x -t {t} -s uniform-k(alpha=-1) --seed 0 => alpha
 sample x -t {t} -s stochastok(alpha=nan) --seed 0 => alpha
 sample x -t nowhere.json -s uniform --seed 0 => nowhere.json
 count x -t {broken} => tokenizer.json
-inspect x -t nowhere.json --html . => is a folder: give a file
 study quik => quick
 study nowhere.yaml => nowhere.yaml
 study quick again => again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
@@ -52,16 +51,13 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
     assert (run / "figures" / "heatmap.png").is_file()
 
 
-def test_the_run_of_attack_has_a_report_with_a_curve(results: Path) -> None:
+def test_the_run_of_attack_has_a_report(results: Path) -> None:
     folder = results / "attacks"
     text = (folder / "report.md").read_text()
     for label, attacks in zip(("adversarial", "control of adv"), items_in(folder), strict=True):
         held = 100 * sum(not row["success"] for row in attacks) / len(attacks)
         assert re.search(rf"\| {label}.*steps=1\) \| {held:.1f} \|", text)
-    assert "seed 0" in text and "(figures/curve.png)" in text
-    with (folder / "figures" / "curve.csv").open() as file:
-        curve = list(csv.DictReader(file))
-    assert {point["n_scored"] for point in curve} > {"1"}
+    assert "seed 0" in text
 
 
 def test_every_row_says_seed_and_draws(results: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from tests.guard.tokenizers_of import byte_level
 
 import robustok as rt
-from robustok.analysis import bias, dropout_splits, growth, segmentations, split_counts, summarize
-from robustok.report import Results, analyses
-from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
-from robustok.report.figures import curve_section
+from robustok.analysis import bias, segmentations, split_counts, summarize
+from robustok.report import analyses
+from robustok.report.curves import draw_embeddings
+from robustok.report.proofs import draw_bound, draw_gap
 
 pytest.importorskip("matplotlib")
 TEXT = "the theater is there"
@@ -35,15 +35,19 @@ def check(paths: list[Path], rows: list[analyses.Row]) -> list[dict[str, str]]:
     return read
 
 
+def table(results: list[Any]) -> list[analyses.Row]:
+    return [row for result in results for row in result.table()]
+
+
 def test_split_counts(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     specs = ["stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform"]
     result = [split_counts(vocab, TEXT, spec, seed=0, draws=200) for spec in specs]
-    rows = check(analyses.draw_split_counts(result, tmp_path), analyses.split_rows(result))
+    rows = check(analyses.draw_split_counts(result, tmp_path), table(result))
     drawn = [float(r["share"]) for r in rows if r["distribution"] == "200 draws"]
     assert sum(drawn) == pytest.approx(3)
     # A distribution too flat to see ends with the draws.
     flat = [split_counts(vocab, TEXT, "stochastok(alpha=2000)", seed=0, draws=5)]
-    check(analyses.draw_split_counts(flat, tmp_path), analyses.split_rows(flat))
+    check(analyses.draw_split_counts(flat, tmp_path), table(flat))
 
 
 def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
@@ -51,24 +55,15 @@ def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
         name: segmentations(vocab, TEXT, ["uniform", "stochastok"], seed=0, draws=200, splits=n)
         for name, n in (("one", 2), ("two", 5))
     }
-    rows = analyses.segmentation_rows(result)
+    rows = [{"tokenizer": name, **row} for name, one in result.items() for row in one.table()]
     check(analyses.draw_segmentations(result, tmp_path), rows)
     assert {r["tokenizer"] for r in rows} == {"one", "two"}
 
 
-def test_dropout_has_the_papers_rows_beside(vocab: rt.Vocabulary, tmp_path: Path) -> None:
-    result = dropout_splits(vocab, TEXT, seed=0, draws=50)
-    rows = analyses.dropout_rows(result)
-    check(analyses.draw_dropout(rows, tmp_path), rows)
-    assert [r["rule"] for r in rows].count("paper") == 4
-
-
-def test_bias_and_growth(vocab: rt.Vocabulary, tmp_path: Path) -> None:
+def test_bias(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     biases = bias(vocab, ["the", "rest", "then"], seed=0, draws=300)
-    rows = analyses.bias_rows({"a": summarize(biases)})
+    rows = [{"tokenizer": "a", **row} for row in summarize(biases)]
     check(analyses.draw_bias(rows, tmp_path), rows)
-    rows = analyses.growth_rows({"a": growth(vocab, [TEXT, "rest"], seed=0, alphas=[0.5, 1])})
-    check(analyses.draw_growth(rows, tmp_path), rows)
 
 
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
@@ -137,11 +132,3 @@ def test_a_figure_says_what_it_shows(
     svg = paths[1].read_text()
     assert [text for text in texts if text not in svg] == []
     assert [text for text in absent if text in svg] == []
-
-
-def test_every_curve_is_drawn(tmp_path: Path) -> None:
-    points = [{"n_scored": n, "accuracy": 0.5, "low": 0.4, "high": 0.6} for n in (1, 9)]
-    shared = {"train_scheme": "canonical", "n": 9, **points[0], "curve": points}
-    rows = [{**shared, "eval_scheme": f"search-{i}", "cell": str(i)} for i in range(7)]
-    assert curve_section(Results(rows), tmp_path)
-    assert (tmp_path / "curve.svg").read_text().count("<!-- search-") == 7

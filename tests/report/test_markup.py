@@ -16,7 +16,7 @@ from tests.report.test_report import ROWS
 import robustok as rt
 from robustok.guard import Audit
 from robustok.report import write_report
-from robustok.report.page import write_drift, write_inspection
+from robustok.report.page import write_drift
 from robustok.runtime.display import markdown
 from robustok.runtime.files import write_csv, write_rows
 
@@ -89,12 +89,8 @@ def test_a_report_shows_markup_as_text(folder: Path) -> None:
         assert "<script" not in path.read_text(encoding="utf-8")
 
 
-def test_pages_of_texts_and_audits_show_markup_as_text(tmp_path: Path) -> None:
+def test_the_page_of_an_audit_shows_markup_as_text(tmp_path: Path) -> None:
     vocab = rt.Vocabulary.load("demo")
-    tokens = [[part.encode() for part in HOSTILE]]
-    page = tmp_path / "inspect.html"
-    write_inspection(page, NAME, 7, [{"scheme": "uniform", "draws": tokens}], [(0, 1.0, 0.5)], 10)
-    assert flat(NAME) in flat(Page(page).text)
     audit = Audit(vocab)
     drifted = np.concatenate([vocab.encode(part) for part in "<b>"])
     audit.add([drifted.tolist()], roles=[NAME])

@@ -16,13 +16,15 @@ from robustok.evaluation import intervals
 from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import compare_answers
 from robustok.report import Results, write_report
-from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
+from robustok.report.curves import learning_curve
+from robustok.report.figures import draw_bars, heat_panels, strength_panels
 from robustok.report.frame import (
     merged_layers,
     merged_perplexities,
     over_seeds,
 )
-from robustok.report.tables import other_section, paper_section, perplexity_section
+from robustok.report.paper import paper_section
+from robustok.report.tables import other_section, perplexity_section
 from robustok.runtime.display import Z95
 from robustok.runtime.files import write_rows
 

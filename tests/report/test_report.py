@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.report import Results, find_headlines, write_report, write_table
+from robustok.report import Results, write_report, write_table
 from robustok.report.figures import heat_panels
+from robustok.report.paper import paper_section
 from robustok.report.sources import read_source
 from robustok.report.style import colors
 from robustok.report.tables import (
     accuracy_table,
     measurement_table,
-    paper_section,
     settings_table,
     versus_canonical,
 )
@@ -64,46 +64,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make(tmp_path_factory.mktemp("written"))
     write_report(folder)
     return folder
-
-
-def test_headlines_are_the_differences_of_the_rows() -> None:
-    numbers = [headline.number for headline in find_headlines(Results(ROWS))]
-    assert numbers == ["−55.0", "+51.0", "+64.0"]
-    close = [r | {"accuracy": 0.5 + 0.01 * i, "low": 0.4, "high": 0.6} for i, r in enumerate(ROWS)]
-    assert find_headlines(Results(close)) == []  # their intervals hold zero
-
-
-def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
-    schemes = [f"stochastok(alpha={i})" for i in range(1, 9)]
-    base = [row("canonical", "canonical", 0.9), row("canonical", "uniform", 0.5)]
-    lucky = [row(s, "uniform", 0.5 + (0.055 if s == schemes[3] else 0.0)) for s in schemes]
-    found = [headline.text for headline in find_headlines(Results(base + lucky))]
-    assert not any("instead of canonical" in text for text in found)  # p = 0.011 times 8
-    alone = [headline.text for headline in find_headlines(Results([*base, lucky[3]]))]
-    assert any("instead of canonical" in text for text in alone)
-    better = [row(s, "uniform", 0.7) for s in schemes]
-    found = [headline.text for headline in find_headlines(Results(base + better))]
-    assert any("the best of 8" in text for text in found)
-
-
-def test_headlines_about_examples_speak_of_examples_and_of_one_task() -> None:
-    rows = [
-        row("canonical", query, share) | {"few_shot_scheme": context, "task": task}
-        for task, worse, loss in (("copa", 0.0, 0.3), ("piqa", -0.2, 0.4))
-        for context, better in (("canonical", 0.0), ("uniform", 0.1 + worse / 5))
-        for query, share in (("canonical", 0.8), ("uniform", 0.8 - loss + better))
-    ]
-    texts = [f"{one.number} {one.text}" for one in find_headlines(Results(rows))]
-    assert texts == [
-        "2 of 2 tasks change from canonical questions to uniform questions, with canonical "
-        "few-shot examples: copa −30.0 [−34.3, −25.7]; piqa −40.0 [−44.9, −35.1]",
-        "2 of 2 tasks gain on uniform questions, with uniform instead of canonical few-shot "
-        "examples, one seed: copa +10.0 [+5.1, +14.9]; piqa +6.0 [+1.7, +10.3]",
-    ]
-    lost, gained = find_headlines(Results([r for r in rows if r["task"] == "copa"]))
-    assert (lost.number, gained.number) == ("−30.0", "+10.0")
-    assert "with canonical few-shot examples (80.0% → 50.0%)" in lost.text
-    assert "instead of canonical few-shot examples, one seed (50.0% → 60.0%)" in gained.text
 
 
 def test_the_settings_are_those_that_were_run() -> None:

@@ -3,12 +3,11 @@
 All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
 """
 
-from robustok.analysis.lengths import DROPOUT, DropoutRow, Growth, Splits, dropout_splits, growth
+from robustok.analysis.dropout import DROPOUT, DropoutRow, dropout_splits
 from robustok.analysis.most_probable import most_probable
 from robustok.analysis.split_bias import (
     SCHEMES,
     Bias,
-    BiasSummary,
     Segmentations,
     bias,
     segmentations,
@@ -17,7 +16,7 @@ from robustok.analysis.split_bias import (
 from robustok.analysis.splits import DRAWS, SENTENCE, SplitCounts, split_counts
 
 __all__ = [
-    "DRAWS", "DROPOUT", "SCHEMES", "SENTENCE", "Bias", "BiasSummary", "DropoutRow", "Growth",
-    "Segmentations", "SplitCounts", "Splits", "bias", "dropout_splits", "growth", "most_probable",
-    "segmentations", "split_counts", "summarize",
+    "DRAWS", "DROPOUT", "SCHEMES", "SENTENCE", "Bias", "DropoutRow", "Segmentations",
+    "SplitCounts", "bias", "dropout_splits", "most_probable", "segmentations", "split_counts",
+    "summarize",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp, log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,22 @@ class Segmentations:
     by_splits: tuple[tuple[str, ...], ...]
     shares: dict[str, tuple[np.ndarray, ...]]
     draws: dict[str, tuple[int, ...]]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain dictionary for each segmentation and scheme."""
+        return [
+            {
+                "token": self.token,
+                "splits": splits,
+                "segmentation": segmentation,
+                "scheme": spec,
+                "draws": self.draws[spec][splits - 1],
+                "share": float(share),
+            }
+            for splits, segmentations in enumerate(self.by_splits, 1)
+            for spec, shares in self.shares.items()
+            for segmentation, share in zip(segmentations, shares[splits - 1], strict=True)
+        ]
 
 
 def segmentations(
@@ -151,7 +167,7 @@ class Bias(NamedTuple):
         splits: number of splits.
         segmentations: number of segmentations of the word with that many splits.
         total_variation: distance from the uniform distribution over them, from 0 to 1.
-        divergence: KL(scheme || uniform) in nats.
+        kl_divergence: KL(scheme || uniform) in nats.
         support: share of them that the scheme can draw, from 0 to 1.
         draws: number of draws with as many splits; 0 where the distribution is exact. An estimate
             from draws errs upward.
@@ -162,7 +178,7 @@ class Bias(NamedTuple):
     splits: int
     segmentations: int
     total_variation: float
-    divergence: float
+    kl_divergence: float
     support: float
     draws: int
 
@@ -216,55 +232,34 @@ def bias(
     return rows
 
 
-class BiasSummary(NamedTuple):
-    """Mean over words of one scheme's bias at one number of splits.
-
-    >>> summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0].words
-    1
-
-    Attributes:
-        scheme: normalized spec of the scheme.
-        splits: number of splits.
-        words: number of words.
-        total_variation: mean total variation distance from uniform, from 0 to 1.
-        divergence: mean KL(scheme || uniform) in nats.
-        support: mean share of the segmentations that the scheme can draw, from 0 to 1.
-        exact: whether no word was estimated from draws.
-    """
-
-    scheme: str
-    splits: int
-    words: int
-    total_variation: float
-    divergence: float
-    support: float
-    exact: bool
-
-
-def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
-    """Mean over words of the bias, by scheme and number of splits.
+def summarize(rows: Iterable[Bias]) -> list[dict[str, Any]]:
+    """Mean over words of the bias, by number of splits and scheme, as plain dictionaries.
 
     >>> result = summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0]
-    >>> result.scheme, result.splits, result.exact
-    ('uniform', 3, True)
+    >>> result["scheme"], result["splits"], result["words"], result["exact"]
+    ('uniform', 3, 1, True)
 
     Args:
         rows: what :func:`bias` returned, of one call or several.
 
-    Summaries are ordered by number of splits, then by scheme as the rows first name it. ``exact``
-    is true if no row was estimated from draws.
+    They have the means of ``total_variation``, ``kl_divergence`` and ``support`` over ``words``;
+    ``exact`` is true if no row was estimated from draws. Ordered by number of splits, then by
+    scheme as the rows first name it.
     """
     groups: dict[tuple[str, int], list[Bias]] = defaultdict(list)
     for row in rows:
         groups[row.scheme, row.splits].append(row)
-    summaries = []
-    for (scheme, splits), group in sorted(groups.items(), key=lambda g: g[0][1]):
-        tv, kl, support = np.mean(
-            [(r.total_variation, r.divergence, r.support) for r in group], axis=0
-        ).tolist()
-        exact = all(r.draws == 0 for r in group)
-        summaries.append(BiasSummary(scheme, splits, len(group), tv, kl, support, exact))
-    return summaries
+    measures = ("total_variation", "kl_divergence", "support")
+    return [
+        {
+            "scheme": scheme,
+            "splits": splits,
+            "words": len(group),
+            **{name: float(np.mean([getattr(row, name) for row in group])) for name in measures},
+            "exact": all(row.draws == 0 for row in group),
+        }
+        for (scheme, splits), group in sorted(groups.items(), key=lambda entry: entry[0][1])
+    ]
 
 
 def _compare(

@@ -7,10 +7,10 @@ the paper's appendix "Empirical distribution over per-token split-counts".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, comb
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from robustok.lattice import Lattice
 from robustok.lattice.counting import product
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.samplers import (
+    Sampler,
+    StochasTok,
+    StochasTokUniform,
+    Uniform,
+    UniformK,
+    measure,
+    sampler,
+)
 from robustok.samplers.stochastok import segmentation_counts
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
@@ -55,6 +63,20 @@ class SplitCounts:
     draws: int
     observed: np.ndarray
     distributions: dict[str, np.ndarray]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain dictionary for each distribution and number of splits."""
+        return [
+            {
+                "scheme": self.scheme,
+                "token": self.token,
+                "distribution": name,
+                "splits": splits,
+                "share": float(share),
+            }
+            for name, shares in {f"{self.draws} draws": self.observed, **self.distributions}.items()
+            for splits, share in enumerate(shares)
+        ]
 
 
 def split_counts(
@@ -246,6 +268,27 @@ def _normal(counts: list[int]) -> np.ndarray:
     while len(counts) > 1 and not counts[-1]:
         counts = counts[:-1]
     return np.array([count / total for count in counts])
+
+
+def distance_shares(
+    lattice: Lattice, rows: Ragged | Sequence[np.ndarray], *, least: float
+) -> list[tuple[int, float, float]]:
+    """By distance from canonical: the exact share of all tokenizations, and that of drawn rows.
+
+    >>> from robustok.analysis.splits import distance_shares
+    >>> distance_shares(vocab.lattice("the"), [vocab.encode("the")], least=0.01)
+    [(0, 0.3333333333333333, 1.0), (2, 0.3333333333333333, 0.0), (3, 0.3333333333333333, 0.0)]
+
+    Args:
+        lattice: that of a text.
+        rows: drawn ids of the text.
+        least: distances with both shares below it are left out.
+    """
+    seen = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
+    counts = lattice.counts(by="distance")
+    total = sum(counts)
+    shares = [(at, count / total, seen[at] / len(rows)) for at, count in enumerate(counts)]
+    return [share for share in shares if max(share[1:]) >= least]
 
 
 class TokenPlace(NamedTuple):

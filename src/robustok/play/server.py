@@ -32,7 +32,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from robustok.analysis.lengths import distance_shares
+from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import visible
 from robustok.samplers import sampler

@@ -6,11 +6,9 @@ from robustok.runtime.environment import names_on_use
 
 if TYPE_CHECKING:
     from robustok.report.frame import Results as Results
-    from robustok.report.tables import Headline as Headline
-    from robustok.report.tables import find_headlines as find_headlines
     from robustok.report.tables import write_table as write_table
     from robustok.report.write import write_report as write_report
 
 # Imported when one is used: pandas costs more to import than most commands take.
-__all__ = ["Headline", "Results", "find_headlines", "write_report", "write_table"]
+__all__ = ["Results", "write_report", "write_table"]
 __getattr__ = names_on_use("robustok.report.write", *__all__)

@@ -7,48 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
     Results,
     Row,
-    bounds,
-    merged_layers,
     nominal_splits,
-    percent,
-    rows_with,
 )
 from robustok.report.names import one_line, panel_title, short
-from robustok.report.page import Section, Table
+from robustok.report.page import Section
 from robustok.report.style import (
     GRID,
     INK,
     MUTED,
-    OTHERS,
     WIDTH,
     colors,
-    draw_line,
     figure_style,
     grouped,
-    label_axes,
     legend_above,
     new_figure,
     percent_axis,
     save_all,
 )
-from robustok.report.tables import pivot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CSV_FIELDS = (
+FIELDS = (
     "name", "eval_scheme", "accuracy", "low", "high", "n", "draws", "splits", "distance",
     "length_ratio", "seeds", "seconds",
 )  # fmt: skip
@@ -108,126 +98,8 @@ def heatmap_section(results: Results, folder: Path) -> Section | None:
 def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: Path) -> Path:
     """The path of a figure's SVG without the ending, written with the rows that it shows."""
     shown = [row for row in results.rows if row["eval_scheme"] in eval_schemes]
-    save_all(figure, stem, shown, CSV_FIELDS)
+    save_all(figure, stem, shown, FIELDS)
     return stem
-
-
-def layer_section(results: Results, folder: Path) -> Section | None:
-    """Distances between the tokenizations of a word: a line a layer, a column a model."""
-    layers = merged_layers(results.all_rows)
-    if layers.empty:
-        return None
-    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
-    layers["text"] = [
-        f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
-    ]
-    layers["column"] = [
-        f"{model} in “{sentence}”" if sentence else model
-        for model, sentence in layers[["model", "sentence"]].itertuples(index=False)
-    ]
-    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "column", "layer", "–")
-    return Section(
-        "embeddings",
-        "Distance between the tokenizations of a word, by layer",
-        "Mean distance between the unit-normalized last-token states of the canonical and of "
-        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
-        [table],
-        folder / "embeddings",
-    )
-
-
-def learning_curve(rows: Sequence[Row]) -> list[Row]:
-    """Accuracies by training scheme, evaluation scheme and step, seeds merged; the last step too.
-
-    Without rows of models kept on the way there is no curve.
-    """
-
-    def curve(row: Row) -> tuple[Any, ...]:
-        names = "study", "scale", "pretrain_scheme", "train_scheme", "eval_scheme", "task"
-        return tuple(row.get(name) for name in names)
-
-    curves = {curve(row) for row in rows if "step" in row}
-    by_step: dict[int, list[Row]] = {}
-    for row in rows:
-        if "accuracy" in row and curve(row) in curves:
-            model = row["configuration"]["inputs"]["model"]
-            step = row["step"] if "step" in row else model["options"]["steps"]
-            finished = {name: value for name, value in row.items() if name != "step"}
-            by_step.setdefault(step, []).append(finished)
-    return [row | {"step": step} for step in sorted(by_step) for row in Results(by_step[step]).rows]
-
-
-@figure_style()
-def learning_section(results: Results, folder: Path) -> Section | None:
-    """Accuracy by step, a panel and a table an evaluation scheme, a line a training scheme."""
-    points = learning_curve(results.all_rows)
-    if not points:
-        return None
-    panels = grouped(points, "eval_scheme")
-    names = [*grouped(points, "name")]
-    colored = dict(zip(names, colors(names), strict=True))
-    steps = sorted({row["step"] for row in points})
-    figure, axes = _grid(len(panels))
-    for panel, (scheme, own) in zip(axes, panels.items(), strict=False):
-        for name, line in grouped(own, "name").items():
-            look = {"color": colored[name], "marker": "o", "label": name}
-            draw_line(panel, line, "step", "accuracy", scale=100, **look)
-        panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-        panel.set_title(f"{one_line(short(scheme))} questions")
-        percent_axis(panel)
-        if len(steps) <= 5:
-            panel.set_xticks(steps)
-    figure.supxlabel("steps of fine-tuning", color=MUTED)
-    legend_above(figure, axes[0])
-    save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
-    return Section(
-        "learning",
-        "Accuracy by the steps of fine-tuning",
-        "One line for each training scheme, with 95% intervals.",
-        [_step_table(scheme, own) for scheme, own in panels.items()],
-        folder / "learning",
-    )
-
-
-@figure_style()
-def curve_section(results: Results, folder: Path) -> Section | None:
-    """Accuracy by the tokenizations scored, a line an attack on a model that exists."""
-    attacks = rows_with(results.all_rows, "curve")
-    if attacks.empty:
-        return None
-    attacks["label"] = [
-        ", ".join(filter(None, (one["model"], one_line(short(one["eval_scheme"])))))
-        for _, one in attacks.iterrows()
-    ]
-    figure, (axes,) = new_figure((WIDTH, 3.4))
-    lines = zip(attacks["curve"], attacks["label"], cycle((INK, *OTHERS)), strict=False)
-    for curve, label, color in lines:
-        look = {"color": color, "label": label, "drawstyle": "steps-post"}
-        draw_line(axes, curve, "n_scored", "accuracy", scale=100, **look)
-    x = "tokenizations scored for one question"
-    label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
-    legend_above(figure, axes)
-    points = [
-        {"label": label, **point}
-        for curve, label in zip(attacks["curve"], attacks["label"], strict=True)
-        for point in curve
-    ]
-    save_all(figure, folder / "curve", points)
-    return Section(
-        "curve",
-        "Accuracy by the number of tokenizations scored",
-        "Share of questions that are still answered correctly after an attack has scored this many "
-        "tokenizations of each, with 95% intervals.",
-        figure=folder / "curve",
-    )
-
-
-def _step_table(scheme: str, points: Sequence[Row]) -> Table:
-    """Accuracy on one kind of questions: a line a training scheme, a column a step."""
-    frame = pd.DataFrame(points)
-    frame["after"] = [f"{step:,} steps" for step in frame["step"]]
-    frame["text"] = [f"{percent(row['accuracy'])} {bounds(row)}" for row in points]
-    return pivot(frame, "name", "after", f"{scheme} questions, after", "")
 
 
 @dataclass(frozen=True)
@@ -353,7 +225,7 @@ def attack_panels(results: Results) -> list[Panel]:
 @figure_style()
 def draw_bars(panels: Sequence[Panel]) -> Figure:
     """The panels under one legend."""
-    figure, axes = _grid(len(panels))
+    figure, axes = panel_grid(len(panels))
     for panel, place in zip(panels, axes, strict=False):
         _draw_bar_panel(place, panel)
     figure.supxlabel(panels[0].axis, color=MUTED)
@@ -361,7 +233,7 @@ def draw_bars(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _grid(count: int) -> tuple[Figure, list[Axes]]:
+def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
     """A figure with places for as many panels, in lines of two, whose values are shares."""
     rows = -(-count // _ACROSS)
     height = 2.8 if rows == 1 else 0.3 + 2 * rows

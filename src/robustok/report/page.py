@@ -1,6 +1,6 @@
 """Pages from Jinja templates: an HTML page is one file without external resources or scripts.
 
-Beside the page of a report: tokenizations in color, the page of one text, and that of an audit.
+Beside the page of a report: tokenizations in color, and the page of an audit.
 """
 
 from __future__ import annotations
@@ -168,32 +168,6 @@ def _draws(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for entry, color in zip(entries, tints, strict=True)
     ]
-
-
-def write_inspection(
-    path: Path,
-    text: str,
-    total: int,
-    shown: Sequence[dict[str, Any]],
-    bars: Sequence[tuple[int, float, float]],
-    samples: int,
-) -> None:
-    """Write the page of one text: its draws by scheme, and exact against drawn distances.
-
-    `shown` holds `{"scheme", "draws"}` with draws as lists of token bytes, `bars` the
-    (distance, exact share, drawn share) of every distance.
-    """
-    tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
-    page = render(
-        "inspect.html",
-        text=text,
-        total=f"{total:,}",
-        schemes=_draws(shown),
-        bars=bars,
-        tallest=tallest,
-        samples=f"{samples:,}",
-    )
-    write_whole(path, page)
 
 
 DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, columns, rows

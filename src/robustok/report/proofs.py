@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import floor, log10
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from robustok.report.analyses import draw_bound, draw_gap
 from robustok.report.frame import DataFrame, Results, entries_of, percent
 from robustok.report.page import Section, Table
+from robustok.report.style import (
+    ATTACKED,
+    DASHES,
+    GRID,
+    INK,
+    MUTED,
+    SAMPLED,
+    Row,
+    figure_style,
+    grouped,
+    legend_above,
+    legend_key,
+    new_figure,
+    percent_axis,
+    save_all,
+)
 from robustok.study.measurements.bound import power_of_ten
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KINDS = {  # of rows of a bound: how each is drawn in the legend
+    "proof": {"color": INK, "linestyle": DASHES[1], "label": "bound, as in the proof (factor n)"},
+    "theorem": {"color": INK, "label": "bound, as in the theorem"},
+    "adversarial": {
+        "color": ATTACKED,
+        "marker": "D",
+        "label": "attacked: greatest, and mean to greatest",
+    },
+    "sampled": {"color": SAMPLED, "marker": "o", "label": "drawn: greatest, and mean to greatest"},
+}
+_VERDICTS = {  # bottom to top: proven, then what only a search says, then broken
+    "same": ("certified: the same answer under all", "#009e73", "white"),
+    "open": ("open: none found, the share is bounded", "#cdeedd", "black"),
+    "flips": ("broken, and the attack missed it", "#f0b429", "black"),
+    "attacked": ("broken by the attack", "#8a3b12", "white"),
+}
 _COLUMNS = {
     "c2": "C2",
     "c1_theorem": "C1 theorem",
@@ -80,3 +118,119 @@ def _shown(column: str, value: float) -> str:
     if value != value:  # NaN: the whole model has no C1, and the proof needs a number of tokens
         return ""
     return power_of_ten(value) if column.startswith("log10") else f"{value:.4g}"
+
+
+def draw_bound(rows: Sequence[Row], stem: Path) -> None:
+    """Both readings of the bound and the measured ratios, per √distance: one panel per model.
+
+    ``rows`` hold ``model``, ``depth`` (0 the embedding, then the layers, last the logits),
+    ``kind`` ("theorem", "proof", "sampled" or "adversarial"), ``mean`` and ``max``.
+    """
+    kinds = {row["kind"] for row in rows}
+    keys = [legend_key(**look) for kind, look in _KINDS.items() if kind in kinds]
+    with _panel_a_model(rows, (4.4, 3.9), keys, stem) as panels:
+        for axes, own in panels:
+            _draw_bound_panel(axes, own)
+        panels[0][0].set_ylabel("change per √distance")
+
+
+def draw_gap(rows: Sequence[Row], stem: Path) -> None:
+    """Shares of certified, open and broken items: one bar per distance.
+
+    ``rows`` are those of ``Certification.gap()`` with a ``model`` each; a panel a model.
+    """
+    from matplotlib.patches import Patch
+
+    keys = [Patch(color=color, label=label) for label, color, _ in reversed(_VERDICTS.values())]
+    with _panel_a_model(rows, (4.2, 3.7), keys, stem) as panels:
+        for axes, own in panels:
+            _draw_gap_panel(axes, own)
+        panels[0][0].set_ylabel("questions")
+        percent_axis(panels[0][0])
+
+
+@contextmanager
+def _panel_a_model(
+    rows: Sequence[Row], size: tuple[float, float], keys: list[Any], stem: Path
+) -> Iterator[list[tuple[Axes, list[Row]]]]:
+    """A panel and the rows of each model, side by side below one legend; saved at the end."""
+    models = grouped(rows, "model")
+    count = len(models)
+    with figure_style():
+        figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
+        for axes, model in zip(panels, models, strict=True):
+            axes.set_title(model, pad=9)
+        yield list(zip(panels, models.values(), strict=True))
+        legend_above(figure, more=keys)
+        save_all(figure, stem, rows)
+
+
+def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
+    top: dict[str, float] = {}
+    for kind, dash in (("proof", DASHES[1]), ("theorem", DASHES[0])):
+        points = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash)
+            top[kind] = points[-1][1]
+    measured = 0.0
+    for kind, color, mark in (("sampled", SAMPLED, "o"), ("adversarial", ATTACKED, "D")):
+        # Nothing moves in the embedding of a last token that no tokenization splits: no logarithm.
+        points = sorted((r["depth"], r["max"], r["mean"]) for r in rows if r["kind"] == kind)
+        points = [entry for entry in points if entry[2] > 0]
+        if not points:
+            continue
+        at, high, mean = zip(*points, strict=True)
+        axes.fill_between(at, mean, high, color=color, alpha=0.18, linewidth=0)
+        axes.plot(at, high, color=color, marker=mark)
+        measured = max(measured, high[-1])
+    depth = max(row["depth"] for row in rows)
+    if measured and "theorem" in top:
+        _mark_slack(axes, depth, measured, top["theorem"])
+    layers = range(1, depth, max(1, (depth - 1) // 8))
+    axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
+    axes.set(xlabel="after layer", yscale="log")
+    axes.grid(axis="y")
+
+
+def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
+    """Label of the factor between the bound and the measured ratio, at the last point."""
+    at = depth + 0.12
+    axes.plot([at, at], [measured, bound], color=MUTED, linewidth=1, clip_on=False)
+    power = floor(log10(bound / measured))
+    shown = f"{bound / measured:,.0f}×"
+    if power >= 4:
+        shown = f"{bound / measured / 10**power:.1f}·10$^{{{power}}}$×"
+    axes.annotate(
+        shown,
+        (at, (measured * bound) ** 0.5),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        color=MUTED,
+        annotation_clip=False,
+    )
+
+
+def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
+    for at, row in enumerate(rows):
+        base = 0.0
+        for verdict, (_, color, ink) in _VERDICTS.items():
+            height = 100 * row[verdict] / row["n"]
+            axes.bar(at, height, 0.78, base, color=color, edgecolor="white", linewidth=0.8)
+            if height >= 5:
+                axes.text(
+                    at,
+                    base + height / 2,
+                    f"{height:.0f}",
+                    ha="center",
+                    va="center",
+                    color=ink,
+                    fontsize=9,
+                )
+            base += height
+    axes.set_xticks(range(len(rows)), [str(row["distance"]) for row in rows])
+    sizes = sorted({row["n"] for row in rows})
+    n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
+    axes.set_xlabel(f"all tokenizations within distance ({n} questions)")
+    axes.spines["bottom"].set_color(GRID)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import curve_of
 from robustok.report.frame import MEASURES, Row
 from robustok.runtime.files import read_object, read_rows
-from robustok.study.cells.models import UNTRAINED
 from robustok.study.run import answers_of
 
 ACCEPTED = "give the folder of a study or of a command"
@@ -26,8 +24,7 @@ class ReportSource:
     """The rows of results.jsonl of one folder, study.json, and run.json; empty where it has none.
 
     A row with accuracies has how far each question was answered, by its key, as `answers`, and
-    where there are several kinds of questions these as `kinds`. That of an attack on a model that
-    exists has `curve`, the accuracy by the number of tokenizations scored.
+    where there are several kinds of questions these as `kinds`.
     """
 
     rows: list[Row]
@@ -65,9 +62,4 @@ def _answers(row: Row, folder: Path) -> Row:
     parts: Row = {"answers": answers}
     if len(set(kinds.values())) > 1:
         parts["kinds"] = kinds
-    is_attack = len(items) == len(answers) and "reached_at" in items[0]
-    if is_attack and row.get("training") == UNTRAINED:
-        most = max(item["n_scored"] for item in items)
-        reached = [item["reached_at"] for item in items]
-        parts["curve"] = curve_of("accuracy", reached, most=most)
     return parts

@@ -239,3 +239,10 @@ def percent_axis(axes: Axes) -> None:
     """The vertical axis of shares in percent, from 0 to 100."""
     axes.set_ylim(0, 100)
     axes.set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
+
+
+def legend_key(**style: Any) -> Any:
+    """A line for a legend; ``style`` goes to matplotlib's ``Line2D``."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style)

@@ -1,37 +1,30 @@
-"""Tables and headlines of reports.
+"""Tables of reports, from the :class:`~robustok.report.frame.Results` of a run.
 
-They are made from rows of results.jsonl, or the :class:`~robustok.report.frame.Results` of them; a
-section is None where the rows have nothing for it.
+A section is None where the results have nothing for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_settings
+from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import clear_differences, difference
-from robustok.evaluation.intervals import clustered
 from robustok.report.frame import (
-    DEFAULTS,
     LEAST_SEEDS,
     DataFrame,
-    Difference,
     Results,
     Row,
     bounds,
     change_text,
-    merged_layers,
     merged_perplexities,
     name_models,
     percent,
-    points,
     rows_with,
 )
 from robustok.report.names import one_line, short
@@ -39,7 +32,7 @@ from robustok.report.page import Entry, Section, Table
 from robustok.report.style import grouped
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import write_whole
-from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
+from robustok.study.cells.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB
 
 FEW_SHOT = "few-shot examples"
@@ -55,7 +48,6 @@ _ELSEWHERE = (
     "paper",
     "readme",
 )  # on the page
-PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 
 
 def settings_table(study: Mapping[str, Any]) -> Table:
@@ -385,281 +377,3 @@ def measurement_table(results: Results) -> Table:
         for row in results.rows
     ]
     return Table.of(lines)
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A difference in accuracy, what it is a difference of, and the color of its model.
-
-    >>> Headline("+10.0", "points on uniform questions", "#009e73").number
-    '+10.0'
-
-    Args:
-        number: the difference in points, or how many of the tasks have one.
-        text: what it is a difference of, with its interval.
-        color: of the model in figures.
-    """
-
-    number: str
-    text: str
-    color: str
-
-
-def find_headlines(results: Results) -> list[Headline]:
-    """The main results of a study, computed from the rows.
-
-    >>> same = {"task": "langgame", "n": 100, "low": 0.6, "high": 0.8}
-    >>> rows = [same | {"train_scheme": "canonical", "eval_scheme": scheme, "accuracy": accuracy}
-    ...         for scheme, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
-    >>> [headline.number for headline in find_headlines(Results(rows))]
-    ['−40.0']
-
-    Args:
-        results: the results.
-
-    First the loss of canonical training, then the lead of the best other one. A difference is
-    stated only where its interval excludes zero, which holds for all tasks, or for all schemes of
-    which it is the best, at once (:func:`clear_differences`). Of several tasks the number is stated
-    that have such a difference. Where models were pre-trained differently, canonical training is
-    the first of them.
-    """
-    if results.frame.empty:
-        return []
-    bases = _canonical_by_group(results)
-    schemes = [scheme for scheme in (results.hardest, *results.attacks) if scheme]
-    stated = [_loss(results, list(bases), scheme) for scheme in schemes[:1]]
-    stated += [_lead(results, bases, scheme) for scheme in schemes]
-    return [headline for headline in stated if headline]
-
-
-def _canonical_by_group(results: Results) -> dict[str, list[str]]:
-    """The first canonically trained model of each task, study and scale, with the others of it."""
-    bases = {}
-    for _, own in results.frame.drop_duplicates("name").groupby("group", sort=False):
-        is_canonical = own["bar"] == "canonical"
-        for base in own["name"][is_canonical][:1]:
-            bases[base] = own["name"][~is_canonical].tolist()
-    return bases
-
-
-def _loss(results: Results, bases: Sequence[str], scheme: str) -> Headline | None:
-    """What canonical training loses from canonical questions to others."""
-    pairs = {base: results.before_and_after(base, scheme) for base in bases}
-    kept = clear_differences({base: pair for base, pair in pairs.items() if pair})
-    how = _canonical(results, bases)
-    what = f"from canonical questions to {_questions(scheme)}" + (f", with {how}" if how else "")
-    return _headline(results, bases, kept, {base: base for base in kept}, what, "change")
-
-
-def _lead(results: Results, bases: Mapping[str, Sequence[str]], scheme: str) -> Headline | None:
-    """The best scheme of each group where it is better than the canonical one, and its lead."""
-    pairs = {
-        name: (before, after)
-        for base, others in bases.items()
-        for name in others
-        if (before := results.get(base, scheme)) and (after := results.get(name, scheme))
-    }
-    kept = clear_differences(pairs)
-    best: dict[str, str] = {}
-    compared = 0
-    for base, others in bases.items():
-        measured = [name for name in others if name in pairs]
-        top = max(measured, key=lambda name: pairs[name][1]["accuracy"], default="")
-        if top in kept and kept[top].mean > 0:
-            best[base], compared = top, len(measured)
-    if not best:
-        return None
-    top = next(iter(best.values()))
-    of = f", the best of {compared}" if compared > 1 else ""
-    seeds = ", one seed" if kept[top].seeds == 1 else ""
-    model = results.models[top]["bar"]
-    if len(bases) > 1 and compared > 1:
-        model, of = f"the best of {compared}", ""
-    how = _canonical(results, list(bases)) or "canonical"
-    what = f"on {_questions(scheme)}, with {model} instead of {how}{of}{seeds}"
-    changes = {base: kept[top] for base, top in best.items()}
-    return _headline(results, list(bases), changes, best, what, "gain")
-
-
-def _headline(
-    results: Results,
-    bases: Sequence[str],
-    changes: Mapping[str, Difference],
-    models: Mapping[str, str],
-    what: str,
-    verb: str,
-) -> Headline | None:
-    """A headline from clear changes, and the models that have them, by the model of ``bases``."""
-    if not changes:
-        return None
-    base, change = next(iter(changes.items()))
-    color = results.colors[results.models[models[base]]["bar"]]
-    if len(bases) == 1:
-        shares = f"{percent(change.before)}% → {percent(change.after)}%"
-        mean, bounds = change_text(change)
-        return Headline(mean, f"points {bounds} {what} ({shares})", color)
-    tasks = "tasks" if set(results.varying) <= {"task", "pretrain_scheme"} else "groups of models"
-    of_each = "; ".join(
-        " ".join([results.models[base]["group"], *change_text(change)])
-        for base, change in changes.items()
-    )
-    text = f"{tasks} {verb} {what}: {of_each}"
-    return Headline(f"{len(changes)} of {len(bases)}", text, color)
-
-
-def _questions(scheme: str) -> str:
-    """An evaluation scheme in a few words."""
-    name = one_line(short(scheme))
-    attacked = is_attack(scheme) or is_suite(scheme)
-    return f"questions under {name}" if attacked else f"{name} questions"
-
-
-def _canonical(results: Results, bases: Sequence[str]) -> str:
-    """What is canonical in the models that others are compared with; empty where nothing is."""
-    row = next((results.models[base] for base in bases), None)
-    if row is None:
-        return ""
-    if row["few_shot_scheme"]:
-        return f"canonical {FEW_SHOT}"
-    if "pretrain_scheme" in results.varying:
-        return "canonical pre-training and fine-tuning"
-    return "" if row["training"] == UNTRAINED else f"canonical {row['training']}"
-
-
-def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
-    """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
-
-    ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
-    marks a missing result. At another scale than the full one the model is another one, and no
-    difference is shown.
-    """
-    tables = [
-        _BESIDE[table["measure"]](table, rows) for table in paper.get("tables", ()) if table["rows"]
-    ]
-    claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
-    where = f"Comparison with the paper: {paper.get('where')}"
-    return Section("paper", where, claims, tables) if tables else None
-
-
-def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
-    papers, columns = table["rows"], table["columns"]
-    results = Results(_with_kinds(rows, papers))
-    ours = {
-        (row["pretrain_scheme"], row["task"], row["bar"], row["eval_scheme"]): row
-        for row in results.rows
-    }
-    task = next((row["task"] for row in results.rows), "")
-    is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
-    schemes = {column: _measured_as(column, rows) for column in columns}
-    titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
-    names = [name for name in titles if any(row.get(name) for row in papers)]
-    lines = []
-    for paper in papers:
-        model = paper["pretrain_scheme"] or "canonical", paper.get("task") or task
-        cells = []
-        for column, theirs in zip(columns, paper["values"], strict=True):
-            row = ours.get((*model, paper["train_scheme"], schemes[column]))
-            text = f"{percent(row['accuracy'])} {bounds(row)}" if row else NOT_RUN
-            text += f" / {_number_of_paper(theirs, 1)}"
-            if row and theirs is not None and is_full:
-                text += f" ({points(row['accuracy'] - theirs / 100)})"
-            cells.append(text)
-        lines.append([*(paper[name] or "pre-trained" for name in names), *cells])
-    note = "Each cell: our value with its 95% interval / the paper's value, "
-    note += "and the difference in points." if is_full else "of a larger model."
-    head = [*(titles[name] for name in names), *map(title, columns)]
-    return Table(head, lines, _after_own_note(table, note))
-
-
-def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
-    ours = {
-        (row["pretrain_scheme"], row["eval_scheme"]): f"{row['perplexity']:.1f}"
-        for _, row in merged_perplexities(rows).iterrows()
-    }
-    lines = []
-    for paper in table["rows"]:
-        model = paper["pretrain_scheme"]
-        values = zip(table["columns"], paper["values"], strict=True)
-        cells = [
-            f"{ours.get((model or 'canonical', column), NOT_RUN)} / {_number_of_paper(theirs, 1)}"
-            for column, theirs in values
-        ]
-        lines.append([model or "pre-trained", *cells])
-    note = (
-        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
-        "compare as numbers."
-    )
-    head = [first_title(rows), *map(title, table["columns"])]
-    return Table(head, lines, _after_own_note(table, note))
-
-
-def _distances_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
-    """A line a layer. A model of another depth has other layers, which have no value of ours."""
-    ours = {
-        (row["model"], str(row["layer"])): f"{row['mean']:.3f}"
-        for _, row in merged_layers(rows).iterrows()
-    }
-    models = {model for model, _ in ours}
-    lines = []
-    for number, layer in enumerate(table["columns"]):
-        cells = []
-        for paper in table["rows"]:
-            model = paper["train_scheme"]
-            text = ours.get((model, layer), "–" if model in models else NOT_RUN)
-            cells.append(f"{text} / {_number_of_paper(paper['values'][number], 3)}")
-        lines.append([layer, *cells])
-    head = ["layer", *(paper["train_scheme"] for paper in table["rows"])]
-    note = "Each cell: our value / the paper's value, by the number of the layer."
-    return Table(head, lines, _after_own_note(table, note))
-
-
-_BESIDE = {  # a table of the paper with ours, by its measure
-    "accuracy": _accuracies_beside,
-    "perplexity": _perplexities_beside,
-    "embeddings": _distances_beside,
-}
-
-
-def _after_own_note(table: Mapping[str, Any], note: str) -> str:
-    return f"{table.get('note', '')} {note}".lstrip()
-
-
-def _number_of_paper(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _measured_as(column: str, rows: Sequence[Row]) -> str:
-    """The scheme of our rows for the paper's: of an attack, that with the settings it names."""
-    if not is_attack(column):
-        return column
-    wanted = named_settings(column)
-    schemes = {row.get("eval_scheme", "") for row in rows}
-    same = [
-        scheme
-        for scheme in filter(is_attack, schemes)
-        if all(getattr(AttackSettings.parse(scheme), n) == v for n, v in wanted.items())
-    ]
-    return same[0] if len(same) == 1 else column
-
-
-def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
-    """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
-
-    The accuracy of a subset is that over its questions, with its interval.
-    """
-    named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
-    subsets = dict.fromkeys((task, kind) for task, _, kind in named)
-    parts = list(rows)
-    for row in rows:
-        for task, kind in subsets:
-            keys = [key for key, own in row.get("kinds", {}).items() if own == kind]
-            if row.get("task") != task or not keys:
-                continue
-            answers = {key: row["answers"][key] for key in keys}
-            accuracy, low, high = clustered(list(answers.values()), row.get("draws", 1))
-            parts.append(
-                row
-                | {"task": f"{task}/{kind}", "cell": f"{row.get('cell')}/{kind}", "n": len(keys)}
-                | {"accuracy": accuracy, "low": low, "high": high, "answers": answers}
-            )
-    return parts

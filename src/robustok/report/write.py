@@ -8,27 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models import ARCHITECTURES
-from robustok.report.figures import (
-    attack_section,
-    curve_section,
-    heatmap_section,
-    layer_section,
-    learning_section,
-    strength_section,
-)
+from robustok.report.curves import layer_section, learning_section
+from robustok.report.figures import attack_section, heatmap_section, strength_section
 from robustok.report.frame import Results, Row, model_name
 from robustok.report.page import Section, example_groups, write_page
+from robustok.report.paper import paper_section
 from robustok.report.proofs import bound_section, certificates_section
 from robustok.report.sources import ReportSource, read_source
-from robustok.report.tables import Headline as Headline
 from robustok.report.tables import (
     accuracy_section,
-    find_headlines,
     kinds_section,
     measurement_table,
     missing_table,
     other_section,
-    paper_section,
     perplexity_section,
     settings_table,
     versus_canonical,
@@ -44,7 +36,6 @@ _WITH_FIGURE = (
     certificates_section,
     bound_section,
     learning_section,
-    curve_section,
 )
 _TABLES = (
     accuracy_section,
@@ -116,7 +107,6 @@ def _about(sources: Sequence[ReportSource], results: Results) -> dict[str, Any]:
     return {
         "subtitle": _subtitle(rows),
         "note": _what_intervals_cover(rows),
-        "headlines": find_headlines(results),
         "measurements": measurement_table(results),
         "missing": missing_table(missing),
         "progress": f"{finished} of {finished + len(missing)} measurements are finished",

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +25,7 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import bar, print_json, print_table, print_written
 from robustok.report import analyses as figures
-from robustok.runtime.display import Z95
 from robustok.runtime.files import write_csv
-from robustok.tasks import read_texts
 from robustok.tokenizer.vocabulary import Vocabulary
 
 app = typer.Typer(
@@ -134,7 +131,7 @@ def split_counts(
         "share": "{share:.2%}",
     }
     draw = partial(figures.draw_split_counts, results)
-    options.show(figures.split_rows(results), columns, draw)
+    options.show([row for counts in results for row in counts.table()], columns, draw)
 
 
 def segmentations(
@@ -156,7 +153,7 @@ def segmentations(
         splits=splits,
         draws=text.draws,
     )
-    rows = figures.segmentation_rows(results)
+    rows = with_names({name: result.table() for name, result in results.items()})
     names = ("tokenizer", "splits", "scheme")
     groups = [tuple(row[name] for name in names) for row in rows]
     drawn = Counter(group for group, row in zip(groups, rows, strict=True) if row["share"] > 0)
@@ -199,8 +196,13 @@ def dropout(
         "min": "{min}",
         "max": "{max}",
     }
-    rows = figures.dropout_rows(results)
-    options.show(rows, columns, partial(figures.draw_dropout, rows))
+    rows = [row._asdict() for row in (*results, *analysis.DROPOUT)]
+
+    def write(folder: Path) -> list[Path]:
+        write_csv(folder / "dropout.csv", rows)
+        return [folder / "dropout.csv"]
+
+    options.show(rows, columns, write)
 
 
 def bias(
@@ -222,10 +224,10 @@ def bias(
     results = options.each(
         tokenizer, analysis.bias, words.read(), schemes=scheme, splits=splits, draws=draws
     )
-    rows = figures.bias_rows({name: analysis.summarize(own) for name, own in results.items()})
+    rows = with_names({name: analysis.summarize(own) for name, own in results.items()})
 
     def draw(folder: Path) -> list[Path]:
-        each = [{"tokenizer": n, **row._asdict()} for n, own in results.items() for row in own]
+        each = with_names({n: [row._asdict() for row in own] for n, own in results.items()})
         write_csv(folder / "bias-words.csv", each)
         return [*figures.draw_bias(rows, folder), folder / "bias-words.csv"]
 
@@ -242,28 +244,9 @@ def bias(
     options.show(rows, columns, draw, table)
 
 
-def growth(
-    *,
-    texts: list[Path],
-    scheme: tuple[str, ...] = scheme_option("name without alpha"),
-    alpha: tuple[float, ...] = option("[default: 0.1 to 3]", default=()),
-    limit: int = option("number of texts to read", default=200, min=1),
-    sample_by: str = "line",
-    tokenizer: Tokenizers,
-    options: AnalysisOptions,
-) -> None:
-    """Measure how much longer texts become, by alpha."""
-    documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
-    results = options.each(tokenizer, analysis.growth, documents, schemes=scheme, alphas=alpha)
-    columns = {
-        "tokenizer": "{tokenizer}",
-        "scheme": "{scheme}",
-        "alpha": "{alpha:g}",
-        "length ratio": "{ratio:.3f} ± {plus:.3f}",
-    }
-    rows = figures.growth_rows(results)
-    table = [{**row, "plus": Z95 * row["error"]} for row in rows]
-    options.show(rows, columns, partial(figures.draw_growth, rows), table)
+def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+    """The rows of each tokenizer with its name."""
+    return [{"tokenizer": name, **row} for name, rows in by_tokenizer.items() for row in rows]
 
 
-add_commands(app, split_counts, segmentations, dropout, bias, growth)
+add_commands(app, split_counts, segmentations, dropout, bias)

@@ -127,7 +127,7 @@ def run(
     The same command continues an interrupted run.
     """
     from robustok.cli.bars import StudyBars
-    from robustok.report import Results, find_headlines, write_report
+    from robustok.report import write_report
     from robustok.report.readme import write_readme
     from robustok.report.sources import read_source
     from robustok.study import run_study
@@ -147,12 +147,9 @@ def run(
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
-    rows = read_source(folder).rows
-    for headline in find_headlines(Results(rows)):
-        console.print(f"{headline.number:>6} {headline.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        readme = write_readme(rows, folder)
+        readme = write_readme(read_source(folder).rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from robustok.analysis.lengths import distance_shares
+from robustok.analysis.splits import distance_shares
 from robustok.cli.options import (
     by_name,
     draws_option,
-    file_option,
     option,
     scheme_option,
 )
 from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
 from robustok.models import load_model
-from robustok.report.page import write_inspection
 from robustok.runtime.display import counted
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
 from robustok.samplers.uniform import ONLY_CANONICAL
@@ -115,7 +112,6 @@ def inspect(
     seed: int = option("the same seed, the same draws", default=0),
     draws: int = draws_option("draws shown for each scheme", 3),
     samples: int = option("uniform draws for the histogram", default=5000, min=1),
-    html: Path | None = file_option("also write an HTML page to this file"),
 ) -> None:
     """Show the tokenizations of TEXT.
 
@@ -148,9 +144,6 @@ def inspect(
     reason = vocab.gigatoken.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
     typer.echo(f"\ncanonical ids are computed by {encoder}")
-    if html:
-        write_inspection(html, text, total, entries, bars, samples)
-        typer.echo(f"The page is at {html.resolve()}")
 
 
 def _print_inspection(
