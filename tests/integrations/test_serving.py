@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import runpy
+import socket
 import sys
 import threading
 import types
@@ -20,6 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 from tests.guard.tokenizers_of import LLAMA3, byte_level, unigram_with_bytes
 
 import robustok as rt
@@ -297,6 +300,43 @@ def test_unknown_fields_pass_with_a_counter_unless_the_policy_is_strict() -> Non
 
     asyncio.run(app({"type": "websocket"}, None, send))  # type: ignore[arg-type]
     assert sent == ["websocket.close"]
+
+
+@pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
+@pytest.mark.parametrize("protocol", ["websockets-sansio", "wsproto"])
+def test_websockets_pass_unjudged_unless_the_policy_is_strict(policy: str, protocol: str) -> None:
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    pytest.importorskip("websockets", reason="websockets is not installed")
+    pytest.importorskip(protocol.partition("-")[0], reason=f"{protocol} is not installed")
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    async def echo(websocket: WebSocket) -> None:
+        await websocket.accept()
+        async for text in websocket.iter_text():
+            await websocket.send_text(text)
+
+    app = Starlette(routes=[WebSocketRoute("/v1/realtime", echo)])
+    app.add_middleware(GuardMiddleware, prompts=PromptGuard(VOCAB, policy=policy))  # type: ignore[arg-type]
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, ws=protocol, lifespan="off", log_level="error"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    address = f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/realtime"
+    try:
+        if policy == "strict":
+            with pytest.raises(InvalidStatus, match="403"), connect(address):
+                pass
+        else:
+            with connect(address) as client:
+                for prompt in (SPLIT, UNKNOWN, "x" * 100_000):
+                    message = json.dumps({"prompt": prompt})
+                    client.send(message)
+                    assert client.recv(timeout=60) == message
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
 
 
 @pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
