@@ -134,7 +134,7 @@ def read_ids(
             if isinstance(current, dict):
                 for name, inner in current.items():
                     below = fields.below.get(name, NOWHERE)
-                    inherited = OTHER if fields.kind == OTHER else unknown
+                    inherited = OTHER if kind == OTHER else unknown  # no prompt, nor what is below
                     open_values.append((inner, below, below.kind or inherited))
 
 

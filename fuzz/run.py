@@ -63,16 +63,17 @@ def main() -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workers = [_Worker(i, options) for i in range(options.workers)]
     started = reported = time.monotonic()
-    while any(worker.alive() for worker in workers):
-        time.sleep(0.2)
-        for worker in workers:
-            worker.look()
-        if time.monotonic() - started > options.seconds:
-            break
-        if time.monotonic() - reported > 60:
-            reported = time.monotonic()
-            print(f"{sum(w.n_calls for w in workers):,} calls, "
-                  f"{sum(len(w.findings) for w in workers)} findings", flush=True)  # fmt: skip
+    with contextlib.suppress(KeyboardInterrupt):  # what was found until then is printed
+        while any(worker.alive() for worker in workers):
+            time.sleep(0.2)
+            for worker in workers:
+                worker.look()
+            if time.monotonic() - started > options.seconds:
+                break
+            if time.monotonic() - reported > 60:
+                reported = time.monotonic()
+                print(f"{sum(w.n_calls for w in workers):,} calls, "
+                      f"{sum(len(w.findings) for w in workers)} findings", flush=True)  # fmt: skip
     for worker in workers:
         worker.stop()
     findings = Counter(f for worker in workers for f in worker.findings)

@@ -33,6 +33,9 @@ def test_the_norm_of_zeros_is_zero_and_numbers_that_are_none_are_errors() -> Non
     assert float(spectral_norm(torch.zeros(4, 6))) == 0
     with pytest.raises(RobustokError, match="finite"):
         spectral_norm(torch.tensor([[1.0, float("nan")]]))
+    for size in (1e20, 3e38):  # finite, and its square is not
+        with pytest.raises(RobustokError, match="overflow"):
+            spectral_norm(torch.full((4, 6), size))
 
 
 def by_hand(model: Any, layer: int, n: int, k: int) -> tuple[float, float, float]:

@@ -245,3 +245,38 @@ def test_false_alarms_are_as_rare_as_the_level_says() -> None:
 def test_mistakes_are_errors(call: Any, message: str) -> None:
     with pytest.raises(RobustokError, match=message):
         call()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, 1.1, "a", None, [1.0]])
+def test_a_share_is_a_number_from_0_to_1(wrong: Any) -> None:
+    with pytest.raises(RobustokError, match="fractions"):
+        clustered([1.0, wrong])
+    for answers in ([[1.0, wrong]] * 2, [1.0, wrong]):
+        with pytest.raises(RobustokError, match="answers"):
+            over_seeds(answers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.1])
+def test_answers_that_are_no_numbers_are_not_compared(wrong: float) -> None:
+    with pytest.raises(RobustokError, match="changes: number 1"):
+        compare_answers(np.zeros((1, 2)), np.array([[1.0, wrong]]))
+
+
+@pytest.mark.parametrize("draws", [0, -1, 1.5, True, math.nan])
+def test_draws_are_a_positive_integer(draws: Any) -> None:
+    with pytest.raises(RobustokError, match="draws"):
+        clustered([1.0, 0.0], draws)
+
+
+@pytest.mark.parametrize("before", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("after", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 1), (2, 10)])
+def test_answers_without_variance_have_an_interval(
+    before: float, after: float, shape: tuple[int, int]
+) -> None:
+    low, high, p = compare_answers(np.full(shape, before), np.full(shape, after))
+    assert -1 <= low <= high <= 1 and 0 <= p <= 1
+    assert (low > 0 or high < 0) == (p < LEVEL)
+    if shape[0] > 1:
+        mean, low, high = over_seeds(np.full(shape, after))
+        assert 0 <= low <= mean <= high <= 1 and low < high

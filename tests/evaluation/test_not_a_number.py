@@ -44,7 +44,7 @@ from robustok.evaluation.completions import completion_drift
 from robustok.runtime.files import write_json, write_rows
 from robustok.scoring import score
 from robustok.scoring.engine import LOG_ZERO
-from robustok.tasks import Item
+from robustok.tasks import Item, Pair
 
 OPTIONS = [" up", " baby"]
 
@@ -218,9 +218,37 @@ def test_a_label_of_numpy_is_an_integer() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [(1, "q", (" a", " b")), ("a", None, (" a", " b")), ("a", "q", " ab"), ("a", "q", (1, 2))],
+    [
+        (1, "q", (" a", " b")),
+        ("a", None, (" a", " b")),
+        ("a", b"q", (" a", " b")),
+        ("a", "q", (" a", " b"), 0, None),
+        ("a", "q", (" a", " b"), 0, 1),
+        ("a", "q", " ab"),
+        ("a", "q", None),
+        ("a", "q", 5),
+        ("a", "q", {" a", " b"}),
+        ("a", "q", {" a": 0, " b": 1}),
+        ("a", "q", iter((" a", " b"))),
+        ("a", "q", np.array([" a", " b"])),
+        ("a", "q", (1, 2)),
+        ("a", "q", (" a", None)),
+        ("a", "q", (" a",)),
+        ("a", "q", (" a", "")),
+    ],
 )
 def test_the_texts_of_an_item_are_texts(fields: Any) -> None:
-    key, question, choices = fields
+    key, question, choices, *more = fields
     with pytest.raises(RobustokError, match="item"):
-        Item(key, question, choices, 0)
+        Item(key, question, choices, *(more or [0]))
+
+
+def test_the_choices_of_an_item_are_a_tuple() -> None:
+    item = Item("a", "q", [" a", " b"], 0)  # type: ignore[arg-type]
+    assert item.choices == (" a", " b") and hash(item)
+
+
+@pytest.mark.parametrize("fields", [(1, "q", " a"), ("a", None, " a"), ("a", "q", 3)])
+def test_the_texts_of_a_pair_are_texts(fields: Any) -> None:
+    with pytest.raises(RobustokError, match=r"pair .* that is no text"):
+        Pair(*fields)

@@ -129,6 +129,10 @@ def test_mistakes_are_one_line(vocab: rt.Vocabulary) -> None:
     aligned = align(vocab, a, a)
     with pytest.raises(rt.RobustokError, match=f"one number for each of the {len(a)} ids"):
         aligned.carry([1.0])
+    for value in (np.nan, np.inf, -np.inf):
+        for how in ("sum", "mean", "any", "all"):
+            with pytest.raises(rt.RobustokError, match=r"number 1 is .*, not finite"):
+                aligned.block_values([1.0, value, *range(len(a) - 2)], how)
     with pytest.raises(rt.RobustokError, match="unknown reduction 'summ': did you mean 'sum'"):
         aligned.carry(np.ones(len(a)), "summ")
     for how in (["sum"], {}, None):

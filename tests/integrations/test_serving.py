@@ -306,10 +306,8 @@ def test_unknown_fields_pass_with_a_counter_unless_the_policy_is_strict() -> Non
 @pytest.mark.parametrize("protocol", ["websockets-sansio", "wsproto"])
 def test_websockets_pass_unjudged_unless_the_policy_is_strict(policy: str, protocol: str) -> None:
     uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    pytest.importorskip("websockets", reason="websockets is not installed")
+    client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
     pytest.importorskip(protocol.partition("-")[0], reason=f"{protocol} is not installed")
-    from websockets.exceptions import InvalidStatus
-    from websockets.sync.client import connect
 
     async def echo(websocket: WebSocket) -> None:
         await websocket.accept()
@@ -325,14 +323,14 @@ def test_websockets_pass_unjudged_unless_the_policy_is_strict(policy: str, proto
     address = f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/realtime"
     try:
         if policy == "strict":
-            with pytest.raises(InvalidStatus, match="403"), connect(address):
+            with pytest.raises(client.InvalidStatus, match="403"), client.connect(address):
                 pass
         else:
-            with connect(address) as client:
+            with client.connect(address) as connection:
                 for prompt in (SPLIT, UNKNOWN, "x" * 100_000):
                     message = json.dumps({"prompt": prompt})
-                    client.send(message)
-                    assert client.recv(timeout=60) == message
+                    connection.send(message)
+                    assert connection.recv(timeout=60) == message
     finally:
         server.should_exit = True
         thread.join()

@@ -58,14 +58,17 @@ def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
     largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. AᵀA of a long
     matrix, such as an embedding, is small, where its singular values would need all of it.
 
-    Raises RobustokError for numbers that are not finite.
+    Raises RobustokError for numbers that are not finite, and for those whose products are not.
     """
     a = matrix.detach().float()
     if not bool(torch.isfinite(a).all()):
         raise RobustokError("a weight matrix holds numbers that are not finite: is it trained?")
     if a.shape[-2] < a.shape[-1]:
         a = a.mT
-    return torch.linalg.eigvalsh((a.mT @ a).double())[..., -1].clamp(min=0).sqrt()
+    products = a.mT @ a
+    if not bool(torch.isfinite(products).all()):
+        raise RobustokError("the products of a weight matrix overflow: check the weights")
+    return torch.linalg.eigvalsh(products.double())[..., -1].clamp(min=0).sqrt()
 
 
 def _layer_norms(model: Any, block: Any) -> LayerNorms:

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_integer, shown
 from robustok.errors import RobustokError
 from robustok.runtime.display import Z95
 
@@ -79,7 +80,7 @@ def clopper_pearson_upper(successes: float, trials: float, confidence: float = 0
     """
     from scipy.special import betaincinv
 
-    if not trials > 0 or not 0 <= successes <= trials or not 0 < confidence < 1:
+    if not 0 < trials < math.inf or not 0 <= successes <= trials or not 0 < confidence < 1:
         raise RobustokError(
             f"no bound for {successes} of {trials} at confidence {confidence}: "
             "give 0 ≤ successes ≤ trials, and a confidence between 0 and 1"
@@ -139,17 +140,32 @@ def clustered(
     Clopper and Pearson's for :func:`effective_answers`. With one draw it is exact. A draw that
     turns wrong never raises a bound.
 
-    Raises RobustokError without items.
+    Raises RobustokError without items, and for a fraction that is not from 0 to 1.
     Source: Korn and Graubard (1998); draws of one item as a cluster as in Miller (2024).
     """
-    values = np.asarray(fractions, dtype=np.float64)
+    values = _numbers("fractions", fractions, 1)
     if not len(values):
         raise RobustokError("no items were evaluated: give at least one")
     mean = math.fsum(values) / len(values)
-    n = effective_answers(values, draws)
+    n = effective_answers(values, check_integer("draws", draws, 1))
     correct, confidence = min(mean * n, n), 1 - LEVEL / 2
     low = clopper_pearson_lower(correct, n, confidence)
     return mean, low, clopper_pearson_upper(correct, n, confidence)
+
+
+def _numbers(name: str, values: Any, dimensions: int, low: float = 0) -> np.ndarray:
+    """Numbers from ``low`` to 1, float64 of so many dimensions; an error for others and for NaN."""
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(())
+    if array.ndim != dimensions:
+        raise RobustokError(f"{name}: give numbers, not {shown(values)}")
+    wrong = np.flatnonzero(~((array >= low) & (array <= 1)))
+    if len(wrong):
+        number = array.flat[wrong[0]]
+        raise RobustokError(f"{name}: number {wrong[0]} is {number}, not from {low} to 1")
+    return array
 
 
 def share(name: str, values: Sequence[bool]) -> dict[str, float]:
@@ -177,6 +193,7 @@ def over_seeds(answers: np.ndarray, draws: int = 1) -> tuple[float, float, float
 
     Source: Wilson (1927), whose interval is symmetric in log-odds (Newcombe 2001).
     """
+    answers = _numbers("answers", answers, 2)
     seeds, n = answers.shape
     mean = math.fsum(answers.ravel()) / answers.size
     of_questions = 1 / effective_answers(answers.mean(0), draws * seeds)
@@ -207,7 +224,7 @@ def compare_answers(
 
     Source: Bonett and Price (2012).
     """
-    changes = after - before
+    changes = _numbers("changes", np.subtract(after, before), 2, low=-1)
     seeds, questions = changes.shape
     of_questions, n = changes.mean(0), questions + 2  # one more question is lost, and one is won
     center = math.fsum(of_questions) / n

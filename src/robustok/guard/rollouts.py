@@ -87,7 +87,7 @@ class Alignment:
         array([-1.5])
 
         Args:
-            values: one number or bool for each id of ``ids_a``, [n].
+            values: one finite number or bool for each id of ``ids_a``, [n].
             how: ``sum`` (log-probabilities: the sum is that of the block's text), ``mean``
                 (advantages), ``any`` or ``all`` (masks).
         """
@@ -97,6 +97,9 @@ class Alignment:
                 f"values: give one number for each of the {len(self.ids_a)} ids, not "
                 f"{shown(values)}"
             )
+        wrong = np.flatnonzero(~np.isfinite(given))
+        if len(wrong):
+            raise RobustokError(f"values: number {wrong[0]} is {given[wrong[0]]}, not finite")
         reduce = _REDUCTIONS[check_choice("reduction", how, _REDUCTIONS)]
         given = given.astype(np.float64 if reduce is np.add else np.bool_)
         reduced = reduce.reduceat(given, self.edges_a[:-1]) if len(self) else given
@@ -110,7 +113,7 @@ class Alignment:
         (array([ True]), array([ 0. , -1.5]))
 
         Args:
-            values: one number or bool for each id of ``ids_a``, [n].
+            values: one finite number or bool for each id of ``ids_a``, [n].
             how: as for :meth:`block_values`. With ``sum`` the last id of a block has the value of
                 the block and the ids before it have 0, so that the total stays. Otherwise every id
                 of a block has its value.

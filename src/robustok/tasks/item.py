@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import COMPRESSIONS, json_lines, write_rows
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
@@ -34,8 +35,8 @@ class Item:
         label: index of the right option in ``choices``, from 0.
         kind: the group that results report the item under; empty (default) for none.
 
-    Raises RobustokError for fewer than two choices, an empty one, a key, question or choice that is
-    no text, and a label that is no integer or out of range.
+    Raises RobustokError for choices that are no tuple or list, fewer than two, an empty one, a key,
+    question, choice or kind that is no text, and a label that is no integer or out of range.
     """
 
     key: str
@@ -45,18 +46,23 @@ class Item:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.choices, str) or len(self.choices) < 2:
+        choices = self.choices
+        if not isinstance(choices, (tuple, list)):
+            raise RobustokError(f"item '{self.key}' has choices {shown(choices)}: give a tuple")
+        _check_texts("item", self.key, question=self.question, kind=self.kind)
+        if not all(isinstance(choice, str) for choice in choices):
+            raise RobustokError(f"item '{self.key}' has a choice that is no text")
+        if len(choices) < 2:
             raise RobustokError(f"item '{self.key}' has fewer than 2 choices: give at least 2")
         is_integer = isinstance(self.label, (int, np.integer)) and not isinstance(self.label, bool)
-        if not is_integer or not 0 <= self.label < len(self.choices):
+        if not is_integer or not 0 <= self.label < len(choices):
             raise RobustokError(
                 f"item '{self.key}' has label {self.label!r}: it must number one of its choices"
             )
-        object.__setattr__(self, "label", int(self.label))
-        if not all(self.choices):
+        if not all(choices):
             raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
-        if not all(isinstance(one, str) for one in (self.key, self.question, *self.choices)):
-            raise RobustokError(f"item {self.key!r} has a key, question or choice that is no text")
+        object.__setattr__(self, "label", int(self.label))
+        object.__setattr__(self, "choices", tuple(choices))
 
     @property
     def answer(self) -> str:
@@ -75,11 +81,23 @@ class Pair:
         key: name of the pair, unique in its list.
         question: the prompt, as text.
         answer: the text to learn after it, with its own leading space.
+
+    Raises RobustokError for a key, question or answer that is no text.
     """
 
     key: str
     question: str
     answer: str
+
+    def __post_init__(self) -> None:
+        _check_texts("pair", self.key, question=self.question, answer=self.answer)
+
+
+def _check_texts(what: str, key: Any, **fields: Any) -> None:
+    """Raise RobustokError where the key or another field of an item or a pair is no text."""
+    for name, value in {"key": key, **fields}.items():
+        if not isinstance(value, str):
+            raise RobustokError(f"{what} {shown(key)} has a {name} that is no text: {shown(value)}")
 
 
 def write_items(path: str | Path, items: Iterable[Item]) -> None:
