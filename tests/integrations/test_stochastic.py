@@ -27,6 +27,7 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.errors import RobustokError
+from robustok.integrations.stochastic.switch import Switch
 from robustok.models import train_tokenizer
 
 CHAT = [
@@ -455,6 +456,7 @@ def test_sentencepiece_processors_draw(processor):
     assert drawing.encode([text, text]) == [ids, ids]
     marked = drawing.encode(text, add_bos=True, add_eos=True)
     assert marked == [processor.bos_id(), *ids, processor.eos_id()]
+    assert drawing.encode(text, True, True) == marked  # add_bos, add_eos
     assert drawing.encode(text, reverse=True) == ids[::-1]
     assert drawing.vocab_size() == processor.vocab_size()
     with pytest.raises(RobustokError, match="enable_sampling"):
@@ -466,6 +468,63 @@ def test_sentencepiece_processors_draw(processor):
     assert drawing.encode_as_pieces([text]) == processor.encode_as_pieces([text])
     theirs = processor.nbest_encode(text, nbest_size=3, out_type=str)
     assert drawing.nbest_encode(text, nbest_size=3, out_type=str) == theirs
+
+
+@pytest.mark.parametrize("library", ["tokenizers", "transformers", "tiktoken", "sentencepiece"])
+def test_in_evaluation_mode_every_call_is_that_of_the_wrapped_tokenizer(library, request):
+    plain: Any = {
+        "tokenizers": lambda: TOKENIZERS["byte-level"],
+        "transformers": lambda: PRETRAINED["byte-level"],
+        "tiktoken": lambda: tiktoken.Encoding(
+            "x", pat_str="[a-z]+|.", mergeable_ranks={bytes([i]): i for i in range(256)},
+            special_tokens={"<|endoftext|>": 256},
+        ),
+        "sentencepiece": lambda: request.getfixturevalue("processor"),
+    }[library]()  # fmt: skip
+    drawing: Any = rt.stochastic(plain, "uniform", seed=0).eval()
+    text, ids, chat = TEXTS[0], [5, 6, 7], CHAT[1:2]
+    arguments = [(), (text,), ([text],), (ids,), ([ids],), (text, 3), (chat,), (5,)]
+    own = {name for name in dir(Switch) if name != "nbest_encode"} | {"backend_tokenizer"}
+    # Those that draw by themselves, or change the tokenizer.
+    changes = (
+        "sample",
+        "add",
+        "set",
+        "train",
+        "load",
+        "save",
+        "push",
+        "update",
+        "enable",
+        "no_",
+        "override",
+    )
+    called = 0
+    for name in dir(plain):
+        if name.startswith(("_", *changes)) or name.lower().startswith(changes) or name in own:
+            continue
+        wrapped, value = getattr(plain, name), getattr(drawing, name)
+        if not callable(wrapped):
+            assert str(value) == str(wrapped) or value == wrapped, name
+            continue
+        for given_arguments in arguments:
+            try:
+                expected = wrapped(*given_arguments)
+            except Exception:
+                continue
+            result = value(*given_arguments)
+            # Some results have no equality, others are sets of names in any order.
+            assert str(result) == str(expected) or result == expected, (name, given_arguments)
+            called += 1
+    assert called > 10
+
+
+@pytest.mark.parametrize("mode", [["a.txt"], None, 1, "yes"])
+def test_the_switch_takes_true_or_false(mode):
+    drawing = rt.stochastic(TOKENIZERS["byte-level"], "uniform", seed=0).eval()
+    with pytest.raises(RobustokError, match="train takes True or False"):
+        drawing.train(mode)
+    assert not drawing.training
 
 
 def test_samples_are_those_of_the_current_epoch(processor):

@@ -71,7 +71,12 @@ class StochasticTokenizer(Wrapper):
         pad(encodings, self.wrapped_tokenizer.padding)
         return encodings
 
-    encode_batch_fast = encode_batch
+    def encode_batch_fast(
+        self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
+    ) -> list[Any]:
+        """As `tokenizers.Tokenizer.encode_batch_fast`; drawn encodings have their offsets, too."""
+        encode = self.encode_batch if self.training else self.wrapped_tokenizer.encode_batch_fast
+        return encode(input, is_pretokenized, add_special_tokens)
 
     async def async_encode(self, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`encode`."""
@@ -81,7 +86,9 @@ class StochasticTokenizer(Wrapper):
         """As :meth:`encode_batch`."""
         return self.encode_batch(*args, **kwargs)
 
-    async_encode_batch_fast = async_encode_batch
+    async def async_encode_batch_fast(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """As :meth:`encode_batch_fast`."""
+        return self.encode_batch_fast(*args, **kwargs)
 
     def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
         """As `tokenizers.Tokenizer.post_process`, of drawn encodings too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -45,14 +46,17 @@ class StochasticProcessor(Wrapper):
 
     _encoding_names = ("encode", "tokenize")
 
-    def encode(self, input: Any, **kwargs: Any) -> Any:
+    def encode(self, input: Any, *args: Any, **kwargs: Any) -> Any:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
         ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused.
         """
         inner = self.wrapped_tokenizer
         if not self.training:
-            return inner.encode(input, **kwargs)
+            return inner.encode(input, *args, **kwargs)
+        if args:
+            kwargs = dict(signature(inner.encode).bind(input, *args, **kwargs).arguments)
+            del kwargs["input"]
         default = getattr(inner, "_return_type", None) or getattr(inner, "_out_type", None)
         kind = kwargs.get("return_type") or kwargs.get("out_type") or default
         sampling = kwargs.get("enable_sampling", getattr(inner, "_enable_sampling", False))

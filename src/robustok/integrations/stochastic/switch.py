@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from robustok.analysis import most_probable
-from robustok.checks import check_epoch, check_integer, check_seed
+from robustok.checks import check_epoch, check_integer, check_seed, shown
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
@@ -52,8 +52,15 @@ class Switch:
 
         Args:
             mode: whether draws are on.
+
+        Raises RobustokError for anything but True and False, such as the files that the `train` of
+        `tokenizers` takes.
         """
-        self.draws.state.training = bool(mode)
+        if not isinstance(mode, bool):
+            raise RobustokError(
+                f"train takes True or False, not {shown(mode)}: it turns draws on or off"
+            )
+        self.draws.state.training = mode
         return self
 
     def eval(self) -> Self:
