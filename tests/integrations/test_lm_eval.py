@@ -87,6 +87,7 @@ def evaluated(
             task_manager=TaskManager(include_path=str(folder), include_defaults=False),
             device="cpu",
             bootstrap_iters=0,
+            loaded={},
             **options,
         )
     assert result is not None
@@ -297,7 +298,17 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) 
 
 
 @pytest.mark.usefixtures("own_tasks")
-def test_several_schemes_are_compared_with_the_first(folder: Path, capsys: Any) -> None:
+def test_several_schemes_are_compared_with_the_first(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls: Any = RobustokLM
+    loads, load = [], cls._create_model
+
+    def counted(*args: Any, **options: Any) -> None:
+        loads.append(1)
+        load(*args, **options)
+
+    monkeypatch.setattr(cls, "_create_model", counted)
     args = f"pretrained={folder / 'llama'},draws=3,seed=0,dtype=float32"
     more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
     schemes = ("canonical", "uniform", "characters")
@@ -305,6 +316,7 @@ def test_several_schemes_are_compared_with_the_first(folder: Path, capsys: Any) 
         warnings.simplefilter("ignore")
         asked = [part for scheme in schemes for part in ("--scheme", scheme)]
         assert run(["lm-eval", *asked, "--model_args", args, *more]) == 0
+    assert len(loads) == 1  # for all schemes
     printed = capsys.readouterr().out
     head, *lines = printed.splitlines()[-3:]
     assert head.split()[:4] == ["scheme", "task", "metric", "canonical"]

@@ -13,7 +13,8 @@ import yaml
 
 from robustok import RobustokError, Vocabulary
 from robustok.cli.app import run
-from robustok.models import Shape, small_model, train_tokenizer
+from robustok.models import Shape, add_lora, load_model, small_model, train_tokenizer
+from robustok.models.load import Lora
 from robustok.report.figures import Panel, draw_bars
 from robustok.report.readme import write_readme
 from robustok.runtime.files import read_rows, write_json, write_rows
@@ -134,6 +135,30 @@ def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) ->
         assert (weights / "README.md").read_text(encoding="utf-8") == other
     (run_folder / "README.md").write_text("# Mine\n")
     assert write_readme(rows, run_folder) is None
+
+
+def test_lora_weights_get_the_readme_in_place_of_pefts_blanks(
+    folder: Path, model: Path, tmp_path: Path
+) -> None:
+    run_folder, weights = tmp_path / "run", tmp_path / "weights"
+    shutil.copytree(folder, run_folder)
+    lora = add_lora(load_model(str(model)), Lora(rank=2), seed=0)
+    lora.save_pretrained(str(weights))
+    rows = [row | {"model": {"name": str(weights)}} for row in rows_of(folder)]
+    blanks = (weights / "README.md").read_text(encoding="utf-8")
+    assert "base_model:adapter:" in blanks and "# Model Card for Model ID" in blanks
+    write_json(weights / "training.json", {"base_model": "org/base"})
+    for _ in range(2):  # the second time it replaces its own
+        assert write_readme(rows, run_folder) == weights / "README.md"
+        _, block, text = (weights / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+        metadata = yaml.safe_load(block)
+        assert (metadata["library_name"], metadata["base_model"]) == ("peft", "org/base")
+        tags = ["lora", "transformers", "robustok", "tokenization", "robustness"]
+        assert metadata["tags"] == tags
+        assert "## Accuracy " in text and "Model ID" not in text
+    filled = blanks.replace("[More Information Needed]", "LangGame", 1)
+    (weights / "README.md").write_text(filled, encoding="utf-8")
+    assert write_readme(rows, run_folder) == run_folder / "README.md"
 
 
 def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:

@@ -21,7 +21,11 @@ import numpy as np
 import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from lm_eval.utils import (
+    get_rolling_token_windows,
+    make_disjoint_window,
+    simple_parse_args_string,
+)
 from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
@@ -37,6 +41,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 # Its decorator hides its type from type checkers.
 Transformers: Any = HFLM
 
+_DRAWING = ("scheme", "draws", "seed", "draw")  # arguments that a loaded model can change
 IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
 
 
@@ -90,6 +95,12 @@ class RobustokLM(Transformers):
         if self.backend != "causal":
             raise RobustokError("robustok draws the contexts of causal language models only")
         self.vocab = Vocabulary.load(self.tokenizer)
+        self.draw_with(scheme, draws, seed, draw)
+
+    def draw_with(
+        self, scheme: str = "canonical", draws: int = 1, seed: int = 0, draw: int | None = None
+    ) -> None:
+        """Draw contexts by another scheme, or with another seed, from now on."""
         self.sampler = sampler(str(scheme), self.vocab)
         self.draws, self.seed, self.draw = int(draws), int(seed), draw
         if self.draws < 1:
@@ -248,15 +259,17 @@ def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
 def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw.
 
-    With ``keep``, every result goes into the list that it yields, with its samples.
+    A model is loaded once, whatever the schemes of the calls. With ``keep``, every result goes into
+    the list that it yields, with its samples.
     """
     harness: Any = lm_eval
     once = harness.simple_evaluate
     results: list[dict[str, Any]] = []
+    loaded: dict[str, RobustokLM] = {}
 
     def evaluated(*args: Any, **options: Any) -> Any:
         logging = {"log_samples": True} if keep else {}
-        result = evaluate_draws(once, *args, **(options | logging))
+        result = evaluate_draws(once, *args, loaded=loaded, **(options | logging))
         if keep and result is not None:  # None: not the main process
             results.append(dict(result))
             if not options.get("log_samples", True):
@@ -298,11 +311,17 @@ def compared(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[lis
 
 
 def evaluate_draws(
-    once: Any, model: Any = "robustok", model_args: Any = None, **options: Any
+    once: Any,
+    model: Any = "robustok",
+    model_args: Any = None,
+    *,
+    loaded: dict[str, RobustokLM],
+    **options: Any,
 ) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
 
-    A model with ``draw`` is asked for that draw alone.
+    A model with ``draw`` is asked for that draw alone. ``loaded``: the models of earlier calls by
+    what they were loaded with; a new one is added.
 
     The standard error treats documents as the sample, each with the mean of its draws; the spread
     is the standard deviation between draws, under ``METRIC_spread``. Samples carry their draw.
@@ -310,10 +329,14 @@ def evaluate_draws(
     if model != "robustok":
         return once(model=model, model_args=model_args, **options)
     loading = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
-    if isinstance(model_args, str):
-        lm: Any = RobustokLM.create_from_arg_string(model_args, loading)
-    else:
-        lm = RobustokLM.create_from_arg_obj(model_args or {}, loading)
+    is_text = isinstance(model_args, str)
+    arguments = simple_parse_args_string(model_args) if is_text else dict(model_args or {})
+    drawing = {name: arguments.pop(name) for name in _DRAWING if name in arguments}
+    key = repr(sorted({**arguments, **loading}.items()))
+    if key not in loaded:
+        loaded[key] = RobustokLM.create_from_arg_obj(arguments, loading)
+    lm: Any = loaded[key]
+    lm.draw_with(**drawing)
     if lm.canonical:
         return once(model=lm, **options)
     runs = []
