@@ -46,6 +46,13 @@ def audit(shell: Shell, tokenizer: str) -> Call:
     return lambda *args: shell.run("audit", *map(str, args), "-t", tokenizer)
 
 
+def test_ids_may_be_several_arguments(
+    shell: Shell, tokenizer: str, drawn: list[int], guard: Call
+) -> None:
+    apart = shell.run("guard", *map(str, drawn), "-t", tokenizer)
+    assert (apart.code, apart.out) == (1, guard(",".join(map(str, drawn))).out)
+
+
 def test_json_is_the_verdict(
     guard: Call, vocab: rt.Vocabulary, drawn: list[int], canonical: list[int]
 ) -> None:

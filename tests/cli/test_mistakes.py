@@ -34,6 +34,7 @@ study quick --benchmarks {out} --out {out} => leave benchmarks out
 study plan quick --benchmarks= => leave benchmarks out
 study list quick => quick
 report {out} => results.jsonl
+guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
 attack nowhere --seed 0 => give either items, or one text
 embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once

@@ -116,6 +116,9 @@ def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
         read_items("helaswag")
     with pytest.raises(RobustokError, match=r"holds no \.jsonl"):
         benchmark_files(tmp_path)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(RobustokError, match="is the folder of a model"):
+        benchmark_files(tmp_path)
 
 
 def test_the_ten_at_hand_are_read_whole() -> None:

@@ -217,6 +217,10 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
     """
     files = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
     if not files:
+        if Path(folder, "config.json").is_file():
+            raise RobustokError(
+                f"'{folder}' is the folder of a model: give a file or a folder of questions"
+            )
         raise RobustokError(f"'{folder}' holds no .jsonl file: give a folder of benchmarks")
     return files
 

@@ -25,11 +25,11 @@ SHOWN = 20  # findings
 
 def guard(
     ids: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="IDS",
-            help="as 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one sequence per "
-            "line of standard input",
+            help="as 1 2 3, 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one "
+            "sequence per line of standard input",
         ),
     ],
     tokenizer: str,
@@ -53,7 +53,7 @@ def guard(
     vocab = Vocabulary.load(tokenizer)
     checker = Guard(vocab, allow_special=allow_special, max_length=max_length)
     code = 0
-    for number, line in _lines(ids):
+    for number, line in _lines(" ".join(ids)):
         try:
             verdict = checker.check(_parsed(line))
         except RobustokError as error:
