@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,6 +90,20 @@ class Made:
                 single=[name, "$A"], special_tokens=pair
             )
         return tokenizer
+
+    def hiding(self, contents: Collection[str]) -> Made:
+        """The tokenizer whose model cannot read some special tokens, which get other ids."""
+        names = {content: f"\U000f0000{number}" for number, content in enumerate(contents)}
+        model = dict(self.model)
+        if model["kind"] == "Unigram":
+            model["tokens"] = [[names.get(token, token), score] for token, score in model["tokens"]]
+        else:
+            model["tokens"] = [names.get(token, token) for token in model["tokens"]]
+            model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & {*names}]
+            model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+        # Those without an id in the model come last, so that the other added tokens keep theirs.
+        added = sorted(self.added, key=lambda one: one["content"] in names)
+        return replace(self, model=model, added=added, frame=False)
 
     def script(self) -> str:
         """Python code that makes the tokenizer ``t``."""
