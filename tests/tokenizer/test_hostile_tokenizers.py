@@ -6,9 +6,13 @@ import copy
 import json
 import os
 import pickle
+import sys
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from fuzz.hostile_files import KINDS, read, use
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import added_token, cut_by
@@ -195,6 +199,64 @@ def test_many_added_tokens_that_begin_alike_are_searched_in_linear_time() -> Non
     vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
     text = "a" * 70_000
     assert vocab.decode_bytes(vocab.encode_batch([text])[0]) == text.encode()
+
+
+def lines_run(call: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """What a call returns, and how many lines of Python it runs, each turn of a loop anew."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event in ("call", "line")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        returned = call(*arguments)
+    finally:
+        sys.settrace(before)
+    return returned, count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_a_file_and_using_it_takes_work_in_proportion_to_its_size(kind: str) -> None:
+    lines = []
+    for size in (250, 250, 500, 1000):  # the first imports and compiles
+        vocab, loading = lines_run(read, KINDS[kind](size))
+        using = lines_run(use, vocab)[1] if vocab is not None else 0
+        lines.append((loading, using))
+    for first, second, third in zip(*lines[1:], strict=True):
+        # Of a linear count the second step is twice the first; of a quadratic one, four times.
+        assert third - second <= 2.6 * max(second - first, 200)
+
+
+class CountedArray(np.ndarray):
+    """An array that counts the values of all its slices."""
+
+    sliced = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        values = super().__getitem__(key)
+        CountedArray.sliced += np.size(values)
+        return values
+
+
+def test_ids_between_special_ones_take_work_in_proportion_to_their_number() -> None:
+    spec = copy.deepcopy(SPEC)
+    spec["added_tokens"] = [added_token(259, "<|stop|>", special=True)]
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    row = [*vocab.encode("ab").tolist(), 259]
+    sliced, lines = [], []
+    for size in (100, 100, 200, 400):
+        ids = np.array(row * size)
+        CountedArray.sliced = 0
+        assert len([*vocab.canonicalizer.segments(ids.view(CountedArray))]) == 2 * size
+        sliced.append(CountedArray.sliced)
+        canonical, count = lines_run(vocab.canonicalize, ids)
+        assert canonical.tolist() == ids.tolist()
+        lines.append(count)
+    for counts in (sliced, lines):
+        assert counts[3] - counts[2] <= 2.2 * (counts[2] - counts[1])
 
 
 def test_a_sentencepiece_model_with_flipped_bits_is_one_line(tmp_path) -> None:

@@ -49,28 +49,24 @@ class Canonicalizer:
     def segments(self, ids: np.ndarray) -> Iterator[Segment]:
         """The segments of a row and the runs of special ids, in order."""
         runs = np.split(ids, np.flatnonzero(np.diff(self.vocab.readable[ids])) + 1)
+        # What the tokenizer puts before a text by itself is no part of it.
+        frame = self.vocab.frame[0] if len(runs) > 1 else []
+        begins = {0, len(frame)} if ids[: len(frame)].tolist() == frame else {0}
         at = 0
         for run in runs if len(ids) else []:
-            # What the tokenizer puts before a text by itself is no part of it.
-            begins = at == 0 or ids[:at].tolist() == self.vocab.frame[0]
-            yield Segment(run, NONE_BEFORE if begins else int(ids[at - 1]))
+            yield Segment(run, NONE_BEFORE if at in begins else int(ids[at - 1]))
             at += len(run)
 
     def is_special(self, segment: Segment) -> bool:
         """Whether a run is one of special ids."""
         return not self.vocab.readable[segment.ids[0]]
 
-    def exact(self, segment: Segment) -> np.ndarray | None:
-        """The canonical ids of a segment, int32; None where no text gives ids with its bytes.
-
-        With its placed ids at the same places where there are such ids.
-        """
-        return self.exact_batch([segment])[0]
-
     def exact_batch(
         self, segments: Sequence[Segment], first: Sequence[np.ndarray] | None = None
     ) -> list[np.ndarray | None]:
-        """What :meth:`exact` returns of each segment, encoded together.
+        """The canonical ids of each segment, int32; None where no text gives ids with its bytes.
+
+        With its placed ids at the same places where there are such ids.
 
         ``first``: the ids of the first source of each segment, where they are known.
         """
@@ -135,18 +131,23 @@ class Canonicalizer:
 
     def check(self, text: str | bytes, ids: np.ndarray) -> None:
         """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
-        for segment in self.segments(ids):
-            canonical = None
+        lossy = self.vocab.data.spelling.lossy or b"\xff"
+        for segment, canonical in self._exact_of_all(ids):
             if self.is_special(segment):
                 if self.vocab.token_lengths[segment.ids].all():
                     continue
-            else:
-                spelled = self.vocab.decode_bytes(segment.ids)
-                if not spelled.startswith(self.vocab.data.spelling.lossy or b"\xff"):
-                    canonical = self.exact(segment)
-                if canonical is not None and np.array_equal(canonical, segment.ids):
-                    continue
+            elif self.vocab.decode_bytes(segment.ids).startswith(lossy):
+                canonical = None
+            elif canonical is not None and np.array_equal(canonical, segment.ids):
+                continue
             raise RobustokError(self._refusal(text, segment.ids, canonical))
+
+    def _exact_of_all(self, ids: np.ndarray) -> Iterator[tuple[Segment, np.ndarray | None]]:
+        """The segments of a row and their :meth:`exact_batch`; None for special ids."""
+        segments = [*self.segments(ids)]
+        exact = iter(self.exact_batch([one for one in segments if not self.is_special(one)]))
+        for segment in segments:
+            yield segment, None if self.is_special(segment) else next(exact)
 
     def _refusal(self, text: str | bytes, ids: np.ndarray, canonical: np.ndarray | None) -> str:
         """Why a text is refused, in one line."""
@@ -178,24 +179,26 @@ class Canonicalizer:
 
         Raises RobustokError where no ids of a text spell it.
         """
-        parts = [self._closest(segment) for segment in self.segments(ids)]
+        parts = [self._closest(segment, exact) for segment, exact in self._exact_of_all(ids)]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
-    def _closest(self, segment: Segment) -> np.ndarray:
-        """The canonical ids of a segment, also where no text gives its bytes."""
+    def _closest(self, segment: Segment, exact: np.ndarray | None) -> np.ndarray:
+        """The canonical ids of a segment, also where no text gives its bytes.
+
+        ``exact``: what :meth:`exact_batch` returns of it.
+        """
         if self.is_special(segment):
             return segment.ids
-        ids = self.exact(segment)
-        if ids is not None:
-            return ids
+        if exact is not None:
+            return exact
         placed = self.vocab.is_placed[segment.ids]
         if placed.any():  # a text of its own on each side, as amid ids that no text gives
             runs = np.split(segment.ids, np.flatnonzero(np.diff(placed)) + 1)
-            parts = [
-                run if self.vocab.is_placed[run[0]] else self._closest(Segment(run, NONE_BEFORE))
-                for run in runs
-            ]
-            return np.concatenate(parts)
+            texts = [Segment(run, NONE_BEFORE) for run in runs if not self.vocab.is_placed[run[0]]]
+            closest = iter([*map(self._closest, texts, self.exact_batch(texts))])
+            return np.concatenate(
+                [run if self.vocab.is_placed[run[0]] else next(closest) for run in runs]
+            )
         text, spelling = self.vocab.decode_bytes(segment.ids), self.vocab.data.spelling
         is_changed = False
         with suppress(RobustokError):
