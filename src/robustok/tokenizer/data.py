@@ -41,6 +41,10 @@ class Encoder(Protocol):
         """Whether the ids are known to be canonical, unless they have the unknown token."""
         ...
 
+    def keeps(self, spelled: bytes) -> bool:
+        """Whether ids that spell this text, none of them placed, are known to be those of it."""
+        ...
+
 
 @dataclass(frozen=True)
 class TokenizerData:

@@ -165,6 +165,9 @@ class TiktokenEncoder:
     def normalize(self, text: str) -> str | None:
         return text if self.complete else None
 
+    def keeps(self, spelled: bytes) -> bool:
+        return False
+
     def is_accepted(self, text: str) -> bool:
         return True
 
@@ -326,6 +329,9 @@ class SentencePieceEncoder:
             raise RobustokError("the vocabulary lacks characters of its tokens")
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
         return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
+
+    def keeps(self, spelled: bytes) -> bool:
+        return False
 
     def is_accepted(self, text: str) -> bool:
         normalized = self._normalized(text)

@@ -236,6 +236,16 @@ class Stages:
         return at_spaces and "inside" in (self.space_rules or ())
 
     @property
+    def ends_words(self) -> str | None:
+        """What ends pre-tokens, each of which begins with "▁": "space" or "whitespace", or None."""
+        *others, last = [{}, *_flat(self.pre_tokenizer, "pretokenizers")]
+        marks = last.get("type") == "Metaspace" and last.get("split", True)
+        if not marks or last.get("prepend_scheme", "always") != "always":
+            return None
+        splits = [stage["type"] for stage in others[1:]]
+        return "whitespace" if splits == ["WhitespaceSplit"] else None if splits else "space"
+
+    @property
     def cut_pattern(self) -> str | None:
         """The one regular expression that decides all cuts, or None."""
         if any(cut.bytes for cut in self.pre_cuts[:-1]):

@@ -40,6 +40,7 @@ _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
 _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 # A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
 _BYTES = dict.fromkeys(range(256), 256) | {ord(c): b for c, b in byte_alphabet().items()}
+_SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace to str.split and not to the library
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
@@ -426,6 +427,7 @@ class TokenizersEncoder:
             model.get("type") == "Unigram" or bool(model.get("ignore_merges"))
         )
         self._adds_space, self._metaspace = stages.adds_space, stages.metaspace
+        self._ends_words = stages.ends_words
         # Before a text, where all that normalization does is to write this space, as SentencePiece
         # does, and "▁" for every space; else None.
         first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
@@ -436,6 +438,10 @@ class TokenizersEncoder:
         keeps = stages.keeps_text and has_mark and not ids.spelling.lossy
         # The ids decode to what `normalize` returns, except where the text contains a mark.
         self._exact = ids.complete and stages.keeps_text and has_mark
+        # The same for a text whose words are known, unless a character has no token.
+        self._lacks: Callable[[str], object] | None = None
+        if has_mark and self._ends_words is not None and not self._exact:
+            self._exact, self._lacks = True, _search_unknown(model, ids)
         self._composes = stages.composes
         known = stages.composes or self.first_space is not None
         self._is_stable = known or all(one.lowers for one in stages.normalizers)
@@ -479,9 +485,12 @@ class TokenizersEncoder:
             or not (token.normalized or self._is_normal(token.content))
         }
         marks |= {*self.reachable, *names}
+        if self._lacks is not None:
+            marks |= {read.decode(errors="replace") for read in ids.spelling.in_model.values()}
         normalized = {t.content for t in plain.values() if t.normalized}
         self._doubtful = self._search_of(doubtful, normalized)
         self._marks = self._search_of(marks, normalized)
+        self._has_added = self._search_of({t.content for t in plain.values()}, normalized)
         self.accepts_all = self._accepts and self._doubtful is None
         self._make_plain()
 
@@ -528,7 +537,7 @@ class TokenizersEncoder:
         if not self._exact or self._has_mark(text):
             return None
         spelled = self._spelled(text)
-        if self._has_mark(spelled):
+        if spelled is None or self._has_mark(spelled) or (self._lacks and self._lacks(spelled)):
             return None
         if self.spelling.lossy and spelled.encode().startswith(self.spelling.lossy):
             return None
@@ -538,8 +547,31 @@ class TokenizersEncoder:
                 return None
         return spelled
 
-    def _spelled(self, text: str) -> str:
-        """What the ids decode to, where each character that is left has a token."""
+    def words(self, text: str) -> list[str] | None:
+        """The words of a text, without the "▁" before each; None where they are not known.
+
+        The ids of the text are those of its words, where `Stages.ends_words` is known.
+        """
+        if self._has_added is not None and self._has_added(text):
+            return None
+        text = self._normalized(text)
+        if self._has_added is not None and self._has_added(text):
+            return None
+        if self.names_bytes and "<0x" in text:
+            return None
+        if self._ends_words == "space":
+            words = text.replace("▁", " ").split(" ")
+            # The library writes a space before a text that begins with none.
+            return words if words[0] else words[1:]
+        if "▁" in text or any(separator in text for separator in _SEPARATORS):
+            return None
+        return text.split()
+
+    def _spelled(self, text: str) -> str | None:
+        """What the ids decode to, where each character that is left has a token, or None."""
+        if self._ends_words is not None:
+            words = self.words(text)
+            return None if words is None else " ".join(["", *words])
         # Without the library where it can be, which takes 40 ns a byte.
         if self.first_space is not None:
             text = self.first_space + text if text else text
@@ -557,6 +589,12 @@ class TokenizersEncoder:
         if self._accepts or (self._accepts_ascii and text.isascii()):
             return True
         return self.normalize(text) is not None
+
+    def keeps(self, spelled: bytes) -> bool:
+        if self._ends_words is None:
+            return False
+        text = spelled.decode(errors="replace")
+        return self._spelled(text) == text
 
     def _has_mark(self, text: str) -> bool:
         return self._marks is not None and bool(self._marks(text))
@@ -589,6 +627,15 @@ class TokenizersEncoder:
                 raise RobustokError(
                     f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
                 ) from None
+
+
+def _search_unknown(model: dict, ids: _Ids) -> Callable[[str], object]:
+    """A search for a character that is no token by itself; "▁" is a space."""
+    vocab = model["vocab"]
+    if isinstance(vocab, list):
+        vocab = {spelling[0]: i for i, spelling in enumerate(vocab)}
+    known = {c for c, i in vocab.items() if len(c) == 1 and i in ids.ordinary}
+    return re.compile(f"[^ {re.escape(''.join(sorted(known)))}]").search
 
 
 def _reachable(model: dict, merges: np.ndarray, special: list[str]) -> tuple[str, ...]:

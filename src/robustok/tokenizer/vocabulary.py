@@ -23,10 +23,11 @@ from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.canonical import Canonicalizer
 from robustok.tokenizer.data import TokenizerData, split_at_broken
-from robustok.tokenizer.gigatoken import GigatokenEncoder
+from robustok.tokenizer.gigatoken import GigatokenEncoder, knows_model
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 from robustok.tokenizer.spelling import MARK
+from robustok.tokenizer.words import WordEncoder, knows_words
 
 if TYPE_CHECKING:
     from robustok.lattice import Lattice
@@ -201,7 +202,7 @@ class Vocabulary:
 
         ``text`` and ``parse_special`` are those of :meth:`encode`.
         """
-        ids = None if parse_special else self.gigatoken.encode(text)
+        ids = None if parse_special else self.fast_encoder.encode(text)
         if ids is None:
             return np.array(self._encode_rows([text], parse_special)[0], np.int32)
         return ids
@@ -228,7 +229,7 @@ class Vocabulary:
         """
         if parse_special:
             return Ragged.from_rows(self._encode_rows(list(texts), True))
-        fast = [self.gigatoken.encode(text) for text in texts]
+        fast = [self.fast_encoder.encode(text) for text in texts]
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_rows(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
@@ -338,7 +339,8 @@ class Vocabulary:
         if spelled.startswith(spelling.lossy or b"\xff"):
             return False
         if kind == 0:
-            return spelling.plain_source(spelled) == source
+            is_source = spelling.plain_source(spelled) == source
+            return is_source or self.data.encoder.keeps(spelled)
         return spelled == source and not (spelling.marked and MARK in source)
 
     @derived_property
@@ -537,9 +539,10 @@ class Vocabulary:
         return token
 
     @computed_once
-    def gigatoken(self) -> GigatokenEncoder:
+    def fast_encoder(self) -> GigatokenEncoder | WordEncoder:
         """The fast canonical encoder, and why it is not used where it is not."""
-        return GigatokenEncoder(self.data)
+        by_words = knows_words(self.data) and not knows_model(self.data)
+        return WordEncoder(self.data) if by_words else GigatokenEncoder(self.data)
 
     @derived_property
     def _byte_ids(self) -> dict[int, int]:

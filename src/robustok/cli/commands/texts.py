@@ -140,8 +140,8 @@ def inspect(
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=samples)
     bars = distance_shares(lattice, uniform, least=0.001)
     _print_inspection(total, entries, bars, samples)
-    vocab.gigatoken.load()
-    reason = vocab.gigatoken.reason
+    vocab.fast_encoder.load()
+    reason = vocab.fast_encoder.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
     typer.echo(f"\ncanonical ids are computed by {encoder}")
 

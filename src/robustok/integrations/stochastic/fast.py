@@ -151,7 +151,7 @@ class StochasticTokenizer(Wrapper):
                 encodings[i] = encoding
 
         if spans is None and not is_pretokenized:
-            fast = draws.vocab.gigatoken
+            fast = draws.vocab.fast_encoder
             for i, text in enumerate(texts):
                 if tables.is_plain(text, special_is_text):
                     ids[i] = fast.encode(text)
