@@ -112,8 +112,9 @@ def main() -> None:
             seen += len(rows)
         wrong += different
         print(
-            f"{name}: {seen:,} texts, {fast:,} without new code points, {different} different, gigatoken "
-            f"{vocab.fast_encoder.reason or 'used'}, {time.process_time() - started:.0f} s",
+            f"{name}: {seen:,} texts, {fast:,} without new code points, {different} different, "
+            f"gigatoken {vocab.fast_encoder.reason or 'used'}, "
+            f"{time.process_time() - started:.0f} s",
             flush=True,
         )
     sys.exit(1 if wrong else 0)

@@ -36,10 +36,13 @@ from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
+_HEX = "0123456789ABCDEFabcdef"
+_BYTE_NAMES = [f"<0x{a}{b}>" for a in _HEX for b in _HEX]
 _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
 _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 # A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
-_BYTES = dict.fromkeys(range(256), 256) | {ord(c): b for c, b in byte_alphabet().items()}
+_NO_BYTE = 256
+_BYTES = dict.fromkeys(range(256), _NO_BYTE) | {ord(c): b for c, b in byte_alphabet().items()}
 _SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace to str.split and not to the library
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
@@ -96,7 +99,8 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     if kind == "BPE" and model.get("dropout"):
         tokenizer.model.dropout = None
     vocab = _vocab_of(model, kind)
-    check_holes(tokenizer)
+    if max(vocab.values(), default=-1) >= len(vocab):
+        check_holes(tokenizer)
     added = _added_tokens(tokenizer, vocab)
     ids = _Ids(tokenizer, vocab, model, merges, added, stages)
     if kind == "BPE" and not ids.complete and model.get("unk_token") is None:
@@ -137,9 +141,14 @@ def _take_merges(model: dict) -> np.ndarray:
     if not merges or not isinstance(vocab, dict):
         return np.empty((0, 3), np.int64)
     model["merges"] = ()
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
-    sides = [[first for first, _ in pairs], [second for _, second in pairs]]
-    ids = np.empty((len(pairs), 3), np.int64)
+    if isinstance(merges[0], str):
+        flat = " ".join(merges).split(" ")
+    else:
+        flat = list(itertools.chain.from_iterable(merges))
+    if len(flat) != 2 * len(merges):
+        raise ValueError("a merge of other than two tokens")
+    ids = np.empty((len(merges), 3), np.int64)
+    sides = flat[::2], flat[1::2]
     for number, column in enumerate([*sides, map(operator.add, *sides)]):
         ids[:, number] = np.fromiter(map(vocab.get, column, itertools.repeat(-1)), np.int64)
     return ids
@@ -180,7 +189,7 @@ def check_holes(tokenizer: Any) -> None:
 def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
-    taken = {i: spelling for spelling, i in vocab.items()}
+    taken = {i: spelling for spelling, i in vocab.items() if i in added}
     matched: dict[str, str] = {}  # what the library looks for in normalized text: the token
     for i, token in added.items():
         if taken.get(i, token.content) != token.content:
@@ -224,18 +233,23 @@ class _Ids:
     ) -> None:
         self._stages, self._is_byte_level = stages, stages.byte_level
         self._falls_back = bool(model.get("byte_fallback"))
-        self.tokens: list[bytes] = [b""] * (max([*vocab.values(), *added], default=-1) + 1)
-        self.ordinary: set[int] = set()
+        name = model.get("unk_token")
+        unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
+        loses_spaces = stages.first_loses_marks and stages.writes_mark
+        plain = self._read_at_once(vocab, loses_spaces)
+        for i in (*added, -1 if unknown is None else unknown):
+            plain.pop(i, None)
+        size = max([*vocab.values(), *added], default=-1) + 1
+        self.tokens: list[bytes] = [*map(plain.get, range(size), itertools.repeat(b""))]
+        self.ordinary: set[int] = {*plain}
         self.fallback: set[int] = set()
         placed: set[int] = set()
         words = _words(model, merges, [t for t in added.values() if t.special])
-        name = model.get("unk_token")
-        unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
         prefix = self._decoded(_written_before(tokenizer, stages))
-        joins = stages.joins_parts
-        loses_spaces = stages.first_loses_marks and stages.writes_mark
         in_model: dict[int, bytes] = {}
         for spelling, i in vocab.items():
+            if i in plain:
+                continue
             token = added.get(i)
             if i == unknown or (token is not None and token.special and token.content not in words):
                 self.tokens[i] = spelling.encode()
@@ -250,7 +264,9 @@ class _Ids:
                 )
             else:
                 shown = self._decoded(tokenizer.id_to_token(i) or "")
-                stays = not token.special and (token.lstrip or token.rstrip or not joins)
+                stays = not token.special and (
+                    token.lstrip or token.rstrip or not stages.joins_parts
+                )
             self.tokens[i] = shown
             if stays or shown != read:
                 placed.add(i)
@@ -284,7 +300,9 @@ class _Ids:
             single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
             literal=frozenset(
-                i for spelling, i in vocab.items() if "▁" in spelling and not stages.writes_mark
+                ()
+                if stages.writes_mark
+                else (i for spelling, i in vocab.items() if "▁" in spelling)
             ),
             words=frozenset(i for i, t in added.items() if t.content in words),
             lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
@@ -306,6 +324,40 @@ class _Ids:
                 f"its decoder reads the added token {named[0]!r} as a byte, which joins those "
                 "around it: drawn ids would not decode to the text"
             )
+
+    def _read_at_once(self, vocab: dict[str, int], loses_spaces: bool) -> dict[int, bytes]:
+        """The bytes of the tokens that any decoder reads as the model does, by id, all at once.
+
+        Left out are names of bytes, tokens outside the byte-level alphabet, and with
+        ``loses_spaces`` those with a space.
+        """
+        joined = "".join(vocab)
+        separator = next((c for c in "\n\0\uffff" if c not in joined), None)
+        if separator is None:
+            return {}
+        joined = separator.join(vocab)
+        if self._is_byte_level:
+            codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+            values = _byte_values().take(codes, mode="clip")
+            ends = np.flatnonzero(codes == ord(separator))
+            raw, cuts = values.astype(np.uint8).tobytes(), [*ends.tolist(), len(codes)]
+            reads = [raw[a + 1 : b] for a, b in itertools.pairwise([-1, *cuts])]
+            values[ends] = 0
+            others = [*np.searchsorted(ends, np.flatnonzero(values == _NO_BYTE)).tolist()]
+            others_of = [*vocab.values()]
+            left_out = [others_of[i] for i in others]
+        else:
+            text = joined.replace("▁", " ") if self._stages.metaspace else joined
+            reads = text.encode().split(separator.encode())
+            left_out = []
+        left_out += [vocab[name] for name in _BYTE_NAMES if name in vocab]
+        if loses_spaces:
+            left_out += [i for spelling, i in vocab.items() if " " in spelling]
+        left_out += [vocab[""]] if "" in vocab else []
+        plain = dict(zip(vocab.values(), reads, strict=True))
+        for i in left_out:
+            plain.pop(i, None)
+        return plain
 
     def _contents(self, tokenizer: Any, raw: dict[int, Any]) -> dict[int, bytes]:
         """The text that the matcher finds, of added tokens that have other bytes."""
@@ -340,7 +392,9 @@ class _Ids:
 
     def _is_complete(self, vocab: dict[str, int]) -> bool:
         if self._stages.byte_level:
-            single = {self.tokens[i][0] for i in self.ordinary if len(self.tokens[i]) == 1}
+            lengths = np.fromiter(map(len, self.tokens), np.int64, len(self.tokens))
+            ones = self.ordinary.intersection(np.flatnonzero(lengths == 1).tolist())
+            single = {self.tokens[i][0] for i in ones}
         elif self._falls_back:
             single = {self.tokens[i][0] for i in self.fallback}
             single |= {b for b in range(128) if vocab.get(chr(b)) in self.ordinary}
@@ -357,6 +411,16 @@ class _Ids:
         spellings = [*vocab.items(), *((token.content, i) for i, token in added.items())]
         some = {i for spelling, i in spellings if "▁" in spelling[1:]}
         return tuple(self.tokens[i] for i in sorted(some & (self.ordinary | placed)))
+
+
+def _byte_values() -> np.ndarray:
+    """By code point: the byte of a character of the byte-level alphabet, else `_NO_BYTE`; uint16.
+
+    The last entry stands for all code points above.
+    """
+    values = np.full(max(_BYTES) + 2, _NO_BYTE, np.uint16)
+    values[[*_BYTES]] = [*_BYTES.values()]
+    return values
 
 
 def _in_alphabet(spelling: str) -> bytes | None:

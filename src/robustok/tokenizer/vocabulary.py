@@ -588,11 +588,12 @@ def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
     def rank(i: int) -> tuple[bool, bool, bool, int]:
         return i in data.byte_fallback, i in literal, i not in added, i
 
-    chosen: dict[bytes, int] = {}
-    for i in data.ordinary:
-        other = chosen.setdefault(data.tokens[i], i)
-        if other != i and rank(i) < rank(other):
-            chosen[data.tokens[i]] = i
+    tokens = [*map(data.tokens.__getitem__, data.ordinary)]
+    chosen = dict(zip(tokens, data.ordinary, strict=True))
+    if len(chosen) < len(tokens):
+        for token, i in zip(tokens, data.ordinary, strict=True):
+            if chosen[token] != i and rank(i) < rank(chosen[token]):
+                chosen[token] = i
     return chosen.values()
 
 
