@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from robustok.cli.options import add_commands, folder_option, option
-from robustok.cli.printing import print_json
+from robustok.cli.printing import print_json, print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 
@@ -127,9 +127,10 @@ def run(
     The same command continues an interrupted run.
     """
     from robustok.cli.bars import StudyBars
-    from robustok.report import write_report
+    from robustok.report import Results, write_report
     from robustok.report.readme import write_readme
     from robustok.report.sources import read_source
+    from robustok.report.tables import accuracy_table
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
 
@@ -147,9 +148,15 @@ def run(
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
+    rows = read_source(folder).rows
+    results = Results(rows)
+    if results.rows:
+        table = accuracy_table(results)
+        shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
+        print_table(table.head, shares, left=1)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        readme = write_readme(read_source(folder).rows, folder)
+        readme = write_readme(rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 
