@@ -6,8 +6,9 @@
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, and the kind of each question in the first row of a task, so that all
-intervals and differences can be derived again without the run. `robustok report results/quick`
-draws the same page. The page of all claims is made by `verdicts.py`, from `results/claims.yaml`.
+intervals and differences can be derived again without the run. `robustok study report
+results/quick` draws the same page. The page of all claims is made by `verdicts.py`, from
+`results/claims.yaml`.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def _source(name: str) -> str:
     return (
         f"Measured on {record['date']} at commit {record['commit']} with {', '.join(known)}. This "
         f"page is drawn from `results/{name}`{answers}: "
-        f"`robustok report results/{name} --out DIR`."
+        f"`robustok study report results/{name} --out DIR`."
     )
 
 

@@ -43,8 +43,8 @@ def test_each_analysis_tells_its_rows(shell: Shell) -> None:
     assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
     rows = shell.json(f"analyze segmentations {same} --draws 100", *TEXT)
     assert {r["splits"] for r in rows} >= {1}
-    rows = shell.json(f"analyze dropout {same} --draws 20 --p 0.5", *TEXT)
-    assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
+    rows = shell.json(f"analyze dropout {same} --draws 20", *TEXT)
+    assert [r["rule"] for r in rows][:9:4] == ["provilkov", "hf", "sentencepiece"]
     rows = shell.json(f"analyze bias {same} --words-file common.txt --draws 200")
     assert {r["tokenizer"] for r in rows} == {"small"}
 
@@ -95,8 +95,7 @@ def test_bound_with_and_without_questions(tmp_path: Path, shell: Shell) -> None:
         f"| canonical | whole |  |  | {power_of_ten(whole)} |"
         in (tmp_path / "report.md").read_text()
     )
-    out = shell.ok("bound canonical uniform --tokens 9")
-    assert "proof: C1" in out and "whole" in out
+    assert "whole" in shell.ok("bound canonical uniform")
 
 
 def test_certify_a_task_and_one_question(tmp_path: Path, shell: Shell) -> None:

@@ -58,41 +58,30 @@ TARGET = ("one", "--objective", "target", "--prompts", "prompts.jsonl", "--seed"
 
 
 def test_attacks_are_written_and_scored_on_another_model(shell: Shell) -> None:
-    call = ("red-team", *TARGET, "--search", STEP, "--out", "attacks.jsonl")
+    call = ("red-team", *TARGET, "--search", STEP, "--out", "attacks")
     attacked = shell.rows(*call)
     assert [row["key"] for row in attacked] == ["a", "b"]
     assert all(row["score"] >= row["canonical_score"] for row in attacked)
-    written = Path("attacks.jsonl").read_bytes()
+    written = Path("attacks/groups.jsonl").read_bytes()
     moved = shell.rows(*call, "--transfer", "one", "--transfer", "two")
-    assert Path("attacks.jsonl").read_bytes() == written and moved[:2] == attacked
+    assert Path("attacks/groups.jsonl").read_bytes() == written and moved[:2] == attacked
     for row, replayed in zip(attacked, moved[2:4], strict=True):
         assert replayed["score"] == pytest.approx(row["score"], abs=1e-4)
         assert replayed["ids"] == row["ids"]
     assert [row["model"] for row in moved[2:]] == ["one", "one", "two", "two"]
-    lines = Path("attacks.jsonl").read_text().splitlines(keepends=True)
-    Path("attacks.jsonl").write_text("".join(lines[:2]) + '{"key": "cut sho')
+    assert rows_in(Path("attacks/attacks.jsonl")) == attacked
+    lines = Path("attacks/groups.jsonl").read_text().splitlines(keepends=True)
+    Path("attacks/groups.jsonl").write_text(lines[0] + '{"key": "cut sho')
     assert shell.rows(*call) == attacked
-    assert Path("attacks.jsonl").read_bytes() == written
+    assert Path("attacks/groups.jsonl").read_bytes() == written
     error = shell.fails(*call, "--seed", "1")
-    assert "holds attacks with other seed" in error
-
-
-def test_a_transfer_to_the_model_itself_has_its_tokenizer(shell: Shell, folder: Path) -> None:
-    (folder / "bare").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (folder / "bare" / name).write_bytes((folder / "one" / name).read_bytes())
-    rows = shell.rows(
-        "red-team", "bare", *TARGET[1:], "--search", STEP, "-t", "one", "--transfer", "bare"
-    )  # fmt: skip
-    attacked, moved = rows[:2], rows[2:]
-    scores = [row["score"] for row in attacked]
-    assert [row["score"] for row in moved] == pytest.approx(scores, abs=1e-4)
+    assert "holds results with other seed" in error
 
 
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     (result,) = shell.rows(
         "red-team", "one", "--prompts", "prompts.jsonl", "--objective", "margin",
-        "--search", "standard-suite(max_scored=40)", "--seed", "0", "--out", "suite.jsonl",
+        "--search", "standard-suite(max_scored=40)", "--seed", "0", "--out", "suite",
     )  # fmt: skip
     names = [row["search"] for row in result["parts"]]
     assert names == ["greedy", "wide", "beam", "restarts", "annealing", "random", "worst of all"]
@@ -100,21 +89,19 @@ def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     assert worst["success"] >= max(part["success"] for part in parts)
     assert all(part["n_scored"] <= 80 for part in parts)
     assert result["curves"]["worst of all"][-1]["success"] == worst["success"]
-    assert [row["score"] for row in rows_in(Path("suite.jsonl"))] == pytest.approx(
-        [max(part) for part in zip(*(
-            [row["score"] for row in rows_in(Path(f"suite-{name}.jsonl"))[1:]]
-            for name in names[:-1]
-        ), strict=True)]
-    )  # fmt: skip
+    _, group = rows_in(Path("suite/groups.jsonl"))
+    scores = zip(*([row["score"] for row in group[name]] for name in names[:-1]), strict=True)
+    worst_scores = [row["score"] for row in rows_in(Path("suite/attacks.jsonl"))]
+    assert worst_scores == pytest.approx([max(part) for part in scores])
 
 
 def test_answers_are_written_and_judged(shell: Shell) -> None:
     output = shell.ok(
-        "red-team", *TARGET, "--search", STEP, "--generate", "answers.jsonl", "--judge",
-        "judges:length", "--max-new-tokens", "4",
+        "red-team", *TARGET, "--search", STEP, "--generate", "--judge", "judges:length",
+        "--out", "answered",
     )  # fmt: skip
     assert "judge: mean" in output
-    answers = rows_in(Path("answers.jsonl"))
+    answers = rows_in(Path("answered/answers.jsonl"))
     assert [a["attacked_verdict"] for a in answers] == [len(a["attacked"]) for a in answers]
 
 

@@ -79,7 +79,7 @@ def test_count_is_exact_and_by_distance_sums_up(shell: Shell, tokenizer: str) ->
 
 
 def test_inspect_shows_tokens(shell: Shell, tokenizer: str) -> None:
-    output = shell.ok("inspect", "street <b>", "-t", tokenizer, "--samples", "50")
+    output = shell.ok("inspect", "street <b>", "-t", tokenizer)
     assert "tokenizations" in output and "distance from canonical" in output
     assert "canonical ids are computed by gigatoken" in output
 
@@ -248,20 +248,6 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    output = shell.fails(
-        "attack",
-        "x",
-        "-t",
-        tokenizer,
-        "--text",
-        "a",
-        "--option",
-        "b",
-        "--option",
-        "c",
-        "--label",
-        "0",
-        "--seed",
-        "0",
-    )
+    question = ("--text", "a", "--option", "b", "--option", "c")
+    output = shell.fails("attack", str(Path(tokenizer).parent), *question, "--seed", "0")
     assert "robustok[train]" in output

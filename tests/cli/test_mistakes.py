@@ -33,7 +33,7 @@ study plan quick --held-out= => leave corpus and held_out out
 study quick --benchmarks {out} --out {out} => leave benchmarks out
 study plan quick --benchmarks= => leave benchmarks out
 study list quick => quick
-report {out} => results.jsonl
+study report {out} => results.jsonl
 guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
 attack nowhere --seed 0 => give either items, or one text
@@ -43,13 +43,11 @@ embeddings =x --seed 0 --words-file {w} => names no model
 bound {m} --items {i} => --seed
 certify {m} --seed 0 => give either items, or one text
 certify {m} --seed 0 --items {i} --distance far => or all
-certify {m} --seed 0 --items {i} --confidence 2 => confidence
 certify {m} --seed 0 --text a --out {out} => two options
 certify {m} --seed 0 --items {i} --smoothed uniform --distance 2 => vote.distances
 certify {m} --seed 0 --text a --option b => two options
 certify {m} --seed 0 --items {i} --chat => chat template
 certify {m} --seed 0 --items {i} --chat --start-token x => its own start token
-analyze split-counts -t {t} --seed 0 --text the --token 99 => no canonical token 99
 analyze split-counts -t= --seed 0 => names no tokenizer
 analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
 analyze split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'

@@ -20,7 +20,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         patch.chdir(folder)
         for line in (
             "evaluate -s canonical -s uniform --draws 3 --out predictions",
-            "attack --steps 1 --control --out attacks",
+            "attack --steps 1 --out attacks",
             "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
@@ -37,7 +37,7 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
     run = results / "predictions"
     page = run / "report.html"
     written = page.read_bytes()
-    assert shell.ok("report", str(run)) == f"The report is at {page}\n"
+    assert shell.ok("study", "report", str(run)) == f"The report is at {page}\n"
     assert page.read_bytes() == written
     text = page.with_suffix(".md").read_text()
     assert text.startswith("# evaluate: model\n")
@@ -54,9 +54,9 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
 def test_the_run_of_attack_has_a_report(results: Path) -> None:
     folder = results / "attacks"
     text = (folder / "report.md").read_text()
-    for label, attacks in zip(("adversarial", "control of adv"), items_in(folder), strict=True):
-        held = 100 * sum(not row["success"] for row in attacks) / len(attacks)
-        assert re.search(rf"\| {label}.*steps=1\) \| {held:.1f} \|", text)
+    (attacks,) = items_in(folder)
+    held = 100 * sum(not row["success"] for row in attacks) / len(attacks)
+    assert re.search(rf"\| adversarial.*steps=1\) \| {held:.1f} \|", text)
     assert "seed 0" in text
 
 
@@ -84,8 +84,8 @@ def test_certificates_have_a_report(results: Path) -> None:
 
 def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
     files = [str(results / name) for name in ("predictions", "attacks")]
-    assert run(["report", *files]) == 2
-    assert run(["report", *files, "--out", str(tmp_path)]) == 0
+    assert run(["study", "report", *files]) == 2
+    assert run(["study", "report", *files, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# evaluate: model\n")
     assert "evaluate, model | uniform |" in text and "attack, model | adversarial(" in text
@@ -107,7 +107,7 @@ def test_another_folder_is_refused_in_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / "results.jsonl").write_text(content)
-    assert message in shell.fails("report", str(tmp_path))
+    assert message in shell.fails("study", "report", str(tmp_path))
     assert not (tmp_path / "report.html").exists()
 
 

@@ -95,7 +95,7 @@ def test_two_models_are_beside_each_other(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, other)
     better = [row | {"model": row["model"] | {"name": "org/better"}} for row in rows_of(folder)]
     write_rows(other / "results.jsonl", better)
-    assert run(["report", str(folder), str(other), "--out", str(tmp_path / "both")]) == 0
+    assert run(["study", "report", str(folder), str(other), "--out", str(tmp_path / "both")]) == 0
     text = (tmp_path / "both/report.md").read_text(encoding="utf-8")
     assert "| random-llama, langgame |" in text and "| better, langgame |" in text
 

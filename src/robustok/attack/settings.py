@@ -110,16 +110,16 @@ class AttackSettings(Settings):
         "probability or log-probability of the options", default="probability", choices=SCALES
     )
     max_neighbors: int | None = _search_option(
-        "neighbors scored in a step, at random  [default: all]", default=None, min=1
+        "neighbors scored in a step, at random; null: all", default=None, min=1, flags=()
     )
-    beam: int = _search_option("tokenizations kept from step to step", default=1, min=1)
-    restarts: int = _search_option("further starts, from uniform draws", default=0, min=0)
+    beam: int = _search_option("tokenizations kept from step to step", default=1, min=1, flags=())
+    restarts: int = _search_option("further starts, from uniform draws", default=0, min=0, flags=())
     search: str = _search_option("greedy, random, annealing or MODULE:FUNCTION", default="greedy")
     max_scored: int | None = _search_option(
         "tokenizations scored for a text, at most", default=None, min=1
     )
     stop_when_wrong: bool = _search_option(
-        "end at the first wrong answer: same accuracy", default=False
+        "end at the first wrong answer: same accuracy", default=False, flags=()
     )
 
     def __post_init__(self) -> None:
@@ -235,12 +235,9 @@ class SamplingSettings(Settings):
     draws: int = option(
         "draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
     )
-    confidence: float = option("confidence of each sampled bound", default=0.95)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.confidence < 1:
-            raise RobustokError(f"confidence {self.confidence} is not between 0 and 1")
+    confidence: float = option(
+        "confidence of each sampled bound", default=0.95, gt=0, lt=1, flags=()
+    )
 
 
 @dataclass(frozen=True)
@@ -284,18 +281,13 @@ def is_attack(text: str) -> bool:
     return text.partition("(")[0] in SEARCH_OF_LABEL
 
 
-def suite_label(max_scored: int, transfer: int = 0) -> str:
+def suite_label(max_scored: int) -> str:
     """The suite of attacks as one string of a result, in the place of a scheme.
 
-    >>> suite_label(500, transfer=3)
-    'standard-suite(max_scored=500, transfer=3)'
-
-    Args:
-        max_scored: tokenizations that each search may score for a prompt.
-        transfer: number of other models whose attacks are tried too.
+    >>> suite_label(500)
+    'standard-suite(max_scored=500)'
     """
-    others = f", transfer={transfer}" if transfer else ""
-    return f"{_SUITE}(max_scored={max_scored}{others})"
+    return f"{_SUITE}(max_scored={max_scored})"
 
 
 def is_suite(text: str) -> bool:

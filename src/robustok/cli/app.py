@@ -40,7 +40,6 @@ _COMMANDS = {
     "bound": ("certify", "Compute the bound of MODELS from their weights."),
     "guard": ("guard", "Compare IDS with the canonical encoding of their text."),
     "audit": ("guard", "Report how far id sequences in PATHS drifted."),
-    "report": ("study", "Write the report of runs."),
     "doctor": ("doctor",
                "Show versions, hardware, caches and missing packages, or check a tokenizer."),
     "study": ("study", "List, plan and run studies. `study NAME` is `study run NAME`."),

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import typer
 
-from robustok.cli.options import FrameOptions, StartOptions, by_name, folder_option, option
+from robustok.cli.options import by_name, folder_option, option
 from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
@@ -26,23 +26,24 @@ from robustok.study import Cell, Study, Watch, run_study
 from robustok.study.config import checked_study, types_in
 from robustok.study.measurements import MeasuredCell, OnQuestions
 from robustok.study.run import answers_of
-from robustok.study.sections import ModelSection
+from robustok.study.sections import ChatModel, LoadedModel
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(StartOptions):
-    """How the study of a command runs."""
+class RunOptions(LoadedModel):
+    """How the study of a command runs, and how its rows are printed."""
 
     seed: int = option("the same seed, the same draws")
     out: Path | None = folder_option(
-        "folder of the results, for `robustok report`; the same command goes on there"
+        "folder of the results, for `robustok study report`; the same command goes on there"
     )
+    as_json: bool = option("print JSON", "--json", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatRunOptions(RunOptions, FrameOptions):
+class ChatRunOptions(RunOptions, ChatModel):
     """How the study of a command runs whose questions can have a chat template around them."""
 
 
@@ -50,8 +51,6 @@ def measure(
     models: Sequence[str],
     kind: str,
     options: RunOptions,
-    *,
-    table: Path | None = None,
     **sections: Any,
 ) -> dict[str, list[Row]]:
     """Measure each model, and print the rows as they are finished; returns them by model.
@@ -60,7 +59,6 @@ def measure(
         models: folders, hub names or NAME=FOLDER.
         kind: the name of the study.
         options: how it runs.
-        table: file for a Markdown table of the accuracies; by default none.
         **sections: the sections of the study, each as in its YAML.
 
     Several models have a folder each, and share their cells.
@@ -79,23 +77,14 @@ def measure(
                     study, own, cells_folder=shared, read=options.out is not None, watch=printed
                 )
             rows[name] = printed.rows
-        folders = [folder / name for name in named] if len(named) > 1 else [folder]
-        if table is not None or options.out is not None:
-            _report(folders, folder, table, options, rows)
+        if options.out is not None:
+            from robustok.report import write_report
+
+            folders = [folder / name for name in named] if len(named) > 1 else [folder]
+            page = write_report(folders[0], folders[1:], out=folder)
+            _write_parquet(rows, folder / "items.parquet")
+            print_written([page], options.as_json)
     return rows
-
-
-def _report(
-    folders: Sequence[Path], folder: Path, table: Path | None, options: RunOptions,
-    rows: Mapping[str, Sequence[Row]],
-) -> None:  # fmt: skip
-    """Write the table, and into --out the report of all models and the results as one table."""
-    from robustok.report import write_report
-
-    page = write_report(folders[0], folders[1:], out=folder, table=table)
-    if options.out is not None:
-        _write_parquet(rows, folder / "items.parquet")
-        print_written([page], options.as_json)
 
 
 @contextmanager
@@ -118,11 +107,10 @@ def _study(
         flag = _flag_of(*names[:2])
         return RobustokError(message.replace(field, flag, 1) if flag else message)
 
-    names = {one.name for one in fields(options)}.intersection(ModelSection.model_fields)
-    model = {"name": path, "label": name} | {one: getattr(options, one) for one in names}
-    tokenizer = {} if options.tokenizer is None else {"tokenizer": {"name": options.tokenizer}}
-    shared = {"title": title, "seed": options.seed, "model": model, **tokenizer}
-    return checked_study({**shared, **sections}, error)
+    loading = ChatModel if isinstance(options, ChatModel) else LoadedModel
+    model = {one.name: getattr(options, one.name) for one in fields(loading)}
+    model |= {"name": path, "label": name}
+    return checked_study({"title": title, "seed": options.seed, "model": model, **sections}, error)
 
 
 def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:

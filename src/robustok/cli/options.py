@@ -17,12 +17,8 @@ from typer.core import TyperCommand
 from robustok.checks import check_settings
 from robustok.checks import option as option
 from robustok.errors import RobustokError
-from robustok.models import load_model, load_tokenizer
-from robustok.models.devices import PRECISIONS, precision_of
 from robustok.samplers import schemes
 from robustok.tasks import frequent_words, read_words
-from robustok.tokenizer.chat import chat_frame
-from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -278,78 +274,6 @@ class WordOptions:
         if self.words_file:
             return read_words(self.words_file)
         return frequent_words(self.words, **settings)
-
-
-def tokenizer_option(**metadata: Any) -> Any:
-    """A field of a tokenizer that the model has by default."""
-    metadata |= {"default": None, "metavar": "PATH"}
-    return option("[default: the model's own]", "--tokenizer", "-t", **metadata)
-
-
-def start_token_option() -> Any:
-    """A field of the special token before every text."""
-    return option(
-        "special token before every text, as '<|begin_of_text|>'  [default: none]", default=None,
-        metavar="TOKEN", panel="Model",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """How a model is loaded, and how results are printed."""
-
-    as_json: bool = option("print JSON", "--json", default=False)
-    tokenizer: str | None = tokenizer_option(panel="Model")
-    dtype: str = option(
-        "type of the weights: auto (what is fastest here), float32 or bfloat16",
-        default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
-    )  # fmt: skip
-
-    def vocabulary(self, model: str) -> Any:
-        return Vocabulary.load(self.tokenizer or model)
-
-    def load(self, model: str) -> Any:
-        """The model; prints the type of its weights, unless as JSON."""
-        loaded = load_model(model, dtype=self.dtype)
-        if not self.as_json:
-            typer.echo(f"{model}: weights in {precision_of(loaded)}")
-        return loaded
-
-
-@dataclass(frozen=True)
-class StartOptions(ModelOptions):
-    """How a model is loaded, and what is before every text."""
-
-    start_token: str | None = start_token_option()
-
-    def start_ids(self, vocab: Any) -> list[int]:
-        """The ids of --start-token: one special token, or none."""
-        return start_token_ids(vocab, self.start_token)
-
-
-@dataclass(frozen=True)
-class FrameOptions(StartOptions):
-    """How a model is loaded, and what is around questions."""
-
-    chat: bool = option(
-        "the question is the user's turn of the chat template", default=False, panel="Model"
-    )
-    system: str | None = option("system prompt; implies --chat", default=None, panel="Model")
-
-    def __post_init__(self) -> None:
-        if self.is_chat and self.start_token is not None:
-            raise RobustokError("a chat template has its own start token: leave --start-token out")
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether the chat template is around a question; --system implies it."""
-        return self.chat or self.system is not None
-
-    def frame(self, model: str, vocab: Any) -> dict[str, Any]:
-        """The ids around a question that stay as they are, as ``prefix`` and ``suffix``."""
-        if self.is_chat:
-            return chat_frame(load_tokenizer(self.tokenizer or model), system=self.system)._asdict()
-        return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
 
 
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:

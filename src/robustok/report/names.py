@@ -26,8 +26,8 @@ def short(spec: str) -> str:
     'attack\\nd = 2'
     >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
     'stochastok\\n3 ways\\n0.5 splits'
-    >>> short("standard-suite(max_scored=500, transfer=3)")
-    'worst attack\\n+ transfer'
+    >>> short("standard-suite(max_scored=500)")
+    'worst attack'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
@@ -40,7 +40,7 @@ def short(spec: str) -> str:
         scheme, _, draws = spec[len("ensemble(") : -1].rpartition(", draws=")
         return f"{short(scheme)}\n{draws} draws at once"
     if is_suite(spec):
-        return "worst attack" + ("\n+ transfer" if "transfer=" in spec else "")
+        return "worst attack"
     if is_attack(spec):
         attack = AttackSettings.parse(spec)
         start = "" if attack.start == "canonical" else f"\nfrom {attack.start}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from robustok.errors import RobustokError
+from robustok.runtime.display import Progress, part_of_progress
 from robustok.runtime.files import (
     append_whole,
     disk_full_in_one_line,
@@ -21,6 +21,7 @@ from robustok.runtime.files import (
 )
 
 CHECK = "check"  # the field that holds a row's checksum
+GROUP = 32  # questions or prompts that are searched or certified together
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ class RowFile:
     ...     file.rows["a"]
     {'key': 'a', 'accuracy': 0.5}
 
-    The first line is the configuration; a file of another one is refused, and so is one with rows
-    of other questions, items or prompts, that have the names of these. Every line ends with a
+    The first line is the configuration; a file of another one is refused. Every line ends with a
     checksum of itself. A damaged row, also a last one that a crash cut short, is removed, so that
     it is done again. A new row reaches the file whole or not at all. Without a path, the rows are
     in memory only.
@@ -43,19 +43,10 @@ class RowFile:
     Raises RobustokError where another run holds the file.
     """
 
-    def __init__(
-        self,
-        path: str | Path | None,
-        config: dict[str, Any],
-        questions: Sequence[Any] = (),
-        *,
-        holds: str = "results",
-    ) -> None:
-        self.path, self.holds = None if path is None else Path(path), holds
+    def __init__(self, path: str | Path | None, config: dict[str, Any]) -> None:
+        self.path = None if path is None else Path(path)
         self.rows: dict[str, dict[str, Any]] = {}
         self._config = config
-        hashed = () if path is None else questions
-        self._question_digests = {one.key: question_digest(one) for one in hashed}
         self._lock = ExitStack()
 
     def __enter__(self) -> Self:
@@ -71,11 +62,31 @@ class RowFile:
 
     def add_row(self, row: dict[str, Any]) -> None:
         """Write one finished row; it has a "key"."""
-        if digest := self._question_digests.get(row["key"]):
-            row = row | {"question_digest": digest}
         if self.path is not None:
             _append(self.path, row)
         self.rows[row["key"]] = row
+
+    def in_groups(
+        self,
+        questions: Sequence[Any],
+        run: Callable[[Sequence[Any], Progress], dict[str, Any]],
+        progress: Progress,
+    ) -> list[dict[str, Any]]:
+        """What ``run`` gives, as JSON, for each group of questions; a row is a group.
+
+        A run that was stopped repeats one group only. Groups do not depend on where it stopped: how
+        a score rounds depends on the whole batch.
+        """
+        results = []
+        for begin in range(0, len(questions), GROUP):
+            key, group = str(begin), questions[begin : begin + GROUP]
+            if key not in self.rows:
+                self.add_row(
+                    {"key": key, **run(group, part_of_progress(progress, begin, len(questions)))}
+                )
+            results.append(self.rows[key])
+            progress(min(begin + GROUP, len(questions)), len(questions))
+        return results
 
     def _read(self, path: Path) -> None:
         """Read the rows of earlier runs and remove damaged ones from the file."""
@@ -92,7 +103,6 @@ class RowFile:
         damaged = len(parsed) - len(whole)
         if damaged:
             _log.warning("%s: %d damaged rows are removed and done again", path, damaged)
-        self._check_questions()
         if lines[-1] or damaged:
             kept = [lines[0], *(line for line, _ in whole)]
             write_whole(path, b"".join(line + b"\n" for line in kept))
@@ -107,17 +117,9 @@ class RowFile:
             known = known if isinstance(known, dict) else {}
             changed = sorted(k for k in wanted if known.get(k) != wanted[k])
             raise RobustokError(
-                f"'{self.path}' holds {self.holds} with other "
+                f"'{self.path}' holds results with other "
                 f"{', '.join(changed) or 'settings'}: delete it, or name another file"
             )
-
-    def _check_questions(self) -> None:
-        for key, digest in self._question_digests.items():
-            if self.rows.get(key, {}).get("question_digest", digest) != digest:
-                raise RobustokError(
-                    f"'{self.path}' holds {self.holds} for another question named '{key}': "
-                    "delete it, or name another file"
-                )
 
 
 def _append(path: Path, row: dict[str, Any]) -> None:
@@ -136,9 +138,3 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         return None
     check = row.pop(CHECK, None)
     return row if check == json_digest(row) else None
-
-
-def question_digest(question: Any) -> str:
-    """A short hash of an item or a prompt: everything that its fields say."""
-    fields = question._asdict() if hasattr(question, "_asdict") else asdict(question)
-    return json_digest(fields)

@@ -10,9 +10,7 @@ from robustok.models.load import pinned
 from robustok.study.cells import inputs, models
 from robustok.study.cells.base import Cell, parameters
 from robustok.study.cells.examples import ExamplesCell
-from robustok.study.config import find_study, studies
-from robustok.study.measurements import Attack, FewShot, MeasuredCell, Subject
-from robustok.study.measurements.attacks import transfers
+from robustok.study.measurements import Subject
 from robustok.study.schema import Study
 from robustok.study.sections import CorpusSection, WordTask
 from robustok.tasks import HUB, benchmark_files
@@ -46,23 +44,6 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
                 "or shorten its lists"
             )
     return tuple(cells.values())
-
-
-def hub_names() -> dict[tuple[str, str], list[str]]:
-    """The included studies that read each thing of the hub at full scale, by its kind and name.
-
-    >>> sorted({kind for kind, _ in hub_names()})
-    ['benchmark', 'model', 'text', 'tokenizer']
-    """
-    users: dict[tuple[str, str], list[str]] = {}
-    for study in studies():
-        for cell in plan(find_study(study), read=False):
-            kind = {"base": "model", "corpus": "text"}.get(cell.kind, cell.kind)
-            for name in cell.hub_names:
-                name = cell.name if isinstance(cell, inputs.BenchmarkCell) else name
-                own = users.setdefault((kind, name), [])
-                own += [] if study in own else [study]
-    return dict(sorted(users.items()))
 
 
 class _Planner:
@@ -102,18 +83,8 @@ class _Planner:
             drawn = examples.texts, schemes, examples.draws
             yield ExamplesCell(*drawn, study.seed, self.tokenizer)
         for repeat in study.repeat_numbers:
-            suites: dict[tuple[object, ...], list[MeasuredCell]] = {}
             for origin in self._origins(repeat):
-                for cell in self._trained_from(origin, repeat):
-                    yield cell
-                    if not isinstance(cell, MeasuredCell):
-                        continue
-                    measurement = cell.measurement
-                    if isinstance(measurement, Attack) and measurement.transfer:
-                        group = measurement, cell.questions, cell.few_shot
-                        suites.setdefault(group, []).append(cell)
-            for suite in suites.values():
-                yield from transfers(suite)
+                yield from self._trained_from(origin, repeat)
 
     def _tokenizer(self, text: inputs.Text | None) -> inputs.TokenizerCell:
         chosen = self.study.tokenizer
@@ -171,13 +142,13 @@ class _Planner:
 
     def _measurements(self, model: models.ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
         """The measurements of a model, after the questions that they read."""
-        study, questions, part = self.study, self.questions, self.study.few_shot
+        study, questions, few_shot = self.study, self.questions, self.study.few_shot
         wanted = list(study.measurements)
         if isinstance(model, models.StepCell):  # evaluated alone, on the task
             questions, wanted = questions[:1], [study.evaluate] if study.evaluate else []
         if is_last:
             yield from questions
-        few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
+        few_shots = tuple(few_shot.variants()) if few_shot else (None,)
         subject = Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
         for measurement in wanted:
             yield from measurement.planned(subject)

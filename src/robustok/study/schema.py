@@ -24,7 +24,7 @@ from robustok.study.sections import (
     BenchmarksSection,
     CorpusSection,
     ExamplesSection,
-    FewShotSection,
+    FewShot,
     FinetuneSection,
     ModelSection,
     Paper,
@@ -77,7 +77,7 @@ class Study(Strict):
     pretrain: PretrainSection | None = None
     finetune: FinetuneSection | None = None
     benchmarks: BenchmarksSection | None = None
-    few_shot: FewShotSection | None = None
+    few_shot: FewShot | None = None
     questions: QuestionsSection | None = None
     evaluate: Evaluate | None = None
     strength: StrengthSection | None = None

@@ -5,15 +5,17 @@ Those of measurements are the classes of :mod:`robustok.study.measurements`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from robustok.attack.settings import is_attack
+from robustok.attack.settings import Settings, is_attack
 from robustok.checks import option
 from robustok.errors import RobustokError
 from robustok.models import Lora, Shape
+from robustok.models.devices import PRECISIONS
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in
 from robustok.training.recipe import Recipe
@@ -106,61 +108,78 @@ class TokenizerSection(Strict):
         return self
 
 
-class ModelSection(Strict):
-    """A causal language model from random weights, or one that exists."""
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(Settings):
+    """How a model that exists is loaded, and what is before every text."""
 
-    name: str | None = Field(None, description="a folder or a hub name, which determines the sizes")
-    label: str | None = Field(
-        None, description="name of a named model in results; by default its name"
-    )
-    parameters: float | None = Field(
-        None, gt=0, description="of a named model, for the estimate of its cost"
-    )
-    layers: int | None = Field(None, ge=1, description="number of decoder layers")
-    width: int | None = Field(None, ge=8, description="hidden size")
-    heads: int | None = Field(None, ge=1, description="attention heads")
-    kv_heads: int | None = Field(None, ge=1, description="heads of keys and values")
-    feed_forward: int | None = Field(None, ge=8, description="size of the feed-forward layers")
-    max_length: int | None = Field(None, ge=16, description="longest input, in tokens")
-    tied: bool = Field(True, description="input and output embeddings are one")
-    start_token: str | None = Field(
-        None, description="token before every text, where the model was trained with one"
-    )
-    chat: bool = Field(
-        False,
-        json_schema_extra=NOT_IN_KEY,
-        description="a question is the user's turn of the named model's chat template",
-    )
-    system: str | None = Field(
-        None,
-        json_schema_extra=NOT_IN_KEY,
-        description="system message of the chat template, which implies chat",
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of a named model's weights; auto: what is fastest here"
-    )
-    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = Field(
-        "llama", description="of a model from random weights"
-    )
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "type of the weights: auto (what is fastest here), float32 or bfloat16",
+        default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
+    )  # fmt: skip
+    start_token: str | None = option(
+        "special token before every text, as '<|begin_of_text|>'  [default: none]", default=None,
+        metavar="TOKEN", panel="Model",
+    )  # fmt: skip
 
-    @model_validator(mode="after")
-    def _sizes_or_name(self) -> ModelSection:
-        missing = [name for name in SIZES if getattr(self, name) is None]
-        if self.name is None and missing:
-            raise ValueError(f"give {missing[0]}, or the name of a model that exists")
-        if self.name is not None and len(missing) < len(SIZES):
-            raise ValueError("a model with a name has its own sizes; give one or the other")
-        if self.name is None and (self.start_token is not None or self.is_chat):
-            raise ValueError("a model from random weights has no start_token and no chat template")
-        if self.start_token is not None and self.is_chat:
-            raise ValueError("a chat template has its own start token: leave start_token out")
-        _ = self.name is not None or self.shape
-        return self
+
+@dataclass(frozen=True, kw_only=True)
+class ChatModel(LoadedModel):
+    """How a model that exists is loaded, and what is around every question."""
+
+    chat: bool = option(
+        "the question is the user's turn of the chat template", default=False, panel="Model",
+        **NOT_IN_KEY,
+    )  # fmt: skip
+    system: str | None = option(
+        "system message of the chat template; implies chat", default=None, panel="Model",
+        **NOT_IN_KEY,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_chat and self.start_token is not None:
+            raise RobustokError("a chat template has its own start token: leave start_token out")
 
     @property
     def is_chat(self) -> bool:
-        """Whether the chat template is around a question."""
+        """Whether the chat template is around a question; a system message implies it."""
         return self.chat or self.system is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSection(ChatModel):
+    """A causal language model from random weights, or one that exists."""
+
+    name: str | None = option("a folder or a hub name, which determines the sizes", default=None)
+    label: str | None = option(
+        "name of a named model in results; by default its name", default=None
+    )
+    parameters: float | None = option(
+        "of a named model, for the estimate of its cost", default=None, gt=0
+    )
+    layers: int | None = option("number of decoder layers", default=None, min=1)
+    width: int | None = option("hidden size", default=None, min=8)
+    heads: int | None = option("attention heads", default=None, min=1)
+    kv_heads: int | None = option("heads of keys and values", default=None, min=1)
+    feed_forward: int | None = option("size of the feed-forward layers", default=None, min=8)
+    max_length: int | None = option("longest input, in tokens", default=None, min=16)
+    tied: bool = option("input and output embeddings are one", default=True)
+    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = option(
+        "of a model from random weights", default="llama"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        missing = [name for name in SIZES if getattr(self, name) is None]
+        if self.name is None and missing:
+            raise RobustokError(f"give {missing[0]}, or the name of a model that exists")
+        if self.name is not None and len(missing) < len(SIZES):
+            raise RobustokError("a model with a name has its own sizes; give one or the other")
+        if self.name is None and (self.start_token is not None or self.is_chat):
+            raise RobustokError(
+                "a model from random weights has no start_token and no chat template"
+            )
+        _ = self.name is not None or self.shape
 
     @property
     def shape(self) -> Shape:
@@ -269,12 +288,18 @@ SOURCES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionsSection:
-    """Multiple-choice questions that exist, as they are: files, folders, hub names, or one text."""
+class Sources(Settings):
+    """Multiple-choice questions that exist, as they are: files, folders or hub names."""
 
     items: Annotated[tuple[str, ...], _Listed] = option(
         SOURCES, "--items", default=(), metavar="SOURCE"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionsSection(Sources):
+    """Multiple-choice questions that exist, as they are: files, folders, hub names, or one text."""
+
     text: str | None = option("one question instead", default=None)
     choices: tuple[str, ...] = option(
         "one of its two or more answers, with its leading space", "--option", default=()
@@ -282,6 +307,7 @@ class QuestionsSection:
     label: int = option("which of them is right, from 0", default=0, min=0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.items) == bool(self.text):
             raise RobustokError("give either items, or one text with its options")
         if self.items and (self.choices or self.label):
@@ -290,13 +316,27 @@ class QuestionsSection:
             raise RobustokError("give the text two options or more, and one of them as its label")
 
 
-class FewShotSection(Strict):
-    """Solved examples before every question, drawn by each scheme in turn."""
+@dataclass(frozen=True, kw_only=True)
+class FewShot(Settings):
+    """Solved examples before every question, drawn by each scheme in turn; a cell has one."""
 
-    examples: int = Field(ge=1, description="solved examples before each question")
-    schemes: EvalSpecs = Field(
-        description="how the questions of the examples are tokenized, in turn"
+    examples: int = option(
+        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
     )
+    schemes: EvalSpecs = option(
+        "how the questions of the examples are tokenized, in turn", "--example-scheme",
+        default=("canonical",), metavar="SCHEME",
+    )  # fmt: skip
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of a cell."""
+        return self.schemes[0]
+
+    def variants(self) -> Iterator[FewShot]:
+        """The same with one scheme each."""
+        for scheme in self.schemes:
+            yield replace(self, schemes=(scheme,))
 
 
 class StrengthSection(Strict):

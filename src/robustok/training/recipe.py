@@ -56,7 +56,7 @@ class Recipe:
     min_lr_ratio: float = _option(
         "final learning rate as a share of the greatest", default=0.1, min=0, le=1, flags=()
     )
-    weight_decay: float = _option("weight decay of AdamW", default=0.01, min=0)
+    weight_decay: float = _option("weight decay of AdamW", default=0.01, min=0, flags=())
     max_grad_norm: float = _option(
         "norm that gradients are clipped to", default=1.0, gt=0, flags=()
     )
@@ -69,7 +69,7 @@ class Recipe:
     )  # fmt: skip
     torch_compile: bool = _option("compile the model", default=False, flags=(), in_key=False)
     workers: int = _option("data loader processes", default=0, min=0, flags=(), in_key=False)
-    save_every: int = _option("steps between checkpoints", default=200, min=1)
+    save_every: int = _option("steps between checkpoints", default=200, min=1, flags=())
     dropout: float | None = _option(
         "after embeddings and layers, and in attention  [default: the model's]", default=None,
         min=0, lt=1,

@@ -103,55 +103,34 @@ class AnalysisOptions:
 def split_counts(
     *,
     text: TextOptions,
-    token: int = option("number of the canonical token, from 0", default=0, min=0),
     scheme: tuple[str, ...] = scheme_option(default=PAPER),
     tokenizer: str,
     options: AnalysisOptions,
 ) -> None:
-    """Count the splits inside one token, drawn and in theory."""
-    (path,) = by_name([tokenizer], "tokenizer").values()
-    vocab = Vocabulary.load(path)
-    results = []
-    for spec in scheme:
-        with bar(spec) as progress:
-            counts = analysis.split_counts(
-                vocab,
-                text.text,
-                spec,
-                seed=options.seed,
-                token=token,
-                draws=text.draws,
-                progress=progress,
-            )
-        results.append(counts)
-    columns = {
-        "scheme": "{scheme}",
-        "distribution": "{distribution}",
-        "splits": "{splits}",
-        "share": "{share:.2%}",
-    }
+    """Count the splits inside the first token, drawn and in theory."""
+    results = [
+        counts
+        for spec in scheme
+        for counts in options.each(
+            [tokenizer], analysis.split_counts, text.text, spec, draws=text.draws
+        ).values()
+    ]
     draw = partial(figures.draw_split_counts, results)
-    options.show([row for counts in results for row in counts.table()], columns, draw)
+    columns = {name: f"{{{name}}}" for name in ("scheme", "distribution", "splits")}
+    rows = [row for counts in results for row in counts.table()]
+    options.show(rows, {**columns, "share": "{share:.2%}"}, draw)
 
 
 def segmentations(
     *,
     text: TextOptions,
-    token: int = option("number of the canonical token, from 0", default=0, min=0),
     scheme: tuple[str, ...] = scheme_option(default=PAIR),
-    splits: int = option("greatest number of splits", default=4, min=1),
     tokenizer: Tokenizers,
     options: AnalysisOptions,
 ) -> None:
-    """Count how often each segmentation of a token is drawn."""
+    """Count how often each segmentation of the first token is drawn."""
     results = options.each(
-        tokenizer,
-        analysis.segmentations,
-        text.text,
-        list(scheme),
-        token=token,
-        splits=splits,
-        draws=text.draws,
+        tokenizer, analysis.segmentations, text.text, list(scheme), draws=text.draws
     )
     rows = with_names({name: result.table() for name, result in results.items()})
     names = ("tokenizer", "splits", "scheme")
@@ -165,28 +144,12 @@ def segmentations(
     options.show(rows, columns, partial(figures.draw_segmentations, results), table)
 
 
-def dropout(
-    *,
-    text: TextOptions,
-    p: tuple[float, ...] = option("[default: 0.1, 0.25, 0.5, 0.75]", default=()),
-    rule: tuple[str, ...] = option(
-        "[default: provilkov, hf, sentencepiece]", default=(), metavar="NAME"
-    ),
-    tokenizer: str,
-    options: AnalysisOptions,
-) -> None:
+def dropout(*, text: TextOptions, tokenizer: str, options: AnalysisOptions) -> None:
     """Count the splits of BPE-dropout.
 
     The paper's table, for its sentence and Llama 3, is printed beside them.
     """
-    by_tokenizer = options.each(
-        [tokenizer],
-        analysis.dropout_splits,
-        text.text,
-        draws=text.draws,
-        probabilities=p,
-        rules=rule,
-    )
+    by_tokenizer = options.each([tokenizer], analysis.dropout_splits, text.text, draws=text.draws)
     (results,) = by_tokenizer.values()
     columns = {
         "rule": "{rule}",
@@ -209,7 +172,6 @@ def bias(
     *,
     words: WordOptions,
     scheme: tuple[str, ...] = scheme_option("scheme to measure  [default: all of the paper's]"),
-    splits: int = option("greatest number of splits", default=4, min=1),
     draws: int = draws_option(
         "draws of each word, where a scheme has no exact probabilities", 10_000
     ),
@@ -221,9 +183,7 @@ def bias(
     Total variation and KL from the uniform distribution over the segmentations of a word, and the
     share of them that the scheme can draw. --out also writes a row for each word to bias-words.csv.
     """
-    results = options.each(
-        tokenizer, analysis.bias, words.read(), schemes=scheme, splits=splits, draws=draws
-    )
+    results = options.each(tokenizer, analysis.bias, words.read(), schemes=scheme, draws=draws)
     rows = with_names({name: analysis.summarize(own) for name, own in results.items()})
 
     def draw(folder: Path) -> list[Path]:

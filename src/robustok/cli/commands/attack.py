@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,18 +15,21 @@ import typer
 from robustok import attack as attacks
 from robustok.attack.settings import AttackSettings, ObjectiveSettings, search_named
 from robustok.cli.measuring import ChatRunOptions, measure
-from robustok.cli.options import FrameOptions, file_option, limit_option, option
+from robustok.cli.options import folder_option, limit_option, option
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
-from robustok.models import load_tokenizer
+from robustok.models import load_model, load_tokenizer
+from robustok.models.devices import precision_of
 from robustok.models.load import model_fingerprint
-from robustok.runtime.display import part_of_progress
-from robustok.runtime.files import write_rows
+from robustok.runtime.display import Progress
+from robustok.runtime.files import json_digest, write_rows
 from robustok.runtime.registry import function_named
 from robustok.runtime.resume import RowFile
 from robustok.study.measurements import Attack
-from robustok.study.measurements.base import GROUP
-from robustok.study.sections import QuestionsSection
+from robustok.study.measurements.attacks import suite_result, suite_search
+from robustok.study.sections import ChatModel, QuestionsSection
+from robustok.tokenizer.chat import chat_frame
+from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
 _MORE: dict[str, Any] = {"panel": "Other models and answers"}
@@ -47,8 +49,8 @@ def attack(
     measure(models, "attack", options, attacks=[measurement], questions=questions)
 
 
-@dataclass(frozen=True)
-class RedTeamOptions(FrameOptions):
+@dataclass(frozen=True, kw_only=True)
+class RedTeamOptions(ChatModel):
     """Which prompts are attacked, how, and what is done with the attacks."""
 
     seed: int | None = option("the same seed, the same draws; required", default=None)
@@ -64,19 +66,21 @@ class RedTeamOptions(FrameOptions):
         default=str(AttackSettings()),
         metavar="ATTACK",
     )
-    out: Path | None = file_option(
-        "a row a prompt, as JSON Lines; also resumes a killed attack", "--out", "-o"
+    out: Path | None = folder_option(
+        "folder for attacks.jsonl, a row a prompt; the same command goes on there"
     )
     transfer: tuple[str, ...] = option(
         "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
-    generate: Path | None = file_option(
-        "answers to the canonical and the attacked prompt, as JSON Lines", **_MORE
+    generate: bool = option(
+        "also the answers to the canonical and the attacked prompt, in answers.jsonl",
+        default=False,
+        **_MORE,
     )
     judge: str | None = option(
         "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", **_MORE
     )
-    max_new_tokens: int = option("length of an answer", default=64, min=1, **_MORE)
+    as_json: bool = option("print JSON", "--json", default=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,8 +88,8 @@ class RedTeamOptions(FrameOptions):
             raise RobustokError("an attack draws at random: give --seed")
         if (self.text is None) == (self.prompts is None):
             raise RobustokError("give either --text or --prompts")
-        if self.judge is not None and self.generate is None:
-            raise RobustokError("--judge judges answers: give --generate FILE")
+        if self.judge is not None and not self.generate:
+            raise RobustokError("--judge judges answers: give --generate")
 
 
 def red_team(
@@ -109,95 +113,93 @@ def red_team(
     prompts = [attacks.Prompt("0", str(options.text))]
     if options.prompts is not None:
         prompts = attacks.read_prompts(options.prompts, options.limit)
+    groups = _attacked(prompts, named, search, options)
     if isinstance(search, int):
-        suite = _suite(prompts, named, search, options)
+        suite = suite_result(groups, options.seed or 0, search)
         _print_suite(suite, options.as_json)
         found = suite.worst
-        if options.out is not None:
-            attacks.write_attacks(options.out, found)
     else:
-        found = _attacked(prompts, named, search, options, options.out)
+        found = [attacks.Attack.from_row(row) for group in groups for row in group["attacks"]]
         for one in found:
             if not options.as_json:
                 print_tokens([named.vocab.tokens[i] for i in one.ids])
             print_result(one, one.as_row(), options.as_json)
-    # Other models have a tokenizer and a start token of their own.
-    own = replace(options, tokenizer=None, start_token=None)
+    if options.out is not None:
+        attacks.write_attacks(options.out / "attacks.jsonl", found)
+    # Other models have a start token of their own.
+    own = replace(options, start_token=None)
     for name in options.transfer:
-        _transfer(
-            name,
-            _objective(name, options if name == model else own, settings),
-            found,
-            options.as_json,
-        )
-    if options.generate is not None:
-        _generate(options, options.generate, named, found)
+        another = _objective(name, options if name == model else own, settings)
+        _transfer(name, another, found, options.as_json)
+    if options.generate:
+        _generate(options, named, found)
 
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
     """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
-    vocab = options.vocabulary(name)
+    vocab = Vocabulary.load(name)
     if settings.name != "classifier":
-        around = options.frame(name, vocab)
-        return attacks.objective_by_name(options.load(name), vocab, settings, **around)
-    if options.start_token is not None or options.generate is not None:
+        model, around = load_model(name, dtype=options.dtype), _around(name, vocab, options)
+        if not options.as_json:
+            typer.echo(f"{name}: weights in {precision_of(model)}")
+        return attacks.objective_by_name(model, vocab, settings, **around)
+    if options.start_token is not None or options.generate:
         raise RobustokError(
             "a classifier has its own start token and writes no answers: leave "
             "--start-token and --generate out"
         )
-    frame: Any = options.frame(name, vocab)
+    around: Any = _around(name, vocab, options)
     if not options.is_chat:
-        tokenizer = load_tokenizer(options.tokenizer or name)
-        frame = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
-    return attacks.objective_by_name(attacks.load_classifier(name), vocab, settings, **frame)
+        special = attacks.special_frame(load_tokenizer(name))
+        around = dict(zip(("prefix", "suffix"), special, strict=True))
+    return attacks.objective_by_name(attacks.load_classifier(name), vocab, settings, **around)
+
+
+def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> dict[str, Any]:
+    """The ids around a prompt that stay as they are, as ``prefix`` and ``suffix``."""
+    if options.is_chat:
+        return chat_frame(load_tokenizer(name), system=options.system)._asdict()
+    start = start_token_ids(vocab, options.start_token)
+    return {"prefix": start} if start else {}
 
 
 def _attacked(
-    prompts: Sequence[Any],
-    objective: Any,
-    search: AttackSettings,
-    options: RedTeamOptions,
-    file: Path | None,
-) -> list[Any]:
-    """The attack on each prompt; finished groups of prompts are read from the file."""
-    constraints = [function_named(name) for name in objective.settings.constraints]
+    prompts: Sequence[Any], objective: Any, search: AttackSettings | int, options: RedTeamOptions
+) -> list[dict[str, Any]]:
+    """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
+    vocab, seed = objective.vocab, options.seed or 0
     config = {
         "objective": asdict(objective.settings),
         "search": str(search),
-        "seed": options.seed,
+        "seed": seed,
+        "prompts": json_digest([prompt._asdict() for prompt in prompts]),
         "model": model_fingerprint(objective.model),
-        "vocabulary": objective.vocab.fingerprint,
+        "vocabulary": vocab.fingerprint,
         **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
     }
-    with RowFile(file, config, prompts, holds="attacks") as kept, bar("attack") as progress:
-        for begin in range(0, len(prompts), GROUP):
-            group = prompts[begin : begin + GROUP]
-            if all(prompt.key in kept.rows for prompt in group):
-                continue
-            found = attacks.attack_prompts(
-                objective.vocab,
-                group,
-                objective,
-                constraints=lambda _: constraints,
-                settings=search,
-                seed=options.seed or 0,
-                progress=part_of_progress(progress, begin, len(prompts)),
-            )
-            for one in found:
-                if one.key not in kept.rows:
-                    kept.add_row(one.as_row())
-        return [attacks.Attack.from_row(kept.rows[prompt.key]) for prompt in prompts]
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out and options.out / "groups.jsonl"
+    with RowFile(path, config) as file, bar("attack") as progress:
+        return file.in_groups(prompts, _search(search, objective, seed), progress)
 
 
-def _suite(prompts: Sequence[Any], objective: Any, limit: int, options: RedTeamOptions) -> Any:
-    """The attacks of each search of the suite, which have a file each beside --out."""
-    parts, seconds, out = {}, {}, options.out
-    for name, search in attacks.suite_settings(limit).items():
-        began = time.perf_counter()
-        file = out and out.with_name(f"{out.stem}-{name}{out.suffix}")
-        parts[name] = _attacked(prompts, objective, search, options, file)
-        seconds[name] = time.perf_counter() - began
-    return attacks.SuiteResult(options.seed or 0, limit, parts, seconds)
+def _search(
+    search: AttackSettings | int, objective: Any, seed: int
+) -> Callable[[Sequence[Any], Progress], dict[str, Any]]:
+    """What attacks a group of prompts, and gives the rows of its attacks by search."""
+    functions = [function_named(name) for name in objective.settings.constraints]
+    common: Any = {"seed": seed, "constraints": lambda _: functions}
+    if isinstance(search, int):
+        return suite_search(objective.vocab, objective, max_scored=search, **common)
+
+    def attacked(group: Sequence[Any], progress: Progress) -> dict[str, Any]:
+        found = attacks.attack_prompts(
+            objective.vocab, group, objective, settings=search, progress=progress, **common
+        )
+        return {"attacks": [one.as_row() for one in found]}
+
+    return attacked
 
 
 def _print_suite(result: Any, as_json: bool) -> None:
@@ -234,7 +236,7 @@ def _transfer(name: str, objective: Any, records: Sequence[Any], as_json: bool) 
         print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
 
 
-def _generate(options: RedTeamOptions, file: Path, objective: Any, records: Sequence[Any]) -> None:
+def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> None:
     judge = None if options.judge is None else function_named(options.judge)
     with bar("generate") as progress:
         rows = attacks.generate_answers(
@@ -243,10 +245,10 @@ def _generate(options: RedTeamOptions, file: Path, objective: Any, records: Sequ
             records,
             **objective.frame,
             judge=judge,
-            max_new_tokens=options.max_new_tokens,
             progress=progress,
         )
-    write_rows(file, [row.as_row() for row in rows])
+    if options.out is not None:
+        write_rows(options.out / "answers.jsonl", [row.as_row() for row in rows])
     for row in rows:
         text = (
             f"{row.key} canonical: {row.canonical.strip()}\n"

@@ -13,7 +13,7 @@ from robustok.cli.measuring import ChatRunOptions, RunOptions, measure
 from robustok.cli.options import option
 from robustok.errors import RobustokError
 from robustok.study.measurements import Bound, Certify, Embeddings
-from robustok.study.sections import SOURCES, QuestionsSection
+from robustok.study.sections import QuestionsSection, Sources
 
 
 def certify(
@@ -64,10 +64,7 @@ class BoundOptions(RunOptions):
 
 def bound(
     models: list[str],
-    sources: tuple[str, ...] = option(
-        f"questions to measure the changes on: {SOURCES}", "--items", default=(), metavar="SOURCE"
-    ),
-    *,
+    questions: Annotated[dict, Sources],
     measurement: Annotated[dict, Bound],
     options: BoundOptions,
 ) -> None:
@@ -76,8 +73,7 @@ def bound(
     Prints C1, C2 and the bound by layer and for the whole model, as in the theorem and as in its
     proof. --items adds the measured ratio, over drawn and over attacked tokenizations.
     """
-    if sources and options.seed is None:
+    if questions and options.seed is None:
         raise RobustokError("--items draws tokenizations: give a --seed")
     options = replace(options, seed=options.seed or 0)
-    questions = {"items": sources} if sources else None
-    measure(models, "bound", options, bound=measurement, questions=questions)
+    measure(models, "bound", options, bound=measurement, questions=questions or None)

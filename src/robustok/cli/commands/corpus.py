@@ -35,7 +35,6 @@ class CorpusOptions:
         "other columns to keep: a,b or all", default=None, metavar="NAMES"
     )
     max_row_bytes: int = option("longer rows are rejected", default=16 << 20, min=1)
-    epoch: int = option("another epoch has other draws", default=0, min=0)
 
 
 def corpus(

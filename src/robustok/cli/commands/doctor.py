@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from robustok.analysis.invariants import check_invariants
-from robustok.cli.options import option
 from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.devices import devices
@@ -21,11 +20,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 _REASONS = 5  # why texts are refused, the commonest first
 
 
-def doctor(
-    tokenizer: str | None = None,
-    hub: bool = option("open the files that the studies read from the model hub", default=False),
-    as_json: bool = False,
-) -> None:
+def doctor(tokenizer: str | None = None, as_json: bool = False) -> None:
     """Show versions, hardware, caches and missing packages, or check a tokenizer.
 
     With --tokenizer: its kind, whether the fast encoder is used, and whether its ids, draws,
@@ -33,9 +28,6 @@ def doctor(
     """
     if tokenizer is not None:
         _check_tokenizer(tokenizer, as_json)
-        return
-    if hub:
-        _check_hub(as_json)
         return
     findings = _findings()
     if as_json:
@@ -96,26 +88,6 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
             if check.example:
                 typer.echo(f"wrong, {check.name}: {check.example}")
     if not result.hold:
-        raise typer.Exit(1)
-
-
-def _check_hub(as_json: bool) -> None:
-    """Open a row of each data set, each tokenizer and model configuration; exit 1 on failure."""
-    from robustok.study import planner
-    from robustok.study.cells import inputs
-
-    failed = 0
-    for (kind, name), studies in planner.hub_names().items():
-        problem = inputs.open_on_hub(kind, name)
-        failed += problem is not None
-        if as_json:
-            result = {"kind": kind, "name": name, "ok": problem is None}
-            print_json({**result, "problem": problem, "studies": studies})
-        else:
-            typer.echo(f"{'ok' if problem is None else 'FAILED':<7} {kind:<10} {name}")
-            if problem:
-                typer.echo(f"        {problem} (for {', '.join(studies)})")
-    if failed:
         raise typer.Exit(1)
 
 

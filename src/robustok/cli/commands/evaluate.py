@@ -12,19 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.measuring import RunOptions, measure, print_comparison
-from robustok.cli.options import file_option, limit_option, option
+from robustok.cli.options import limit_option, option
 from robustok.cli.printing import print_table
 from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
 from robustok.study.measurements import Evaluate, Perplexity
-from robustok.study.sections import SOURCES
+from robustok.study.sections import FewShot, Sources
 
 
 def evaluate(
     models: list[str],
-    sources: tuple[str, ...] = option(SOURCES, "--items", metavar="SOURCE"),
-    table: Path | None = file_option("file for a Markdown table of the accuracies"),
-    *,
+    questions: Annotated[dict, Sources],
     measurement: Annotated[dict, Evaluate],
     options: RunOptions,
 ) -> None:
@@ -35,21 +33,14 @@ def evaluate(
     Several models are also compared with the first one. Items without a question, such as BLiMP's,
     are scored as whole sentences.
     """
-    rows = measure(
-        models, "evaluate", options, table=table, evaluate=measurement, questions={"items": sources}
-    )
+    rows = measure(models, "evaluate", options, evaluate=measurement, questions=questions)
     print_comparison(rows, options.as_json)
 
 
 def icl(
     model: str,
-    sources: tuple[str, ...] = option(SOURCES, "--items", metavar="SOURCE"),
-    count: int = option(
-        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
-    ),
-    example_scheme: str = option(
-        "scheme of the examples' questions", default="canonical", metavar="SCHEME"
-    ),
+    questions: Annotated[dict, Sources],
+    few_shot: Annotated[dict, FewShot],
     attack: bool = option(
         "also the greedy attack on every question", "--attack/--no-attack", default=False
     ),
@@ -68,8 +59,8 @@ def icl(
         "icl",
         options,
         evaluate=measurement,
-        questions={"items": sources},
-        few_shot={"examples": count, "schemes": [example_scheme]},
+        questions=questions,
+        few_shot=few_shot,
         attacks=[attacked] if attack else [],
     )
 

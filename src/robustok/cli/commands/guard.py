@@ -156,7 +156,6 @@ def audit(
     column: str | None = option(
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     ),
-    top: int = option("tokens and exchanges to list", default=20, min=0),
     html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",)),
     as_json: bool = False,
 ) -> None:
@@ -182,7 +181,7 @@ def audit(
     names = ", ".join(map(str, paths))
     if not rows:
         raise RobustokError(f"{names}: no sequence of ids to audit")
-    drift = audited.report(top)
+    drift = audited.report()
     if html:
         write_drift(html, drift, vocab, names, lambda row: _place(files, starts, row))
     if as_json:

@@ -1,4 +1,4 @@
-"""robustok study and report: list, plan and run studies, their reports, and the schema of one."""
+"""robustok study: list, plan and run studies, write their reports, print the schema of one."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
 
 OWN = "demo"  # the tokenizer that comes with the package
+SAMPLES = 5_000  # uniform draws for a histogram
 LONGEST = 400  # bytes; the exact distances of a longer text take too long
 Text = Annotated[
     str,
@@ -111,7 +112,6 @@ def inspect(
     scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
     seed: int = option("the same seed, the same draws", default=0),
     draws: int = draws_option("draws shown for each scheme", 3),
-    samples: int = option("uniform draws for the histogram", default=5000, min=1),
 ) -> None:
     """Show the tokenizations of TEXT.
 
@@ -137,9 +137,9 @@ def inspect(
 
     entries = [entry("canonical", 1), *(entry(spec, draws) for spec in scheme or default)]
     total = lattice.count()
-    uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=samples)
+    uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=SAMPLES)
     bars = distance_shares(lattice, uniform, least=0.001)
-    _print_inspection(total, entries, bars, samples)
+    _print_inspection(total, entries, bars)
     vocab.fast_encoder.load()
     reason = vocab.fast_encoder.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
@@ -147,7 +147,7 @@ def inspect(
 
 
 def _print_inspection(
-    total: int, entries: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
+    total: int, entries: list[dict[str, Any]], bars: list[tuple[int, float, float]]
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(counted(total, "tokenization"))
@@ -155,7 +155,7 @@ def _print_inspection(
         console.print(f"\n[bold]{entry['scheme']}[/bold]")
         for tokens in entry["draws"]:
             print_tokens(tokens, console, f"{len(tokens):>4}  ")
-    console.print(f"\n[bold]distance from canonical[/bold]   exact █  {samples:,} uniform draws ░")
+    console.print(f"\n[bold]distance from canonical[/bold]   exact █  {SAMPLES:,} uniform draws ░")
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     for at, exact, drawn in bars:
         console.print(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")

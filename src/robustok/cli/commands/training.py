@@ -10,13 +10,7 @@ import typer
 
 from robustok import training
 from robustok.attack.settings import overflow_option
-from robustok.cli.options import (
-    TEXTS,
-    folder_option,
-    option,
-    start_token_option,
-    tokenizer_option,
-)
+from robustok.cli.options import TEXTS, folder_option, option
 from robustok.cli.printing import bar, print_json, training_log
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
@@ -92,11 +86,15 @@ def finetune(
     lora: bool = option(
         "train low-rank adapters, as the paper's, instead of all weights", default=False
     ),
-    tokenizer: str | None = tokenizer_option(),
+    tokenizer: str | None = option(
+        "[default: the model's own]", "--tokenizer", "-t", default=None, metavar="PATH"
+    ),
     scheme: str,
     seed: int,
     out: Path = folder_option("folder of the trained model", required=True),
-    start_token: str | None = start_token_option(),
+    start_token: str | None = option(
+        "special token before every question  [default: none]", default=None, metavar="TOKEN"
+    ),
     overflow: str = overflow_option(),
     pack: int | None = option(
         "tokens of a row, into which questions are packed", default=None, min=2

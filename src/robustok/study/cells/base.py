@@ -15,11 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
-
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import computed_once
-from robustok.study.sections import NOT_IN_KEY, ModelSection, TokenizerSection
+from robustok.study.sections import ModelSection, TokenizerSection
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
@@ -117,10 +115,6 @@ def _is_cells(value: Any) -> bool:
 
 def _in_key(value: Any) -> Any:
     """A value as JSON, without inputs and without fields that change no result."""
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields.items()
-        left_out = {name for name, field in fields if field.json_schema_extra == NOT_IN_KEY}
-        return value.model_dump(mode="json", exclude=left_out)
     if isinstance(value, tuple):
         return [_in_key(one) for one in value]
     if not dataclasses.is_dataclass(value):

@@ -23,12 +23,11 @@ from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
-from robustok.models.load import load_config, pinned
+from robustok.models.load import pinned
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_json, sha256_of, write_json, write_whole
 from robustok.runtime.hub import (
-    hub_failure,
     is_packaged,
     own_tokenizer,
     packaged_identity,
@@ -454,25 +453,3 @@ class HubText(Text):
         repository, revision = split_revision(self.name)
         rows = load_dataset(repository, revision=revision, split="train", streaming=True)
         return (row["text"] for row in rows.skip(0 if held_out else self.measured))
-
-
-def open_on_hub(kind: str, name: str) -> str | None:
-    """Open what a study names; what is wrong in one line, or None.
-
-    Of a "benchmark" or a "text" one row is read, of a "model" its configuration; no weights are
-    downloaded.
-    """
-    try:
-        if kind == "model":
-            load_config(name)
-        elif kind == "tokenizer":
-            Vocabulary.load(name)
-        elif kind == "benchmark":
-            read_items(name, limit=1)
-            if isinstance(HUB[name].config, str):  # its examples
-                read_items(name, limit=1, split="train")
-        elif not next(HubText(None, 1, name).held_out(), ""):
-            return f"{name} has no text in its first row"
-    except Exception as error:  # the hub's libraries raise many kinds, all with the same meaning
-        return str(error) if isinstance(error, RobustokError) else hub_failure(error)
-    return None

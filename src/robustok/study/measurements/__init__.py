@@ -6,13 +6,7 @@ A new kind of measurement is a subclass of :class:`Measurement` and a field of
 
 from robustok.study.measurements.accuracy import Evaluate
 from robustok.study.measurements.attacks import Attack
-from robustok.study.measurements.base import (
-    FewShot,
-    MeasuredCell,
-    Measurement,
-    OnQuestions,
-    Subject,
-)
+from robustok.study.measurements.base import MeasuredCell, Measurement, OnQuestions, Subject
 from robustok.study.measurements.bound import Bound
 from robustok.study.measurements.certificates import Certify, Vote
 from robustok.study.measurements.drift import Drift
@@ -26,7 +20,6 @@ __all__ = [
     "Drift",
     "Embeddings",
     "Evaluate",
-    "FewShot",
     "Marginal",
     "MeasuredCell",
     "Measurement",

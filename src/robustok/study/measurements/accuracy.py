@@ -59,7 +59,7 @@ class Evaluate(ByScheme, OnQuestions):
         min=1,
     )
     ensemble: int | None = option(
-        "also one answer by the mean over so many draws", default=None, min=2
+        "also one answer by the mean over so many draws", default=None, min=2, flags=()
     )
     overflow: Overflow = overflow_option()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,7 +22,6 @@ from robustok.checks import option
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of, share
 from robustok.models.devices import precision_of
-from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_rows
 from robustok.study.cells.base import Summary
@@ -36,6 +35,7 @@ from robustok.study.measurements.base import (
 )
 from robustok.study.sections import NOT_IN_KEY, eval_spec
 from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 # For estimates of cost:
 STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
@@ -72,17 +72,11 @@ class Attack(AttackSettings, OnQuestions):
 
     overflow: Overflow = overflow_option()
     control: bool = option(
-        "also a random search with as many tokenizations scored", default=False, **NOT_IN_KEY
-    )
+        "also a random search with as many tokenizations scored", default=False, flags=(),
+        **NOT_IN_KEY,
+    )  # fmt: skip
     suite: Literal[True] | None = field(
         default=None, metadata={"description": "the worst of several searches"}
-    )
-    transfer: bool = field(
-        default=False,
-        metadata={
-            **NOT_IN_KEY,
-            "description": "also the tokenizations that the suite found against other models",
-        },
     )
 
     def __post_init__(self) -> None:
@@ -94,8 +88,6 @@ class Attack(AttackSettings, OnQuestions):
             raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
         if self.suite is not None and self.control:
             raise RobustokError("a control is of one search: leave suite or control out")
-        if self.suite is None and self.transfer:
-            raise RobustokError("transfer is for the suite: write suite: true beside it")
 
     @property
     def settings(self) -> AttackSettings:
@@ -115,7 +107,8 @@ class Attack(AttackSettings, OnQuestions):
         for cell in super().planned(subject):
             yield cell
             if self.control:
-                yield ControlCell(**_shared(cell), own=cell)
+                shared = {one.name: getattr(cell, one.name) for one in fields(cell)}
+                yield ControlCell(**shared, own=cell)
 
     def tokens_read(self, cell: MeasuredCell) -> float:
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
@@ -133,32 +126,21 @@ class Attack(AttackSettings, OnQuestions):
         objective = attacks.objective_by_name(
             at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
-
-        def searched(group: Sequence[Item], progress: Progress) -> Summary:
-            prompts = [attacks.Prompt.of_item(item) for item in group]
-            result = attacks.run_suite(
-                at.vocab,
-                prompts,
-                objective,
-                seed=at.seed,
-                max_scored=self.limit,
-                progress=lambda done, _: progress(done // SUITE_SEARCHES, len(group)),
-            )
-            return {name: [one.as_row() for one in part] for name, part in result.parts.items()}
-
-        groups = at.in_groups(items, searched)
-        by_search = {
-            name: [attacks.Attack.from_row(row) for group in groups for row in group[name]]
-            for name in attacks.suite_settings()
-        }
-        result = attacks.SuiteResult(at.seed, self.limit, by_search, dict.fromkeys(by_search, 0.0))
+        prompts = [attacks.Prompt.of_item(item) for item in items]
+        settings = {"seed": at.seed, "max_scored": self.limit}
+        groups = at.in_groups(prompts, suite_search(at.vocab, objective, **settings))
+        result = suite_result(groups, at.seed, self.limit)
         parts = result.parts.items()
         rows = [{"search": name, **attack.as_row()} for name, part in parts for attack in part]
         at.write_items(rows)
         broken = {row["key"] for row in rows if row["success"]}
-        held = [item.key not in broken for item in items]
+        ids = [attack.ids for attack in result.worst]
         return {
-            **suite_summary(at, items, held, [attack.ids for attack in result.worst]),
+            **share("accuracy", [item.key not in broken for item in items]),
+            "n": len(items),
+            "draws": 1,
+            "chance": chance(items),
+            **strength_of(at.vocab, [item.question for item in items], ids),
             "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
             "precision": precision_of(at.model),
         }
@@ -260,81 +242,28 @@ class ControlCell(MeasuredCell):
         return self.measurement.attacked(at, settings, items, around, limits)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferCell(MeasuredCell):
-    """A suite's worst tokenizations together with those found against the other models."""
+def suite_search(
+    vocab: Vocabulary, objective: Callable[[attacks.Prompt], attacks.Objective], **settings: Any
+) -> Callable[[Sequence[attacks.Prompt], Progress], Summary]:
+    """What runs :func:`run_suite` on a group of prompts, and gives the rows of each search."""
 
-    measurement: Attack
-    own: MeasuredCell  # the suite against this model
-    others: tuple[MeasuredCell, ...]  # the same suite against the other models
+    def searched(group: Sequence[attacks.Prompt], progress: Progress) -> Summary:
+        result = attacks.run_suite(
+            vocab,
+            group,
+            objective,
+            progress=lambda done, _: progress(done // SUITE_SEARCHES, len(group)),
+            **settings,
+        )
+        return {name: [one.as_row() for one in part] for name, part in result.parts.items()}
 
-    @property
-    def kind(self) -> str:
-        return "transfer"
-
-    @property
-    def eval_scheme(self) -> str:
-        attack = self.measurement
-        return suite_label(attack.limit, len(self.others))
-
-    @property
-    def work(self) -> float:
-        return super().work * 3 * len(self.others) / self.measurement.limit
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        at = Opened(self, folder, progress)
-        items, around = at.questions(self.measurement.items)
-        own, others = _attacks_of([self.own], folder), _attacks_of(self.others, folder)
-        rows = []
-        for done, item in enumerate(items, 1):
-            # How far the best wrong option is above the right one.
-            objective = attacks.Margin(at.model, at.vocab, item.choices, item.label, **around)
-            broken = any(row["success"] for row in own[item.key])
-            limit = objective.max_length
-            tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]
-            candidates = Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried])
-            scores = objective(candidates).tolist() if tried else []
-            scored: list[Any] = [row | {"of_model": None} for row in own[item.key]]
-            scored += [row | {"score": one} for row, one in zip(tried, scores, strict=True)]
-            best = max(scored, key=lambda row: row["score"])  # of equal ones an own one
-            worst = {name: best[name] for name in ("key", "ids", "score", "of_model")}
-            rows.append(worst | {"success": broken or best["score"] > 0})
-            progress(done, len(items))
-        at.write_items(rows)
-        held = [not row["success"] for row in rows]
-        return suite_summary(at, items, held, [np.array(row["ids"], np.int32) for row in rows])
+    return searched
 
 
-def transfers(suites: Sequence[MeasuredCell]) -> Iterator[TransferCell]:
-    """Each model under the attacks of the same suite on all models; none for one model alone."""
-    for own in suites if len(suites) > 1 else []:
-        others = tuple(one for one in suites if one is not own)
-        yield TransferCell(**_shared(own), own=own, others=others)
-
-
-def _shared(cell: MeasuredCell) -> dict[str, Any]:
-    """The fields of a cell, for one that depends on it."""
-    return {one.name: getattr(cell, one.name) for one in fields(cell)}
-
-
-def suite_summary(
-    at: Opened, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
-) -> Summary:
-    """The summary of the suite, from whether each question held and the worst ids of each."""
-    return {
-        **share("accuracy", held),
-        "n": len(items),
-        "draws": 1,
-        "chance": chance(items),
-        **strength_of(at.vocab, [item.question for item in items], ids),
+def suite_result(groups: Sequence[Summary], seed: int, limit: int) -> attacks.SuiteResult:
+    """The suite on all prompts, from what :func:`suite_search` gave for each group."""
+    parts = {
+        name: [attacks.Attack.from_row(row) for group in groups for row in group[name]]
+        for name in attacks.suite_settings()
     }
-
-
-def _attacks_of(cells: Sequence[MeasuredCell], folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The attacks of suites by the key of the question, each with the model it was found on."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        for row in read_rows(cell.path(folder) / "items.jsonl"):
-            model = {"of_model": cell.model.description}
-            rows.setdefault(row["key"], []).append(row | model)
-    return rows
+    return attacks.SuiteResult(seed, limit, parts, dict.fromkeys(parts, 0.0))

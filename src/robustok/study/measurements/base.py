@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from robustok import evaluation
 from robustok.attack.settings import Settings
 from robustok.checks import option
-from robustok.runtime.display import Progress, part_of_progress, visible
+from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import write_rows
 from robustok.runtime.resume import RowFile
@@ -27,20 +27,9 @@ from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, QuestionsCell, TokenizerCell
 from robustok.study.cells.models import ModelCell
-from robustok.study.sections import EvalSpecs
+from robustok.study.sections import EvalSpecs, FewShot
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
-
-T = TypeVar("T")
-GROUP = 32  # questions or words that are measured, searched or certified together
-
-
-@dataclass(frozen=True)
-class FewShot:
-    """Solved examples before each question: how many, and the spec that draws their questions."""
-
-    count: int
-    scheme: str
 
 
 @dataclass(frozen=True)
@@ -261,7 +250,7 @@ class Opened:
         """
         few_shot = self.cell.few_shot
         items, solved = self.cell.questions[0].test_and_examples(
-            self.run_folder, few_shot.count if few_shot else 0
+            self.run_folder, few_shot.examples if few_shot else 0
         )
         if few_shot is None:
             return items[:count], self.cell.model.around(self.run_folder, self.cell.tokenizer)
@@ -271,23 +260,11 @@ class Opened:
         return items[:count], {"prefix": prefix}
 
     def in_groups(
-        self, items: Sequence[T], run: Callable[[Sequence[T], Progress], Summary]
+        self, items: Sequence[Any], run: Callable[[Sequence[Any], Progress], Summary]
     ) -> list[Summary]:
-        """What ``run`` gives, as JSON, for each group of questions or words.
-
-        Finished groups are kept, so that a stopped cell repeats one group only. Groups do not
-        depend on where a cell stopped: how a score rounds depends on the whole batch.
-        """
-        results = []
+        """What ``run`` gives for each group of items; finished groups are in the cell's folder."""
         with RowFile(self.folder / "groups.jsonl", {}) as file:
-            for begin in range(0, len(items), GROUP):
-                key, group = str(begin), items[begin : begin + GROUP]
-                if key not in file.rows:
-                    progress = part_of_progress(self.progress, begin, len(items))
-                    file.add_row({"key": key, **run(group, progress)})
-                results.append(file.rows[key])
-                self.progress(min(begin + GROUP, len(items)), len(items))
-        return results
+            return file.in_groups(items, run, self.progress)
 
     def spelled(self, ids: Iterable[int]) -> list[str]:
         """The tokens of a tokenization, for people."""

@@ -29,7 +29,7 @@ class Bound(OnQuestions):
 
     distance: int = option("k of the bound", default=1, min=1)
     tokens: int | None = option(
-        "n in the proof  [default: the longest tokenization measured]", default=None, min=1
+        "n in the proof; null: the longest tokenization measured", default=None, min=1, flags=()
     )
     scheme: EvalSpec = option(
         "scheme of the questions", "--scheme", "-s", default="uniform", metavar="SCHEME"
