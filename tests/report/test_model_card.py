@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,11 @@ def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = [{"id": f"q{i}", "question": f"Is {i} even?", "choices": [" yes", " no"],
               "label": i % 2} for i in range(5)]  # fmt: skip
     write_rows(place / "own/evenness.jsonl", items)
-    assert run([
-        "study", "run", str(place / "card.yaml"), "--model", str(model),
-        "--benchmarks", str(place / "own"), "--out", str(place / "run"),
-    ]) == 0  # fmt: skip
+    with (place / "printed.txt").open("w", encoding="utf-8") as out, redirect_stdout(out):
+        assert run([
+            "study", "run", str(place / "card.yaml"), "--model", str(model),
+            "--benchmarks", str(place / "own"), "--out", str(place / "run"),
+        ]) == 0  # fmt: skip
     return place / "run"
 
 
@@ -88,6 +90,18 @@ def test_every_task_is_measured_and_shown_on_a_page_that_fetches_nothing(folder:
     assert "<script" not in page
     assert page.count('<div class="scroll" tabindex="0"') == page.count("<table>")
     assert 'src="data:image/svg+xml' in page
+
+
+def test_the_accuracies_are_printed_at_the_end(folder: Path) -> None:
+    printed = (folder.parent / "printed.txt").read_text(encoding="utf-8")
+    row = next(row for row in rows_of(folder) if row.get("task") == "evenness")
+    (line,) = (one for one in printed.splitlines() if one.startswith("random-llama, evenness "))
+    low, high = 100 * row["low"], 100 * row["high"]
+    assert row["eval_scheme"] == "canonical"
+    assert f"{100 * row['accuracy']:.1f} [{low:.1f}, {high:.1f}]" in line
+    assert printed.splitlines().index(line) < printed.splitlines().index(
+        f"The report is at {folder / 'report.html'}"
+    )
 
 
 def test_two_models_are_beside_each_other(folder: Path, tmp_path: Path) -> None:
