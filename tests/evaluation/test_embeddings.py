@@ -116,4 +116,4 @@ def test_what_cannot_be_measured_is_an_error(
     model: Any, vocab: Vocabulary, words: Any, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RobustokError, match=message):
-        embedding_distances(model, vocab, words, seed=0, **settings)
+        embedding_distances(model, vocab, words, seed=0, **settings).table()

@@ -12,16 +12,15 @@ jointly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from robustok.attack.engine import AttackedModel
-from robustok.attack.objectives import Margin
+from robustok.attack.engine import POOL, AttackedModel
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings, CertifySettings
@@ -33,16 +32,13 @@ from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.scoring import Request, score_many
-from robustok.scoring.forward import PrefixCache
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-T = TypeVar("T")
 VERDICTS = ("same", "open", "flips", "attacked")
-_ROWS = 1024  # tokenizations scored together; small questions share a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +200,6 @@ def certify(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    progress: Progress | None = None,
     **changes: Any,
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
@@ -227,8 +222,6 @@ def certify(
             ``"left"``: the start of the prompt is cut off; ``"canonical"``: the canonical
             tokenization is scored in its place, as a model behind that policy would; ``"drop"``:
             refuses the text.
-        progress: called with (tokenizations scored, tokenizations to score), those of the attack
-            not included.
         changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
             ``limit``, ``draws``, ``confidence`` and ``attack``.
 
@@ -241,12 +234,11 @@ def certify(
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed)
-    prepared = certifier.prepare(Prompt(text, text, {"choices": options, "label": 0}))
-    if prepared.request is None:
+    prompt = Prompt(text, text, {"choices": options, "label": 0})
+    certificates, _ = _certified(attacked_model, [prompt], settings, seed)
+    if not certificates:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (certificate,) = certifier.certify([prepared], progress)[text]
-    return certificate
+    return certificates[0]
 
 
 def certify_items(
@@ -284,19 +276,49 @@ def certify_items(
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed)
-    by_key: dict[str, list[Certificate]] = {}
-    done = overflowed = 0
-    questions = (certifier.prepare(Prompt.of_item(item)) for item in items)
-    for block in _grouped(questions, lambda one: len(one.rows) if one.request else 0):
-        # Before the searches, which count the same neighbors again at each distance.
-        overflowed += sum(one.question.overflowed for one in block)
-        by_key |= certifier.certify([one for one in block if one.request is not None])
-        done += len(block)
+    certificates: list[Certificate] = []
+    overflowed = 0
+    for begin in range(0, len(items), POOL):
+        prompts = [Prompt.of_item(item) for item in items[begin : begin + POOL]]
+        certified, long = _certified(attacked_model, prompts, settings, seed)
+        certificates += certified
+        overflowed += long
         if progress is not None:
-            progress(done, len(items))
-    certificates = tuple(one for of_item in by_key.values() for one in of_item)
-    return Certification(certificates, settings, seed, overflowed)
+            progress(min(begin + POOL, len(items)), len(items))
+    return Certification(tuple(certificates), settings, seed, overflowed)
+
+
+def _certified(
+    attacked_model: AttackedModel, prompts: Sequence[Prompt], settings: CertifySettings, seed: int
+) -> tuple[list[Certificate], int]:
+    """The certificates of questions that are scored together, and how many rows did not fit.
+
+    A question that the overflow policy drops has none.
+    """
+    questions: list[_Question] = []
+    requests: list[Request] = []
+    overflowed = 0
+    for prompt in prompts:
+        text = attacked_model.text(prompt)
+        rows, sets = tokenizations_to_score(text, settings, seed)
+        request = text.request(rows)
+        overflowed += text.overflowed
+        if request is not None:
+            requests.append(request)
+            questions.append(_Question(prompt, text.canonical, rows, sets))
+    scores = [one.log_probs for one in score_many(attacked_model.model, requests)]
+    answers = [int(log_probs[0].argmax()) for log_probs in scores]
+    nearer: list[list[Certificate]] = [[] for _ in questions]
+    for number, within in enumerate(settings.distances):
+        attacks: list[Attack | None] = [None] * len(questions)
+        if settings.attack:
+            against = zip(questions, answers, strict=True)
+            texts = [attacked_model.text(one.against(answer)) for one, answer in against]
+            attacks = [*_attacks(texts, within, seed)]
+        for one, log_probs, attack, own in zip(questions, scores, attacks, nearer, strict=True):
+            apart = partial(distance, attacked_model.vocab, one.canonical)
+            own.append(_certificate(one, number, log_probs, attack, own, settings, apart))
+    return [certificate for own in nearer for certificate in own], overflowed
 
 
 class TokenizationSet(NamedTuple):
@@ -307,141 +329,75 @@ class TokenizationSet(NamedTuple):
     members: np.ndarray
 
 
-class _Prepared(NamedTuple):
-    """A question and every tokenization of it to score, the canonical one first.
+class _Question(NamedTuple):
+    """A question and the tokenizations of it that are scored, the canonical one first."""
 
-    ``request`` scores them: row by row ``rows``, or what the overflow policy puts in their place.
-    It is None where the policy drops the question.
-    """
-
-    question: AttackedText
+    prompt: Prompt
+    canonical: np.ndarray
     rows: Ragged
     sets: list[TokenizationSet]
-    request: Request | None
 
-    @property
-    def key(self) -> str:
-        return self.question.prompt.key
-
-
-@dataclass(frozen=True)
-class _Certifier:
-    """Certifies questions in blocks that are scored together."""
-
-    attacked_model: AttackedModel
-    settings: CertifySettings
-    seed: int
-
-    def prepare(self, prompt: Prompt) -> _Prepared:
-        """A question and what to score."""
-        question = self.attacked_model.text(prompt)
-        rows, sets = tokenizations_to_score(question, self.settings, self.seed)
-        return _Prepared(question, rows, sets, question.request(rows))
-
-    def certify(
-        self, block: Sequence[_Prepared], progress: Progress | None = None
-    ) -> dict[str, list[Certificate]]:
-        """The certificates of some questions, one for each distance, by the question's key."""
-        scored = self._score(block, progress)
-        # Row 0 is the canonical tokenization; the other answers are compared with its answer.
-        for prepared, log_probs in zip(block, scored, strict=True):
-            margin = prepared.question.objective
-            assert isinstance(margin, Margin)
-            margin.label = int(log_probs[0].argmax())
-        results: dict[str, list[Certificate]] = {one.key: [] for one in block}
-        for number, within in enumerate(self.settings.distances):
-            attacks = self._attacks([one.question for one in block], within)
-            for prepared, log_probs in zip(block, scored, strict=True):
-                nearer, attack = results[prepared.key], attacks.get(prepared.key)
-                chosen = prepared.sets[number]
-                nearer.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
-        return results
-
-    def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
-        """log p of the options after every tokenization: float64 [rows, options] by question."""
-        parts = [
-            (owner, replace(request, questions=rows[begin : begin + _ROWS]))
-            for owner, one in enumerate(block)
-            if (request := one.request) is not None
-            for rows in [list(request.questions)]
-            for begin in range(0, len(rows), _ROWS)
-        ]
-        log_probs: list[list[np.ndarray]] = [[] for _ in block]
-        prefix_cache: PrefixCache = {}
-        done, total = 0, sum(len(one.rows) for one in block)
-        for chunk in _grouped(parts, lambda part: len(part[1].questions)):
-            requests = [request for _, request in chunk]
-            scored = score_many(self.attacked_model.model, requests, prefix_cache=prefix_cache)
-            for (owner, _), scores in zip(chunk, scored, strict=True):
-                log_probs[owner].append(scores.log_probs)
-                done += len(scores.log_probs)
-            if progress is not None:
-                progress(done, total)
-        return [np.concatenate(of_question) for of_question in log_probs]
-
-    def _attacks(self, questions: Sequence[AttackedText], within: int | None) -> dict[str, Attack]:
-        """The greedy attack on each question, kept within the distance by its number of steps."""
-        if not self.settings.attack:
-            return {}
-        # A step adds at most its own distance to the distance from the canonical tokenization.
-        settings = AttackSettings()
-        if within is not None:
-            step = min(2, within)
-            settings = AttackSettings(distances=(step,), steps=within // step)
-        trials = [Trial(question, settings, self.seed) for question in questions]
-        return {attack.key: attack for attack in run_trials(trials, Scorer())}
-
-    def _certificate(
-        self,
-        prepared: _Prepared,
-        chosen: TokenizationSet,
-        log_probs: np.ndarray,
-        attack: Attack | None,
-        nearer: Sequence[Certificate],
-    ) -> Certificate:
-        """The certificate of one distance; ``nearer`` are those of the smaller ones."""
-        answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
-        other = chosen.members[in_set.argmax(axis=1) != answer]
-        flips, scored = len(other), len(in_set)
-        exact, confidence = chosen.size <= self.settings.limit, self.settings.confidence
-        apart = partial(distance, self.attacked_model.vocab, prepared.question.canonical)
-        # What is known to flip within a smaller distance is within this one too.
-        witness = nearer[-1].witness if nearer else None
-        if witness is None and flips:
-            nearest = min((prepared.rows[i] for i in other.tolist()), key=apart)
-            witness = tuple(nearest.tolist())
-        attacked = None if attack is None else attack.success
-        attacked = True if nearer and nearer[-1].attacked else attacked
-        if witness is None and attack is not None and attack.success:
-            witness = tuple(attack.ids.tolist())
-        return Certificate(
-            key=prepared.key,
-            distance=chosen.distance,
-            answer=answer,
-            tokenizations=chosen.size,
-            method="enumeration" if exact else "sampling",
-            n_scored=scored,
-            flips=flips,
-            upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
-            confidence=1.0 if exact else confidence,
-            margin=float(margins(in_set, answer).max()),
-            attacked=attacked,
-            attack_n_scored=0 if attack is None else attack.n_scored,
-            witness=witness,
-            witness_distance=None if witness is None else apart(np.array(witness)),
-        )
+    def against(self, answer: int) -> Prompt:
+        """The question with the model's answer as its right one, for the attack."""
+        return self.prompt._replace(fields=self.prompt.fields | {"label": answer})
 
 
-def _grouped(values: Iterable[T], rows: Callable[[T], int]) -> Iterator[list[T]]:
-    """The values in groups of at least ``_ROWS`` tokenizations; the last may have fewer."""
-    group: list[T] = []
-    for value in values:
-        group.append(value)
-        if sum(map(rows, group)) >= _ROWS:
-            yield group
-            group = []
-    if group:
-        yield group
+def _attacks(texts: Sequence[AttackedText], within: int | None, seed: int) -> list[Attack]:
+    """The greedy attack on each question, kept within the distance by its number of steps."""
+    # A step adds at most its own distance to the distance from the canonical tokenization.
+    settings = AttackSettings()
+    if within is not None:
+        step = min(2, within)
+        settings = AttackSettings(distances=(step,), steps=within // step)
+    trials = [Trial(text, settings, seed) for text in texts]
+    done = {attack.key: attack for attack in run_trials(trials, Scorer())}
+    return [done[text.prompt.key] for text in texts]
+
+
+def _certificate(
+    question: _Question,
+    number: int,
+    log_probs: np.ndarray,
+    attack: Attack | None,
+    nearer: Sequence[Certificate],
+    settings: CertifySettings,
+    apart: Callable[[np.ndarray], int],
+) -> Certificate:
+    """The certificate of one distance; ``nearer`` are those of the smaller ones.
+
+    ``log_probs`` are those of the options after each of the question's rows, float64 [rows,
+    options]; ``apart`` is the distance from the canonical tokenization.
+    """
+    chosen = question.sets[number]
+    answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
+    other = chosen.members[in_set.argmax(axis=1) != answer]
+    flips, scored = len(other), len(in_set)
+    exact, confidence = chosen.size <= settings.limit, settings.confidence
+    # What is known to flip within a smaller distance is within this one too.
+    witness = nearer[-1].witness if nearer else None
+    if witness is None and flips:
+        nearest = min((question.rows[i] for i in other.tolist()), key=apart)
+        witness = tuple(nearest.tolist())
+    attacked = None if attack is None else attack.success
+    attacked = True if nearer and nearer[-1].attacked else attacked
+    if witness is None and attack is not None and attack.success:
+        witness = tuple(attack.ids.tolist())
+    return Certificate(
+        key=question.prompt.key,
+        distance=chosen.distance,
+        answer=answer,
+        tokenizations=chosen.size,
+        method="enumeration" if exact else "sampling",
+        n_scored=scored,
+        flips=flips,
+        upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
+        confidence=1.0 if exact else confidence,
+        margin=float(margins(in_set, answer).max()),
+        attacked=attacked,
+        attack_n_scored=0 if attack is None else attack.n_scored,
+        witness=witness,
+        witness_distance=None if witness is None else apart(np.array(witness)),
+    )
 
 
 def tokenizations_to_score(

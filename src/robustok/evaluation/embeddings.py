@@ -29,7 +29,7 @@ _ROWS = 512  # tokenizations between two calls of progress; bounds the states he
 class WordDistances(NamedTuple):
     """Distances between the canonical tokenization of one word and drawn others.
 
-    >>> word_distances(model, vocab, ["hello"], draws=8, seed=0)["hello"].others
+    >>> embedding_distances(model, vocab, ["hello"], draws=8, seed=0).by_word["hello"].others
     0.8333333333333334
 
     Attributes:
@@ -60,20 +60,12 @@ class EmbeddingDistances:
     the 1.24 of its figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the
     second. Both come from the draws of non-canonical tokenizations; the first weights the canonical
     one in exactly.
-
-    Raises RobustokError without words, and where none has a second tokenization.
     """
 
     by_word: dict[str, WordDistances]
     sentence: str
     draws: int
     seed: int
-
-    def __post_init__(self) -> None:
-        if not self.by_word:
-            raise RobustokError("there are no words to measure: give at least one")
-        if self.single == self.words:
-            raise RobustokError("no word has a second tokenization: give longer words")
 
     @property
     def words(self) -> int:
@@ -91,8 +83,12 @@ class EmbeddingDistances:
         Layer 0 is the token embedding. Distances are between unit vectors, so from 0 to 2; the
         bounds ``low`` and ``high`` have words as clusters. ``mean_of_others`` is over the words
         that have other tokenizations.
+
+        Raises RobustokError where no word has any.
         """
         measured = [word for word in self.by_word.values() if word.mean]
+        if not measured:
+            raise RobustokError("no word has a second tokenization: give longer words")
         gaps = np.array([word.mean for word in measured])
         weighted = np.zeros((self.words, gaps.shape[1]))
         weighted[: len(gaps)] = gaps * [[word.others] for word in measured]
@@ -145,45 +141,6 @@ def embedding_distances(
     4
 
     Args:
-        words: the words; at least one needs a second tokenization.
-
-    The other arguments are those of :func:`word_distances`. The canonical tokenization is weighted
-    in (see :class:`EmbeddingDistances`).
-
-    Raises RobustokError as :func:`word_distances`, without words, and where no word has a second
-    tokenization.
-    Source: the paper's appendix "Distances of Representations".
-    """
-    by_word = word_distances(
-        model,
-        vocab,
-        words,
-        draws=draws,
-        seed=seed,
-        sentence=sentence,
-        prefix=prefix,
-        progress=progress,
-    )
-    return EmbeddingDistances(by_word, sentence or "", draws, seed)
-
-
-def word_distances(
-    model: PreTrainedModel,
-    vocab: Vocabulary,
-    words: Sequence[str],
-    *,
-    draws: int = 50,
-    seed: int,
-    sentence: str | None = None,
-    prefix: Ids | None = None,
-    progress: Progress | None = None,
-) -> dict[str, WordDistances]:
-    """The distances of each word by itself; how a value rounds depends on all words of a call.
-
-    >>> [len(one.mean) for one in word_distances(model, vocab, ["hello"], seed=0).values()]
-    [4]
-
-    Args:
         model: any causal language model of transformers.
         vocab: the model's vocabulary.
         words: the words.
@@ -195,11 +152,16 @@ def word_distances(
         prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
         progress: called with (words done, all words with a second tokenization).
 
-    Layers are those of :func:`last_states`. Raises RobustokError without draws and for a sentence
-    without {word}.
+    Layers are those of :func:`last_states`. How a value rounds depends on all words of a call.
+
+    Raises RobustokError without words or draws, and for a sentence without {word}.
+    Source: the paper's appendix "Distances of Representations".
     """
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    spellings = {word: spell(vocab, word, sentence) for word in check_list("words", words)}
+    words = check_list("words", words)
+    if not words:
+        raise RobustokError("there are no words to measure: give at least one")
+    spellings = {word: spell(vocab, word, sentence) for word in words}
     counts = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
     several = [word for word in spellings if counts[word] > 1]
     means: dict[str, np.ndarray] = {}
@@ -210,10 +172,11 @@ def word_distances(
         means |= _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
         if progress is not None:
             progress(len(means), len(several))
-    return {
+    by_word = {
         word: WordDistances(1 - 1 / counts[word], tuple(means.get(word, np.empty(0)).tolist()))
         for word in spellings
     }
+    return EmbeddingDistances(by_word, sentence or "", draws, seed)
 
 
 def check_sentence(sentence: str) -> None:

@@ -11,7 +11,6 @@ from robustok.evaluation.embeddings import (
     EmbeddingDistances,
     WordDistances,
     embedding_distances,
-    word_distances,
 )
 from robustok.evaluation.ensemble import (
     EnsembleAnswer,
@@ -37,5 +36,4 @@ __all__ = [
     "TextPerplexity", "WordDistances", "certify_smoothed", "chat_frame", "choose", "clustered",
     "embedding_distances", "evaluate", "lipschitz_bound",
     "lipschitz_ratios", "marginal", "paired", "perplexity", "solved_examples", "wilson",
-    "word_distances",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ class Embeddings(Measurement):
         sentence = next(iter(self.sentences), "")
 
         def measured(group: Sequence[str], progress: Progress) -> Summary:
-            by_word = evaluation.word_distances(
+            result = evaluation.embedding_distances(
                 at.model,
                 at.vocab,
                 group,
@@ -75,7 +75,7 @@ class Embeddings(Measurement):
                 prefix=at.start or None,
                 progress=progress,
             )
-            return {"words": by_word}
+            return {"words": result.by_word}
 
         groups = at.in_groups(list(self.own_words) or frequent_words(self.words), measured)
         by_word = {
