@@ -9,7 +9,7 @@ import transformers as tf
 
 VOCABULARY = 120
 ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3", "gemma3-eager", "mistral")
-FALLBACKS = {"bloom": "cache", "gpt-neo": "cache", "mamba": "plain"}
+FALLBACKS = ("bloom", "gpt-neo", "mamba")
 
 
 def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:

@@ -66,7 +66,7 @@ class Accuracy:
         eval_scheme: spec of the scheme that drew the questions, or the settings of the attack.
         seed: seed of the draws and of all random choices.
         seconds: wall-clock time.
-        mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``; see
+        mode: scoring mode, ``"tree"`` or ``"plain"``; see
             :func:`~robustok.scoring.scoring_mode`.
         tokens_computed: positions that went through the model, padding included.
         tokens_naive: positions of one unpadded sequence for each tokenization and option.

@@ -59,7 +59,7 @@ def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
         states[0][:, read] = values[:, which]
 
     max_batch_tokens = default_max_batch_tokens(model)
-    mode = "tree" if scoring_mode(model) == "tree" else "plain"
+    mode = scoring_mode(model)
     with quiet(model):
         # The head is not needed, and for a large vocabulary it is most of a small model's work.
         read_outputs(model.base_model, sequences, max_batch_tokens, mode, keep, _states_at, {})

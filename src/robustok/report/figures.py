@@ -136,17 +136,17 @@ def _panel_of(
     """Rows by a field, whose values ``series`` names, and by evaluation scheme (``groups``)."""
     measured = {(row[by], row["eval_scheme"]): row for row in rows}
     cells = {cell: measured.get(cell) for cell in product({key for key, _ in measured}, groups)}
-    tints = results.colors if by == "bar" else dict.fromkeys(series, INK)
+    tints = results.colors if by == "spec" else dict.fromkeys(series, INK)
     return Panel(title, series, groups, cells, tints, axis)
 
 
-def _grid_of(results: Results) -> tuple[list[str], list[str]] | None:
+def _crossed(results: Results) -> tuple[list[str], list[str]] | None:
     """The schemes of a study that crosses them with training strengths, and the strengths.
 
     The first strength is empty where a scheme has none. None where fewer than two schemes were
     trained at several strengths.
     """
-    trained = results.frame.drop_duplicates("bar")
+    trained = results.frame.drop_duplicates("spec")
     crossed = trained[trained["strength"] != ""].groupby("scheme")["strength"].nunique()
     if (crossed > 1).sum() < 2:
         return None
@@ -154,12 +154,12 @@ def _grid_of(results: Results) -> tuple[list[str], list[str]] | None:
     return list(dict.fromkeys(trained["scheme"])), strengths
 
 
-def _grid_panels(results: Results, eval_schemes: Iterable[str], none: str) -> list[Panel]:
+def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) -> list[Panel]:
     """A panel for each task or pre-training and evaluation scheme; none without a grid.
 
     A series is a training scheme and a group its strength; ``none`` names that of no strength.
     """
-    schemes, strengths = _grid_of(results) or ([], [])
+    schemes, strengths = _crossed(results) or ([], [])
     series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
     tints = dict(zip(schemes, colors(schemes), strict=True))
     panels = []
@@ -179,16 +179,16 @@ def strength_panels(results: Results) -> list[Panel]:
     A panel for each task or pre-training. Where schemes are crossed with training strengths, each
     scheme has a panel too, with the models of no strength in all of them.
     """
-    schemes, _ = _grid_of(results) or ([], [])
+    schemes, _ = _crossed(results) or ([], [])
     panels = []
     for panel, own in results.panels.items():
         groups, axis = _strength_axis(results, panel)
         crossed = {row["scheme"] for row in own if row["strength"]}
         for scheme in [s for s in schemes if s in crossed] if schemes else [None]:
             rows = [r for r in own if scheme is None or not r["strength"] or r["scheme"] == scheme]
-            bars = {row["bar"]: row["bar"] for row in rows}
+            bars = {row["spec"]: row["spec"] for row in rows}
             title = panel_title(panel, scheme or "")
-            panels.append(_panel_of(results, title, rows, "bar", bars, groups, axis))
+            panels.append(_panel_of(results, title, rows, "spec", bars, groups, axis))
     return panels
 
 
@@ -216,8 +216,8 @@ def attack_panels(results: Results) -> list[Panel]:
     """
     groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
     bars = {bar: bar for bar in results.colors}
-    return _grid_panels(results, results.attacks, "no strength") or [
-        _panel_of(results, panel_title(panel), own, "bar", bars, groups)
+    return _crossed_panels(results, results.attacks, "no strength") or [
+        _panel_of(results, panel_title(panel), own, "spec", bars, groups)
         for panel, own in results.panels.items()
     ]
 
@@ -306,18 +306,18 @@ def heat_panels(results: Results) -> list[Panel]:
     schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
     drawn = [s for s in schemes if s not in results.attacks]  # 0 splits are canonical
     heads = {scheme: short(scheme) for scheme in (*drawn, *results.attacks)}
-    if panels := _grid_panels(results, heads, "–"):
+    if panels := _crossed_panels(results, heads, "–"):
         return panels
-    by, across, titles = "bar", "panel", {panel: panel_title(panel) for panel in results.panels}
+    by, across, titles = "spec", "panel", {panel: panel_title(panel) for panel in results.panels}
     names = {bar: one_line(short(bar)) for bar in results.colors}
     if len(results.panels) > _MANY:
-        by, across, titles = "panel", "bar", names
+        by, across, titles = "panel", "spec", names
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
         _panel_of(results, titles[key], own, by, names, heads)
         for key, own in grouped(results.rows, across).items()
     ]
-    if by == "bar" and _fitting(panels[0]) < 1:
+    if by == "spec" and _fitting(panels[0]) < 1:
         lines = {scheme: one_line(head) for scheme, head in heads.items()}
         bars = {bar: short(bar) for bar in results.colors}
         return [panel.transposed(lines, bars) for panel in panels]

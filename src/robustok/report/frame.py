@@ -123,10 +123,9 @@ class Results:
 
     `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
-    `bar`, the spec that the model was trained with or its examples drawn with; `scheme` and
-    `strength`, its two parts as text; `panel`, the fields that also differ between models, as text;
-    `group`, those of them that models are compared within, such as the task; and `name`, panel and
-    bar.
+    `spec`, which the model was trained with or its examples drawn with; `scheme` and `strength`,
+    its two parts as text; `panel`, the fields that also differ between models, as text; and `name`,
+    panel and spec.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -146,8 +145,8 @@ class Results:
         self.panels = grouped(self.rows, "panel")
         """The rows by what models are grouped by, such as how they were pre-trained; empty if not
         at all."""
-        bars = [*grouped(self.rows, "bar")]
-        self.colors = dict(zip(bars, colors(bars), strict=True))
+        specs = [*grouped(self.rows, "spec")]
+        self.colors = dict(zip(specs, colors(specs), strict=True))
         """A color for each spec that a model was trained with, the same in every panel."""
         self.eval_schemes = [*grouped(self.rows, "eval_scheme")]
         self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
@@ -156,13 +155,11 @@ class Results:
 
     def _merge_seeds(self, measured: DataFrame) -> None:
         few_shot = measured["few_shot_scheme"]
-        measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
-        measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
-        self.varying = name_models(measured, "bar")
-        comparable = [field for field in self.varying if field != "pretrain_scheme"]
-        measured["group"] = joined(measured[comparable])
+        measured["spec"] = few_shot.where(few_shot != "", measured["train_scheme"])
+        measured[["scheme", "strength"]] = [scheme_and_strength(spec) for spec in measured["spec"]]
+        self.varying = name_models(measured, "spec")
         _check_seeds(measured)
-        groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
+        groups = measured.groupby(["panel", "spec", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
 
     @computed_once
@@ -189,15 +186,16 @@ class Results:
         by_strength = {nominal_splits(spec): spec for spec in reversed(self.eval_schemes)}
         return sorted((x, spec) for x, spec in by_strength.items() if x is not None)
 
-    def before_and_after(self, name: str, eval_scheme: str) -> tuple[Row, Row] | None:
-        """A model's rows of canonical questions and of another scheme; None without both.
+    def change(self, name: str, eval_scheme: str) -> Difference | None:
+        """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
 
         Args:
             name: name of the model.
             eval_scheme: spec of the evaluation scheme.
 
-        Where the answers to each question are not known, an attack from canonical tokenizations is
-        compared with its own start, on the questions that it attacked.
+        None where one of the two was not measured. Where the answers to each question are not
+        known, an attack from canonical tokenizations is compared with its own start, on the
+        questions that it attacked.
         """
         before, after = self.get(name, "canonical"), self.get(name, eval_scheme)
         if not before or not after:
@@ -207,19 +205,7 @@ class Results:
             wider = (before["n"] / after["n"]) ** 0.5
             start, half = after["start_accuracy"], wider * (before["high"] - before["low"]) / 2
             before = before | {"accuracy": start, "low": start - half, "high": start + half}
-        return before, after
-
-    def change(self, name: str, eval_scheme: str) -> Difference | None:
-        """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
-
-        Args:
-            name: name of the model.
-            eval_scheme: spec of the evaluation scheme.
-
-        None where one of the two was not measured.
-        """
-        rows = self.before_and_after(name, eval_scheme)
-        return difference(*rows) if rows else None
+        return difference(before, after)
 
 
 def _check_seeds(measured: DataFrame) -> None:

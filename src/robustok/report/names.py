@@ -110,7 +110,7 @@ def panel_title(panel: str, *more: str) -> str:
     return "\n".join(line for line in (title, *more) if line)
 
 
-def scheme_and_strength(bar: str) -> tuple[str, str]:
+def scheme_and_strength(spec: str) -> tuple[str, str]:
     """A scheme without its strength, and the strength, empty for none.
 
     >>> scheme_and_strength("stochastok(alpha=1, ways=3)"), scheme_and_strength("uniform")
@@ -118,9 +118,9 @@ def scheme_and_strength(bar: str) -> tuple[str, str]:
     >>> scheme_and_strength("stochastok(ways=3, splits=0.5)")
     ('stochastok, 3 ways', '0.5')
     """
-    scheme, value = SCHEMES.find(family(bar)), splits_in(bar)
+    scheme, value = SCHEMES.find(family(spec)), splits_in(spec)
     if scheme is not None and value is None:
-        value = Spec.parse(bar).params.get(scheme.strength)
+        value = Spec.parse(spec).params.get(scheme.strength)
     if not isinstance(value, (int, float)):
-        return bar, ""
-    return ", ".join([family(bar), *_settings(bar, strength=False)]), f"{value:g}"
+        return spec, ""
+    return ", ".join([family(spec), *_settings(spec, strength=False)]), f"{value:g}"

@@ -42,7 +42,7 @@ def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     papers, columns = table["rows"], table["columns"]
     results = Results(_with_kinds(rows, papers))
     ours = {
-        (row["pretrain_scheme"], row["task"], row["bar"], row["eval_scheme"]): row
+        (row["pretrain_scheme"], row["task"], row["spec"], row["eval_scheme"]): row
         for row in results.rows
     }
     task = next((row["task"] for row in results.rows), "")

@@ -111,7 +111,7 @@ def accuracy_table(results: Results) -> Table:
     compared = _compared(results)
     lines = [
         [
-            Entry(name, color=results.colors[results.models[name]["bar"]]),
+            Entry(name, color=results.colors[results.models[name]["spec"]]),
             *(_entry(results, name, scheme) for scheme in compared),
         ]
         for name in results.names
@@ -246,7 +246,7 @@ def versus_canonical(results: Results) -> Section | None:
     seeds or more. None where no model was trained canonically, and where several tasks or studies
     are shown.
     """
-    base = next((n for n in results.names if results.models[n]["bar"] == "canonical"), None)
+    base = next((n for n in results.names if results.models[n]["spec"] == "canonical"), None)
     others = [name for name in results.names if name != base]
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None

@@ -73,7 +73,7 @@ class Scores:
             for a probability of zero.
         tokens_computed: positions that went through the model, padding included.
         tokens_naive: positions of one unpadded sequence for each question and option.
-        mode: ``"tree"``, ``"cache"`` or ``"plain"``; see :func:`scoring_mode`.
+        mode: ``"tree"`` or ``"plain"``; see :func:`scoring_mode`.
     """
 
     log_probs: np.ndarray

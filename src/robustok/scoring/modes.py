@@ -1,12 +1,11 @@
-"""The three modes of scoring many sequences, and the one that a model supports.
+"""The two modes of scoring many sequences, and the one that a model supports.
 
-"tree" computes each node of a prefix tree once; "cache" computes padded batches after a cached
-common prefix; "plain" computes every sequence whole. Logits are computed only where they are read.
+"tree" computes each node of a prefix tree once; "plain" computes every sequence whole. Logits are
+computed only where they are read.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,8 +23,6 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-MODES = ("tree", "cache", "plain")
 
 _log = logging.getLogger(__name__)
 # (attention implementation, mode) of each model that was tested.
@@ -109,7 +106,7 @@ def read_outputs(
         return np.zeros(0, np.int64)
     if mode == "tree" and not _of_long_rope(model, sequences).any():
         return _read_tree(model, sequences, max_batch_tokens, use, outputs_at, prefix_cache)
-    return _read_padded(model, sequences, max_batch_tokens, use, outputs_at, mode)
+    return _read_padded(model, sequences, max_batch_tokens, use, outputs_at)
 
 
 def _of_long_rope(model: PreTrainedModel, sequences: Sequences) -> np.ndarray:
@@ -200,27 +197,17 @@ def _read_padded(
     max_batch_tokens: int,
     use: Use,
     outputs_at: Callable[..., Any],
-    mode: str,
 ) -> Ints:
     """Right-padded batches: what follows a token changes nothing at it in a causal model.
 
-    With ``mode`` "cache" the prefix and what all sequences start with is computed once
-    and its keys and values reused; with "plain" every sequence is computed whole.
-    In both, a sequence that begins another one is read in the row of that one.
+    A sequence that begins another one is read in the row of that one.
     """
     prefix, matrix, lengths, reads = sequences
     whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(prefix)
     long = _of_long_rope(model, sequences)
     carrier = _carriers(np.column_stack([long, whole]), lengths + 1)
-    shared = _common_prefix(whole, lengths) if mode == "cache" and not long.any() else 0
     costs = np.zeros(len(matrix), np.int64)
-    inputs: dict[str, Any] = {"use_cache": False}
-    cache: Any = None
-    if shared:
-        ids = torch.as_tensor(whole[:1, :shared], device=model.device)
-        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-        costs[0] += shared
     order = np.unique(carrier)
     order = order[np.argsort(-lengths[order], kind="stable")]
     host, column, begin = carrier[reads[0]], reads[1] + len(prefix), 0
@@ -232,20 +219,15 @@ def _read_padded(
         row_of = np.full(len(matrix), -1, np.int64)
         row_of[chosen] = np.arange(len(chosen))
         read = np.flatnonzero(row_of[host] >= 0)
-        flat = row_of[host[read]] * (widest - shared) + column[read] - shared
-        wanted, which = np.unique(flat, return_inverse=True)
+        wanted, which = np.unique(row_of[host[read]] * widest + column[read], return_inverse=True)
         try:
-            if shared:
-                past = copy.deepcopy(cache)
-                past.batch_repeat_interleave(len(chosen))
-                inputs = {"past_key_values": past, "use_cache": True}
-            ids = torch.as_tensor(whole[chosen, shared:widest], device=model.device)
-            flat_ids = torch.as_tensor(wanted, device=model.device)
-            use(outputs_at(model, flat_ids, input_ids=ids, **inputs), which, read)
+            ids = torch.as_tensor(whole[chosen, :widest], device=model.device)
+            flat = torch.as_tensor(wanted, device=model.device)
+            use(outputs_at(model, flat, input_ids=ids, use_cache=False), which, read)
         except (RuntimeError, MemoryError) as error:
             size = halved(size, error)
             continue
-        costs[chosen] += widest - shared
+        costs[chosen] += widest
         begin += len(chosen)
     return costs
 
@@ -258,30 +240,22 @@ def _carriers(whole: Ints, lengths: Ints) -> Ints:
     return tree.owner[leaf[last]]
 
 
-def _common_prefix(whole: Ints, lengths: Ints) -> int:
-    """How many tokens all sequences start with, one of each left to be computed."""
-    shortest = int(lengths.min()) - 1
-    same = (whole[:, :shortest] == whole[0, :shortest]).all(axis=0)
-    return int(same.argmin()) if not same.all() else shortest
-
-
 def scoring_mode(model: PreTrainedModel) -> str:
-    """The first of "tree", "cache" and "plain" that scores like one sequence at a time.
+    """The mode that a model supports: "tree" where it scores like "plain", else this.
 
     >>> scoring_mode(model)  # a Llama
     'tree'
 
     ``model`` is any causal language model of transformers.
-    "tree" computes shared prefixes of all sequences once, by an attention mask; "cache" computes
-    the common prefix once; "plain" shares nothing. Models differ in what they do with masks,
-    positions and caches that are passed to them, and some ignore them silently, so a mode is tested
-    on a tiny input. The answer is kept for the model.
+    "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
+    nothing. Models differ in what they do with masks, positions and keys that are passed to them,
+    and some ignore them silently, so "tree" is tested on a tiny input. The answer is kept for the
+    model.
     """
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:
-        known = (attention, next(m for m in MODES if m == "plain" or _works(model, m, attention)))
-        _known[model] = known
+        known = _known[model] = attention, "tree" if _tree_works(model, attention) else "plain"
         attention_overflows(model)  # all tests of a model at once
     return known[1]
 
@@ -320,17 +294,17 @@ def attention_overflows(model: PreTrainedModel) -> bool:
     return known
 
 
-def _works(model: PreTrainedModel, mode: str, attention: str) -> bool:
-    """Whether a mode scores a tiny input like "plain" does."""
-    if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
+def _tree_works(model: PreTrainedModel, attention: str) -> bool:
+    """Whether "tree" scores a tiny input like "plain" does."""
+    if attention not in ("sdpa", "eager") or not _known_layers(model):
         return False
     probe = _probe(int(model.config.get_text_config().vocab_size))
     try:
         with quiet(model):
-            values, _ = log_probs(model, probe, 8 if mode == "tree" else 64, mode, {})
+            values, _ = log_probs(model, probe, 8, "tree", {})
             wanted, _ = log_probs(model, probe, 64, "plain", {})
     except Exception as error:  # whatever a model raises here means that it can't
-        _log.info("%s scoring is not for this model: %s", mode, error)
+        _log.info("tree scoring is not for this model: %s", error)
         return False
     # A wrong mask or position is off by about as much as the sequences differ from each other;
     # rounding, which grows with the numbers too, by a small part of that.
@@ -338,7 +312,7 @@ def _works(model: PreTrainedModel, mode: str, attention: str) -> bool:
     difference, spread = float(np.abs(values - wanted).max()), float(np.ptp(wanted))
     good = difference <= least + share * spread
     if not good:
-        _log.info("%s scoring is off by %.2g on this model", mode, difference)
+        _log.info("tree scoring is off by %.2g on this model", difference)
     return good
 
 
