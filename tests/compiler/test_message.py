@@ -12,11 +12,6 @@ from robustok.kernels.compiler import dispatcher as module
 from robustok.kernels.compiler.dispatcher import message
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture(autouse=True)
 def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DELAY", 0)
@@ -50,9 +45,9 @@ def test_a_process_that_waited_for_another_leaves_the_line_to_it(
     assert capsys.readouterr().err == ""
 
 
-def test_kernels_within_a_kernel_are_not_announced(capsys: pytest.CaptureFixture) -> None:
+def test_kernels_within_a_kernel_have_no_line_of_their_own(capsys: pytest.CaptureFixture) -> None:
     compile_for(0.2)
-    assert "called" not in capsys.readouterr().err
+    assert capsys.readouterr().err.count("robustok: compiling") == 1
 
 
 def test_a_short_compilation_is_silent(
@@ -69,29 +64,6 @@ def test_the_reason_is_given_where_every_process_compiles(
     monkeypatch.setattr(module.cache, "cache_directory", lambda: None)
     compile_for(0.2)
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
-
-
-def test_a_terminal_shows_the_seconds_in_a_line_that_is_erased(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setenv("COLUMNS", "60")
-    for _ in range(2):  # each kernel
-        terminal.truncate(0)
-        compile_for(1.5)
-        *lines, blank, end = terminal.getvalue().split("\r")[1:]
-        assert len(lines) >= 2 and not blank.strip() and not end
-        for line in lines:
-            assert line.startswith("robustok: compiling walk.draw") and line.endswith(" s)")
-            assert len(line) == len(blank) < 60
-
-
-def test_a_notebook_shows_the_seconds_too() -> None:
-    class OutStream:
-        __module__ = "ipykernel.iostream"
-
-    assert module._is_interactive(OutStream())
-    assert not module._is_interactive(io.StringIO())
 
 
 @pytest.mark.parametrize("stderr", [None, "closed"])

@@ -15,11 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from numba.core import cgutils, types
 from numba.core.datamodel.models import StructModel
 from numba.extending import lower_builtin, lower_cast, register_model, type_callable
+
+if TYPE_CHECKING:
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext
+    from numba.core.datamodel import DataModelManager
+    from numba.core.types import Type
+    from numba.core.typing import Signature
 
 
 class Borrowed(types.Array):
@@ -40,7 +47,7 @@ class Borrowed(types.Array):
 class _BorrowedModel(StructModel):
     """The fields of numba's model of arrays, with an owner that numba does not count."""
 
-    def __init__(self, manager: Any, kind: Borrowed) -> None:
+    def __init__(self, manager: DataModelManager, kind: Borrowed) -> None:
         fields = [
             ("meminfo", types.voidptr),
             ("parent", types.pyobject),
@@ -53,21 +60,21 @@ class _BorrowedModel(StructModel):
         super().__init__(manager, kind, fields)
 
 
-def plain(kind: Any) -> Any:
+def plain(kind: Type) -> Type:
     """A numba type with `numba.types.Array` in place of `Borrowed`, also within tuples."""
     if isinstance(kind, Borrowed):
         return kind.copy()
     return _replaced(kind, plain)
 
 
-def _borrowed(kind: Any) -> Any:
+def _borrowed(kind: Type) -> Type:
     """A numba type with `Borrowed` in place of all arrays, also within tuples."""
     if isinstance(kind, types.Array):
         return kind if isinstance(kind, Borrowed) else Borrowed(kind)
     return _replaced(kind, _borrowed)
 
 
-def _replaced(kind: Any, replace: Any) -> Any:
+def _replaced(kind: Type, replace: Callable[[Type], Type]) -> Type:
     if not isinstance(kind, types.BaseTuple):
         return kind
     parts = [replace(part) for part in kind]
@@ -78,17 +85,23 @@ def _replaced(kind: Any, replace: Any) -> Any:
 
 @lower_cast(Borrowed, types.Array)
 @lower_cast(Borrowed, Borrowed)
-def _cast_borrowed(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_borrowed(
+    context: BaseContext, builder: IRBuilder, source: Type, target: Type, value: Value
+) -> Value:
     return value  # the fields are the same, and the owner is null
 
 
 @lower_cast(types.Array, Borrowed)  # a function that is compiled for borrowed arrays alone
-def _cast_plain(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_plain(
+    context: BaseContext, builder: IRBuilder, source: Type, target: Type, value: Value
+) -> Value:
     return _without_references(context, builder, source, value)
 
 
 @lower_cast(types.BaseNamedTuple, types.BaseNamedTuple)
-def _cast_tuple(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_tuple(
+    context: BaseContext, builder: IRBuilder, source: Type, target: Type, value: Value
+) -> Value:
     if type(source) is type(target):
         return value
     parts = zip(cgutils.unpack_tuple(builder, value, len(source)), source, target, strict=True)
@@ -101,15 +114,19 @@ def declare(borrow: Callable) -> None:
     """Tell numba the type and the code of ``borrow``, once a process."""
 
     @type_callable(borrow)
-    def _type_of(context: Any) -> Any:
+    def _type_of(context: BaseContext) -> Callable[[Type], Type]:
         return lambda value: _borrowed(value)
 
     @lower_builtin(borrow, types.Any)
-    def _code_of(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def _code_of(
+        context: BaseContext, builder: IRBuilder, signature: Signature, arguments: list[Value]
+    ) -> Value:
         return _without_references(context, builder, signature.args[0], arguments[0])
 
 
-def _without_references(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _without_references(
+    context: BaseContext, builder: IRBuilder, kind: Type, value: Value
+) -> Value:
     """The LLVM value of numba type ``kind`` with null pointers to the owners of its arrays."""
     if isinstance(kind, types.Array):
         model = context.data_model_manager[kind]

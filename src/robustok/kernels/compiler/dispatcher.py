@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -25,13 +24,18 @@ from numba.core.serialize import dumps
 from robustok.kernels.compiler import cache
 from robustok.runtime.environment import fork_waits_for
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.types import Type
+
+    Types = tuple[Type, ...]  # of the arguments of a kernel
+
 # numba and LLVM are not usable in a child that is forked while another thread compiles.
 fork_waits_for(global_compiler_lock)
 
 DELAY = 1.0  # seconds; kernels that take less are compiled without a message
-# Both are changed under numba's lock.
-_running = False  # a kernel may compile those that it calls
-_is_announced = False  # one line for all kernels of a process, unless it is erased
+_is_announced = False  # one line for all kernels of a process
 
 # `numba_068` replaces internals of this release. With another one kernels are compiled and loaded
 # as numba does it: the results are the same, and a first call takes two to five times the time.
@@ -39,19 +43,19 @@ if numba.__version__.startswith("0.68."):
     from robustok.kernels.compiler.numba_068 import dump, load, make_dispatcher, prepare
 else:
 
-    def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
+    def make_dispatcher(function: Callable, options: dict[str, Any]) -> Dispatcher:
         """``numba.njit(**options)(function)``."""
         return numba.njit(**options)(function)
 
-    def prepare(target_context: Any) -> None:
+    def prepare(target_context: BaseContext) -> None:
         """Import the types and functions that numba knows, before code is loaded or compiled."""
         target_context.refresh()
 
-    def dump(result: Any) -> bytes:
+    def dump(result: CompileResult) -> bytes:
         """Compiled code as bytes."""
         return dumps(result._reduce())
 
-    def load(content: bytes, target_context: Any) -> Any:
+    def load(content: bytes, target_context: BaseContext) -> CompileResult:
         """The compiled code of `dump`."""
         return CompileResult._rebuild(target_context, *pickle.loads(content))
 
@@ -77,15 +81,17 @@ class KernelCache:
 
     cache_path = None  # of `dispatcher.stats`; see `cache.cache_directory`
 
-    def __init__(self, function: Callable, dispatcher: Any) -> None:
+    def __init__(self, function: Callable, dispatcher: Dispatcher) -> None:
         self._name = f"{function.__module__.removeprefix('robustok.kernels.')}.{function.__name__}"
         self._compile_or_load = dispatcher.compile
         self._context = dispatcher.targetctx
         self._overloads = dispatcher.overloads
-        self._result: Any = None  # loaded for `load_overload`, which `compile` calls
+        self._result: CompileResult | None = (
+            None  # loaded for `load_overload`, which `compile` calls
+        )
         dispatcher.compile = self.compile
 
-    def compile(self, types: Any) -> Any:
+    def compile(self, types: Types) -> Any:
         """``Dispatcher.compile``: the entry point for argument types, loaded or compiled."""
         with global_compiler_lock:
             prepare(self._context)
@@ -99,48 +105,37 @@ class KernelCache:
                 with message(self._name):
                     return self._compile_or_load(types)
 
-    def load_overload(self, types: Any, target_context: Any) -> Any:
+    def load_overload(self, types: Types, target_context: BaseContext) -> CompileResult | None:
         """The compiled code that `compile` has loaded, or None."""
         result, self._result = self._result, None
         return result
 
-    def save_overload(self, types: Any, result: Any) -> None:
+    def save_overload(self, types: Types, result: CompileResult) -> None:
         """Keep compiled code where it can be written, unless it contains addresses."""
         if not result.library.has_dynamic_globals:
             cache.write(self._file(types), dump(result))
 
-    def _load(self, types: Any) -> bool:
+    def _load(self, types: Types) -> bool:
         content = cache.read(self._file(types))
         if content is not None:
             self._result = load(content, self._context)
         return content is not None
 
-    def _file(self, types: Any) -> str:
+    def _file(self, types: Types) -> str:
         digest = hashlib.sha256(repr((self._name, types)).encode()).hexdigest()
         return f"{self._name}.{digest[:16]}"
 
 
 @contextmanager
 def message(kernel: str) -> Iterator[None]:
-    """Context of a compilation that may take long: says so on stderr.
-
-    One line in a process; on a terminal and in a notebook a line with the seconds that passed,
-    which is erased when the compilation is done.
-    """
-    global _running
-    if _running:
-        yield
-        return
-    done = threading.Event()
-    thread = threading.Thread(target=_show, args=(kernel, done), daemon=True)
-    _running = True
-    thread.start()
+    """Context of a compilation that may take long: says so on stderr, one line in a process."""
+    timer = threading.Timer(DELAY, _announce, (kernel,))
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        done.set()
-        thread.join()
-        _running = False
+        timer.cancel()
 
 
 def _leave_to_other(waited: float) -> None:
@@ -149,11 +144,11 @@ def _leave_to_other(waited: float) -> None:
     _is_announced |= waited > DELAY
 
 
-def _show(kernel: str, done: threading.Event) -> None:
+def _announce(kernel: str) -> None:
     global _is_announced
-    start = time.monotonic()
-    if done.wait(DELAY):
+    if _is_announced:
         return
+    _is_announced = True
     if cache.cache_directory() is None:
         why = (
             " in memory, in every process, for no cache directory is writable by this user alone:"
@@ -161,27 +156,6 @@ def _show(kernel: str, done: threading.Event) -> None:
         )
     else:
         why = ": the kernels of a scheme take 4 to 15 seconds, once"
-    line = f"robustok: compiling {kernel}{why}"
     with suppress(OSError, ValueError, AttributeError):  # stderr is closed, or None
-        if not _is_interactive(sys.stderr):
-            if not _is_announced:
-                sys.stderr.write(line + "\n")
-                sys.stderr.flush()
-                _is_announced = True
-            return
-        width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be replaced
-        shown, is_done = "", False
-        while not is_done:
-            seconds = f" ({time.monotonic() - start:.0f} s)"
-            shown = line[: width - len(seconds)] + seconds
-            sys.stderr.write(f"\r{shown}")
-            sys.stderr.flush()
-            is_done = done.wait(1)
-        sys.stderr.write(f"\r{' ' * len(shown)}\r")
+        sys.stderr.write(f"robustok: compiling {kernel}{why}\n")
         sys.stderr.flush()
-
-
-def _is_interactive(stream: object) -> bool:
-    """Whether a stream is a terminal or the output of a notebook's cell."""
-    is_notebook = type(stream).__module__.startswith("ipykernel.")
-    return is_notebook or bool(getattr(stream, "isatty", bool)())

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import cache as cached
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 from llvmlite import binding
@@ -40,6 +40,17 @@ from numba.core.typing.npydecl import NumpyRulesArrayOperator
 from robustok.kernels.compiler import cache
 from robustok.kernels.compiler.borrowed import plain
 
+if TYPE_CHECKING:
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext
+    from numba.core.codegen import Codegen, CodeLibrary
+    from numba.core.datamodel import DataModelManager
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.types import Type
+    from numba.core.typing import Signature
+
+    Types = tuple[Type, ...]  # of arguments
+
 _RUNTIME = "runtime"  # file of numba's runtime functions
 _ABSENT = object()
 _numpy_operation = NumpyRulesArrayOperator.generic
@@ -48,7 +59,7 @@ _CONSTANTS = "_ZN08NumbaEnv"  # prefix of the global variable of a function's co
 _PLAIN = SimpleNamespace(code=str, errmsg=str, filename=str, indicate=str, highlight=str, reset=str)
 
 
-def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
+def make_dispatcher(function: Callable, options: dict[str, Any]) -> Dispatcher:
     """``numba.njit(**options)(function)``, compiled by `KernelCompiler`."""
     # Kernels that call this one compile it without the code that converts Python objects.
     variant = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -61,7 +72,7 @@ def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
     return dispatcher
 
 
-def prepare(target_context: Any) -> None:
+def prepare(target_context: BaseContext) -> None:
     """Initialize numba's runtime from the functions that an earlier process compiled.
 
     Every process that calls compiled code needs them (reference counts of arrays). numba compiles
@@ -76,7 +87,7 @@ def prepare(target_context: Any) -> None:
         nrtdynmod.compile_nrt_functions = compile_functions
 
 
-def dump(result: Any) -> bytes:
+def dump(result: CompileResult) -> bytes:
     """Compiled code as bytes, without its LLVM module.
 
     Numba keeps that for functions that inline it. Kernels are inlined from their sources (see
@@ -86,14 +97,14 @@ def dump(result: Any) -> bytes:
     return dumps(((library, kind, (object_code, _names_of(module))), *rest))
 
 
-def load(content: bytes, target_context: Any) -> Any:
+def load(content: bytes, target_context: BaseContext) -> CompileResult:
     """The compiled code of `dump`."""
     result = CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(content)).load())
     result.library._shared_module = None  # raises an error where numba would inline it
     return result
 
 
-def _call_template(callee: Any, args: Any, kws: Any) -> Any:
+def _call_template(callee: Dispatcher, args: Types, kws: dict[str, Type]) -> Any:
     """numba's template of a call; constants and borrowed arrays need no function of their own."""
     return callee.get_call_template(
         [plain(types.unliteral(argument)) for argument in args],
@@ -116,7 +127,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _environment(module: str, constants: list[Any], name: str) -> Any:
+def _environment(module: str, constants: list[Any], name: str) -> environment.Environment:
     """The constants of a compiled function.
 
     numba imports the module of the function, for its globals, which only code in object mode uses.
@@ -132,7 +143,7 @@ def _environment(module: str, constants: list[Any], name: str) -> Any:
     return result
 
 
-def _runtime_library(target_context: Any) -> Any:
+def _runtime_library(target_context: BaseContext) -> CodeLibrary:
     """The compiled functions, loaded from their file or compiled and kept there."""
     content = cache.read(_RUNTIME)
     if content is not None:
@@ -148,7 +159,7 @@ def _runtime_library(target_context: Any) -> Any:
 class KernelCompiler(Compiler):
     """numba's compiler for a function that Python calls. Runs under numba's lock."""
 
-    def compile_extra(self, func: Callable) -> Any:
+    def compile_extra(self, func: Callable) -> CompileResult:
         codegen: Any = self.state.targetctx.codegen()
         library = _KernelLibrary(codegen, func.__qualname__)
         library.enable_object_caching()
@@ -171,7 +182,7 @@ class KernelCompiler(Compiler):
 
 
 @contextmanager
-def _linking(codegen: Any) -> Iterator[None]:
+def _linking(codegen: Codegen) -> Iterator[None]:
     """Context in which numba compiles every function as a `_LinkedLibrary`, with less work.
 
     Without garbage collection, which would take a tenth of the time.
@@ -202,11 +213,13 @@ def _linking(codegen: Any) -> Iterator[None]:
             gc.enable()
 
 
-def _nothing(*arguments: Any) -> None:
+def _nothing(*arguments: object) -> None:
     """In place of what a kernel does not need, as the extensions of other packages."""
 
 
-def _meminfos(context: NRTContext, builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+def _meminfos(
+    context: NRTContext, builder: IRBuilder, kind: Type, value: Value
+) -> list[tuple[Type, Value]]:
     """The owners of memory within a value, without the code that reads all other fields."""
     models = context._context.data_model_manager
     if not _is_counted(models, kind):
@@ -220,12 +233,14 @@ def _meminfos(context: NRTContext, builder: Any, kind: Any, value: Any) -> list[
 
 
 @cached
-def _is_counted(models: Any, kind: Any) -> bool:
+def _is_counted(models: DataModelManager, kind: Type) -> bool:
     """Whether values of a type own memory."""
     return models[kind].contains_nrt_meminfo()
 
 
-def _type_of_array_operation(template: Any, args: Any, kws: Any) -> Any:
+def _type_of_array_operation(
+    template: NumpyRulesArrayOperator, args: Types, kws: dict[str, Type]
+) -> Signature | None:
     """numba's typing of an operator, not tried where no argument is an array."""
     if any(isinstance(argument, types.ArrayCompatible) for argument in args):
         return _numpy_operation(template, args, kws)
@@ -299,7 +314,7 @@ def _linked(library: JITCodeLibrary) -> list[JITCodeLibrary]:
     """All libraries that a library is linked from, callers before what they call."""
     order: dict[JITCodeLibrary, None] = {}
 
-    def visit(caller: Any) -> None:
+    def visit(caller: JITCodeLibrary) -> None:
         for other in caller._linking_libraries:
             if other not in order:
                 if isinstance(other, _LinkedLibrary) and not other._is_complete:
