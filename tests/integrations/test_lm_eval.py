@@ -140,32 +140,23 @@ def request(context: str, continuation: str) -> Any:
 def test_a_drawn_context_spells_the_same_and_the_continuation_stays(folder: Path) -> None:
     lm = model(folder, scheme="uniform", seed=0)
     text, end = "<|endoftext|>which word starts with 's'?", " street"
-    drawn = {tuple(lm._drawn_pair(text, end, d)[0]) for d in range(8)}
+    drawn = set()
+    for lm.draw in range(8):
+        drawn.add(tuple(lm._drawn_pair(text, end)[0]))
     assert len(drawn) == 8
     for ids in drawn:
         assert ids[0] == 0  # the special token is still one token
         assert lm.vocab.decode_bytes(np.array(ids[1:])) == text[13:].encode()
-    assert lm._drawn_pair(text, end, 0)[1] == lm.vocab.encode(end).tolist()
+    assert lm._drawn_pair(text, end)[1] == lm.vocab.encode(end).tolist()
     # One context is drawn once, whatever follows, and the same for every model.
-    assert lm._drawn_pair(text, " up", 3)[0] == lm._drawn_pair(text, end, 3)[0]
-    assert lm._drawn_pair("", "which word", 0)[0] == [0]
+    assert lm._drawn_pair(text, " up")[0] == lm._drawn_pair(text, end)[0]
+    assert lm._drawn_pair("", "which word")[0] == [0]
     # 'whi' + 'ch' are one token together: by length, lm-eval would score half of nothing.
     assert len(lm.tok_encode("which")) < len(lm.tok_encode("whi")) + len(lm.tok_encode("ch"))
-    before, after = lm._drawn_pair("whi", "ch", 0)
+    before, after = lm._drawn_pair("whi", "ch")
     assert lm.vocab.decode_bytes(np.array(before)) == b"whi"
     assert lm.vocab.decode_bytes(np.array(after)) == b"ch"
-    assert lm._drawn_pair("which ", "word", 0)[1] == lm._drawn_pair("which", " word", 0)[1]
-
-
-def test_without_a_draw_the_probability_is_averaged(folder: Path) -> None:
-    requests = [request("which word", " up"), request("which word", " street")]
-    whole = model(folder, scheme="uniform", seed=0, draws=4).loglikelihood(requests)
-    each = [
-        model(folder, scheme="uniform", seed=0, draw=d).loglikelihood(requests) for d in range(4)
-    ]
-    for i, (averaged, _) in enumerate(whole):
-        wanted = np.log(np.mean([np.exp(one[i][0]) for one in each]))
-        assert averaged == pytest.approx(wanted, abs=1e-5)
+    assert lm._drawn_pair("which ", "word")[1] == lm._drawn_pair("which", " word")[1]
 
 
 def test_a_response_cache_is_never_read_for_another_draw(folder: Path, tmp_path: Path) -> None:
@@ -194,7 +185,7 @@ def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
     lm = model(folder, scheme="uniform", seed=3, draw=2, batch_size=4)  # of unequal lengths
     written = lm.generate_until(generations(texts, 8), disable_tqdm=True)
     for text, generated in zip(texts, written, strict=True):
-        ids = lm._draw(lm.tok_encode(text), text, 2)
+        ids = lm._draw(lm.tok_encode(text), text)
         assert lm.vocab.decode_bytes(np.array(ids, np.int32)) == text.encode()
         context = torch.tensor([ids])
         with torch.no_grad():
@@ -260,11 +251,11 @@ def test_errors_are_those_of_their_own_filter() -> None:
     assert row["exact_match_stderr,strict"] == pytest.approx(wanted)
 
 
-def test_a_text_is_rolled_over_its_draws(folder: Path) -> None:
+def test_a_whole_text_is_drawn(folder: Path) -> None:
     text = "which word starts with s? " * 8
     requests = [Instance("loglikelihood_rolling", {}, (text,), 0)]
     canonical = model(folder).loglikelihood_rolling(requests)
-    (drawn,) = model(folder, scheme="uniform", draws=2).loglikelihood_rolling(requests)
+    (drawn,) = model(folder, scheme="uniform").loglikelihood_rolling(requests)
     assert drawn < canonical[0] < 0
 
 
@@ -372,8 +363,8 @@ def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(
     seen: list[list[int]] = []
     once: Any = RobustokLM._draw  # type: ignore[attr-defined]
 
-    def watched(self: Any, ids: Any, text: str, number: int) -> list[int]:
-        seen.append(once(self, ids, text, number))
+    def watched(self: Any, ids: Any, text: str) -> list[int]:
+        seen.append(once(self, ids, text))
         return seen[-1]
 
     monkeypatch.setattr(RobustokLM, "_draw", watched)
@@ -395,5 +386,11 @@ def test_an_error_of_lm_eval_is_one_line(folder: Path, capsys: Any) -> None:
 def test_wrong_arguments_are_one_line(folder: Path) -> None:
     with pytest.raises(RobustokError, match="unknown model argument 'shceme': did you mean scheme"):
         model(folder, shceme="uniform")
-    with pytest.raises(RobustokError, match="draw by draw"):
-        model(folder, scheme="uniform", draws=2).generate_until(generations(["up"], 2))
+    several = model(folder, scheme="uniform", draws=2)
+    for ask, requests in (
+        (several.generate_until, generations(["up"], 2)),
+        (several.loglikelihood, [request("which word", " up")]),
+        (several.loglikelihood_rolling, [Instance("loglikelihood_rolling", {}, ("up",), 0)]),
+    ):
+        with pytest.raises(RobustokError, match="draw by draw"):
+            ask(requests)

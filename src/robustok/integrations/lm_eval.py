@@ -58,9 +58,8 @@ class RobustokLM(Transformers):
 
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
 
-    A run answers for one draw, number ``draw``; without it, by the probability averaged over
-    ``draws`` of them. ``robustok lm-eval`` asks draw after draw and averages the accuracies, which
-    is what the paper reports.
+    A run answers for one draw, number ``draw``. ``robustok lm-eval`` asks draw after draw, of
+    ``draws`` of them, and averages the accuracies, which is what the paper reports.
     """
 
     def __init__(
@@ -121,15 +120,22 @@ class RobustokLM(Transformers):
         return self.sampler.spec == "canonical"
 
     @property
-    def numbers(self) -> Sequence[int]:
-        """The numbers of the draws that answer."""
-        return range(self.draws) if self.draw is None else [self.draw]
+    def number(self) -> int:
+        """The number of the draw that answers; raises RobustokError where several were asked for.
+
+        lm-eval takes one answer to a request, so several draws are as many runs.
+        """
+        if self.draw is None and self.draws > 1 and not self.canonical:
+            raise RobustokError(
+                f"one run answers for one draw: ask for {self.draws} with `robustok lm-eval`, "
+                "which goes draw by draw and averages the scores, or for one of them (draw=0)"
+            )
+        return self.draw or 0
 
     @property
     def identity(self) -> str:
         """Everything besides the strings that decides an answer; identifies a response cache."""
-        which = self.draw if self.draw is not None else f"mean of {self.draws}"
-        return f"{self.sampler.spec} seed={self.seed} draw={which}"
+        return f"{self.sampler.spec} seed={self.seed} draw={self.number}"
 
     def set_cache_hook(self, cache_hook: Any) -> None:
         """A response cache is keyed by strings, so it must hold the answers of one draw only."""
@@ -147,8 +153,12 @@ class RobustokLM(Transformers):
     def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
         if self.canonical:
             return super().loglikelihood(requests, disable_tqdm)
-        answers = [self._one_draw(requests, number, disable_tqdm) for number in self.numbers]
-        return [_averaged(each) for each in zip(*answers, strict=True)]
+        # No string to be remembered by: lm-eval would take this draw's answer for all.
+        prepared = [
+            (None, *self._drawn_pair(context, continuation))
+            for context, continuation in (request.args for request in requests)
+        ]
+        return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
     def _loglikelihood_tokens(self, requests: Any, *args: Any, **options: Any) -> Any:
         """As lm-eval's, whose log-likelihoods are refused where they are not numbers."""
@@ -159,23 +169,13 @@ class RobustokLM(Transformers):
                 raise not_a_number(f"the request {text[-80:]!r}", "log-likelihood")
         return answers
 
-    def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
-        # No string to be remembered by: lm-eval would take this draw's answer for all.
-        prepared = [
-            (None, *self._drawn_pair(context, continuation, number))
-            for context, continuation in (request.args for request in requests)
-        ]
-        return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
-
-    def _drawn_pair(
-        self, context: str, continuation: str, number: int
-    ) -> tuple[list[int], list[int]]:
+    def _drawn_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:
             ids = self.tok_encode(continuation, add_special_tokens=False)
             # As in lm-eval, a start token of the text itself is its context.
             if len(ids) and ids[0] == self.prefix_token_id:
                 ids = ids[1:]
-            return [self.prefix_token_id], self._draw(ids, continuation, number)
+            return [self.prefix_token_id], self._draw(ids, continuation)
         before, after = self._encode_pair(context, continuation)
         spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
         with_space = context[len(context.rstrip()) :] + continuation  # which lm-eval moves
@@ -183,15 +183,15 @@ class RobustokLM(Transformers):
             # A token stood across the border, so that lm-eval's cut by length is elsewhere.
             before = self.tok_encode(context)
             after = self.vocab.encode_continuations([continuation])[0].tolist()
-        return self._draw(before, context, number), after
+        return self._draw(before, context), after
 
-    def _draw(self, ids: Sequence[int], text: str, number: int) -> list[int]:
+    def _draw(self, ids: Sequence[int], text: str) -> list[int]:
         if not len(ids):
             return []
         rows = Ragged.from_rows([np.asarray(ids, np.int32)])
         keys = np.array([item_key(text)], np.int64)
         samples = self.sampler.sample_batch(
-            rows, seed=self.seed, keys=keys, epoch=number, threads=1
+            rows, seed=self.seed, keys=keys, epoch=self.number, threads=1
         )
         return samples[0].tolist()
 
@@ -201,28 +201,16 @@ class RobustokLM(Transformers):
         return [self._rolling(request.args[0]) for request in requests]
 
     def _rolling(self, text: str) -> float:
-        """The log-likelihood of a text, averaged over its draws."""
-        log_likelihoods = []
-        for number in self.numbers:
-            windows = get_rolling_token_windows(
-                token_list=self._draw(self.tok_encode(text), text, number),
-                prefix_token=self.prefix_token_id,
-                max_seq_len=self.max_length,
-                context_len=1,
-            )
-            requests = [(None, *make_disjoint_window(window)) for window in windows]
-            answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
-            log_likelihoods.append(sum(answer[0] for answer in answers))
-        return float(np.mean(log_likelihoods))
-
-    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
-        """Continue drawn contexts; the model chooses the generated tokens."""
-        if not self.canonical and self.draw is None and self.draws > 1:
-            raise RobustokError(
-                "texts cannot be averaged over draws: ask with `robustok lm-eval`, which goes draw "
-                "by draw and averages the scores, or for one of them (draw=0)"
-            )
-        return super().generate_until(requests, disable_tqdm)
+        """The log-likelihood of a drawn text."""
+        windows = get_rolling_token_windows(
+            token_list=self._draw(self.tok_encode(text), text),
+            prefix_token=self.prefix_token_id,
+            max_seq_len=self.max_length,
+            context_len=1,
+        )
+        requests = [(None, *make_disjoint_window(window)) for window in windows]
+        answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
+        return sum(answer[0] for answer in answers)
 
     def tok_batch_encode(
         self,
@@ -236,7 +224,7 @@ class RobustokLM(Transformers):
             return super().tok_batch_encode(strings, padding_side, left_truncate_len, truncation)
         ids, mask = super().tok_batch_encode(strings, padding_side, None, truncation)
         samples = [
-            torch.tensor(self._draw(row[real.bool()].tolist(), text, self.draw or 0))
+            torch.tensor(self._draw(row[real.bool()].tolist(), text))
             for text, row, real in zip(strings, ids, mask, strict=True)
         ]
         if left_truncate_len:
@@ -247,12 +235,6 @@ class RobustokLM(Transformers):
 
         pad = self.tokenizer.pad_token_id
         return padded(samples, pad), padded([torch.ones_like(row) for row in samples], 0)
-
-
-def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
-    """The logarithm of the mean probability, and whether every draw was greedy."""
-    logs = np.array([answer[0] for answer in answers])
-    return float(np.logaddexp.reduce(logs) - np.log(len(logs))), all(a[1] for a in answers)
 
 
 @contextmanager
@@ -343,7 +325,7 @@ def evaluate_draws(
     logged = options.pop("log_samples", True)
     cache = options.pop("use_cache", None)
     tracker = options.pop("evaluation_tracker", None)
-    numbers = lm.numbers
+    numbers = range(lm.draws) if lm.draw is None else [lm.draw]
     for number in numbers:
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.
