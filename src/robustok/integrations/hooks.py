@@ -47,7 +47,7 @@ class CanonicalProcessor(LogitsProcessor):
         self._continuation = Continuation(vocab)
         self._whole: dict[bytes, bool] = {}  # whether a prompt can be continued canonically
 
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:  # type: ignore[override]
         masks = [self._allowed(row) for row in input_ids.cpu().numpy()]
         return _masked(scores, np.stack(masks))
 
@@ -61,7 +61,7 @@ class CanonicalProcessor(LogitsProcessor):
         return self._continuation.allowed(row if self._whole[key] else row[self.prompt_length :])
 
 
-def _masked(scores: Any, allowed: np.ndarray) -> Any:
+def _masked(scores: torch.Tensor, allowed: np.ndarray) -> torch.Tensor:
     """Scores with -inf for ids that are not allowed, and for those beyond the vocabulary.
 
     A row of which nothing is left stays as it is.

@@ -136,7 +136,7 @@ class Perturb:
         """The counts of this process and of its workers."""
         return EpochCounts(*self.counts.sum(dim=0).tolist())
 
-    def summed(self, device: Any = "cpu") -> EpochCounts:
+    def summed(self, device: torch.device | str = "cpu") -> EpochCounts:
         """The counts of all processes of a distributed training, each of which calls this.
 
         Args:
@@ -148,7 +148,7 @@ class Perturb:
         return EpochCounts(*counts.tolist())
 
     def log_epoch(
-        self, write: Callable[[str], Any] = _log.info, counts: EpochCounts | None = None
+        self, write: Callable[[str], object] = _log.info, counts: EpochCounts | None = None
     ) -> None:
         """Write what was perturbed since :attr:`counts` were zero; log a warning if not every row.
 
@@ -347,7 +347,7 @@ class TorchCollator:
         return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
 
 
-def _sampler(scheme: Any, tokenizer: Any) -> Sampler:
+def _sampler(scheme: str | Spec | Sampler, tokenizer: Any) -> Sampler:
     """The sampler of a spec for a tokenizer, or the sampler itself."""
     if tokenizer is not None:
         return sampler(scheme, Vocabulary.load(tokenizer))

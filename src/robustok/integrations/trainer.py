@@ -22,6 +22,9 @@ from robustok.samplers import Sampler, sampler
 from robustok.tokenizer.chat import template_headers, user_turns
 from robustok.tokenizer.vocabulary import Vocabulary
 
+Collate = Callable[[list[Row]], Any]  # what a batch is depends on the trainer
+WrapCollator = Callable[[Collate], "StochasticCollator"]
+
 
 def robustify(
     trainer: Any,
@@ -113,7 +116,7 @@ def robustify(
     trainer.callback_handler.callbacks.insert(1, EpochCallback(perturb))
 
 
-def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
+def _likely_encoder(trainer: Any, tokenizer: object) -> str:
     """The tokenizer that rows come from where it is not ``tokenizer``."""
     other = getattr(trainer, "processing_class", None)
     if other is not None and other is not tokenizer:
@@ -122,10 +125,12 @@ def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
     return f"the model's, {name}" if name else "the model's"
 
 
-def _collate_with(trainer: Any, for_training: Any, for_evaluation: Any, column: str) -> None:
+def _collate_with(
+    trainer: Any, for_training: WrapCollator, for_evaluation: WrapCollator, column: str
+) -> None:
     """Put a collator before the trainer's own one while a data loader is made."""
 
-    def during(make: Callable[..., Any], wrap: Callable[[Any], Any]) -> Callable[..., Any]:
+    def during(make: Callable[..., Any], wrap: WrapCollator) -> Callable[..., Any]:
         def get_dataloader(*args: Any, **kwargs: Any) -> Any:
             trainer._set_signature_columns_if_needed()
             plain, columns = trainer.data_collator, trainer._signature_columns
@@ -224,7 +229,7 @@ class StochasticCollator:
     def __init__(
         self,
         perturb: Perturb | None,
-        collate: Callable[[list[Row]], Any],
+        collate: Collate,
         *,
         pad_id: int,
         encode: Callable[[Row], Row],

@@ -13,6 +13,7 @@ from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Encoding
 
 from robustok.errors import RobustokError
 from robustok.kernels.alignment import align
@@ -50,7 +51,7 @@ class Call:
         names: dict[int, str],
         old: Sequence[np.ndarray],
         new: Sequence[np.ndarray],
-        encoded: Callable[[], Sequence[Any]],
+        encoded: Callable[[], Sequence[Encoding]],
     ) -> None:
         self._vocab, self._names, self._old, self._new = vocab, names, old, new
         self._encoded = encoded
@@ -120,7 +121,7 @@ class DrawnText:
             self._lists = self._call.lists[self._number]
         return self._lists
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """The lists, without the tokenizer that could make them."""
         return None, {"ids": self.ids, "_call": None, "_number": 0, "_lists": self.lists}
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from robustok.checks import check_text
 from robustok.integrations.stochastic.encoding import Call, Drawn, DrawnEncoding, DrawnText
 from robustok.integrations.stochastic.post_processing import PostProcessing, Probes, pad
-from robustok.integrations.stochastic.switch import Wrapper
+from robustok.integrations.stochastic.switch import Scheme, Wrapper
+from robustok.runtime.processes import State
 from robustok.tokenizer.tokenizer_json import plain_twin
 
 # Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
+Text = str | Sequence[str]  # or a list of words
+Encoded = Encoding | DrawnEncoding  # canonical in evaluation mode
+
 SPANS: ContextVar[dict[str, list[tuple[int, int]]] | None] = ContextVar("spans", default=None)
 
 
@@ -39,18 +43,20 @@ class StochasticTokenizer(Wrapper):
     All else is the wrapped tokenizer's. Its settings, as truncation, may be changed through either.
     """
 
-    def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, scheme: Scheme, seed: int, state: State | None = None
+    ) -> None:
         super().__init__(tokenizer, scheme, seed, state)
         self._size = tokenizer.get_vocab_size()
         self._tables: _Tables | None = None
 
     def encode(
         self,
-        sequence: Any,
-        pair: Any = None,
+        sequence: Text,
+        pair: Text | None = None,
         is_pretokenized: bool = False,
         add_special_tokens: bool = True,
-    ) -> Any:
+    ) -> Encoded:
         """As `tokenizers.Tokenizer.encode`; each word of a list of words is drawn by itself."""
         if not self.training:
             return self.wrapped_tokenizer.encode(
@@ -61,8 +67,8 @@ class StochasticTokenizer(Wrapper):
         return encodings[0]
 
     def encode_batch(
-        self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
-    ) -> list[Any]:
+        self, input: Iterable[Any], is_pretokenized: bool = False, add_special_tokens: bool = True
+    ) -> Sequence[Encoded]:
         """As `tokenizers.Tokenizer.encode_batch`, of texts or pairs of texts."""
         if not self.training:
             return self.wrapped_tokenizer.encode_batch(input, is_pretokenized, add_special_tokens)
@@ -78,11 +84,11 @@ class StochasticTokenizer(Wrapper):
         encode = self.encode_batch if self.training else self.wrapped_tokenizer.encode_batch_fast
         return encode(input, is_pretokenized, add_special_tokens)
 
-    async def async_encode(self, *args: Any, **kwargs: Any) -> Any:
+    async def async_encode(self, *args: Any, **kwargs: Any) -> Encoded:
         """As :meth:`encode`."""
         return self.encode(*args, **kwargs)
 
-    async def async_encode_batch(self, *args: Any, **kwargs: Any) -> list[Any]:
+    async def async_encode_batch(self, *args: Any, **kwargs: Any) -> Sequence[Encoded]:
         """As :meth:`encode_batch`."""
         return self.encode_batch(*args, **kwargs)
 
@@ -90,20 +96,22 @@ class StochasticTokenizer(Wrapper):
         """As :meth:`encode_batch_fast`."""
         return self.encode_batch_fast(*args, **kwargs)
 
-    def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
+    def post_process(
+        self, encoding: Encoded, pair: Encoded | None = None, add_special_tokens: bool = True
+    ) -> Encoded:
         """As `tokenizers.Tokenizer.post_process`, of drawn encodings too."""
         if not isinstance(encoding, DrawnEncoding):
             return self.wrapped_tokenizer.post_process(encoding, pair, add_special_tokens)
-        sequences = [copy.copy(one) for one in (encoding, pair) if one is not None]
+        sequences = [copy.copy(one) for one in (encoding, pair) if isinstance(one, DrawnEncoding)]
         result = self._post_processing(add_special_tokens)(*sequences)
         pad([result], self.wrapped_tokenizer.padding)
         return result
 
-    def add_tokens(self, tokens: Any) -> int:
+    def add_tokens(self, tokens: Sequence[str | AddedToken]) -> int:
         """As `tokenizers.Tokenizer.add_tokens`; the vocabulary is read again."""
         return self._changed(self.wrapped_tokenizer.add_tokens(tokens))
 
-    def add_special_tokens(self, tokens: Any) -> int:
+    def add_special_tokens(self, tokens: Sequence[str | AddedToken]) -> int:
         """As `tokenizers.Tokenizer.add_special_tokens`; the vocabulary is read again."""
         return self._changed(self.wrapped_tokenizer.add_special_tokens(tokens))
 
@@ -114,7 +122,10 @@ class StochasticTokenizer(Wrapper):
         return added
 
     def _encode(
-        self, pairs: Sequence[tuple[Any, Any]], is_pretokenized: bool, add_special_tokens: bool
+        self,
+        pairs: Sequence[tuple[Text, Text | None]],
+        is_pretokenized: bool,
+        add_special_tokens: bool,
     ) -> list[DrawnEncoding]:
         """Drawn encodings, cut and with special tokens."""
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
@@ -132,49 +143,47 @@ class StochasticTokenizer(Wrapper):
             results.append(process(*sequences))
         return results
 
-    def _drawn(self, texts: Sequence[Any], is_pretokenized: bool) -> list[DrawnText]:
+    def _drawn(self, texts: Sequence[Text], is_pretokenized: bool) -> list[DrawnText]:
         """Draws of texts, or of lists of words."""
         tables, spans, draws = self._get_tables(), SPANS.get(), self.draws
         special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        ids: list[Any] = [None] * len(texts)
-        encodings: list[Any] = [None] * len(texts)
+        rows: dict[int, np.ndarray] = {}
+        encodings: dict[int, Encoding] = {}
+
+        def encoded() -> list[Encoding]:
+            """The canonical encodings by the library, of the texts that have none yet too."""
+            numbers = [i for i in range(len(texts)) if i not in encodings]
+            encode(numbers)
+            return [encodings[i] for i in range(len(texts))]
 
         def encode(numbers: list[int]) -> None:
-            """Let the library encode some of the texts."""
             bare = tables.bare
             bare.encode_special_tokens = special_is_text
             if len(numbers) == 1:  # a tenth less than a batch of one
                 encodings[numbers[0]] = bare.encode(texts[numbers[0]], None, is_pretokenized, False)
-                return
-            some = bare.encode_batch([texts[i] for i in numbers], is_pretokenized, False)
-            for i, encoding in zip(numbers, some, strict=True):
-                encodings[i] = encoding
+            elif numbers:
+                some = bare.encode_batch([texts[i] for i in numbers], is_pretokenized, False)
+                encodings.update(zip(numbers, some, strict=True))
 
         if spans is None and not is_pretokenized:
             fast = draws.vocab.fast_encoder
             for i, text in enumerate(texts):
                 if tables.is_plain(text, special_is_text):
-                    ids[i] = fast.encode(text)
-        others = [i for i, row in enumerate(ids) if row is None]
-        if others:
-            encode(others)
-            for i in others:
-                ids[i] = np.array(encodings[i].ids, np.int32)
+                    ids = fast.encode(text)
+                    if ids is not None:
+                        rows[i] = ids
+        encode([i for i in range(len(texts)) if i not in rows])
+        for i, encoding in encodings.items():
+            rows[i] = np.array(encoding.ids, np.int32)
+        old = [rows[i] for i in range(len(texts))]
         if is_pretokenized:
-            new = self._by_word(ids, encodings)
+            new = self._by_word(old, encoded())
         else:
-            new = draws.draw(ids, None if spans is None else _fixed(spans, texts, encodings))
-
-        def encoded() -> list[Any]:
-            missing = [i for i, encoding in enumerate(encodings) if encoding is None]
-            if missing:
-                encode(missing)
-            return encodings
-
-        call = Call(draws.vocab, tables.names, ids, new, encoded)
+            new = draws.draw(old, None if spans is None else _fixed(spans, texts, encoded()))
+        call = Call(draws.vocab, tables.names, old, new, encoded)
         return [DrawnText(row.tolist(), call, i) for i, row in enumerate(new)]
 
-    def _by_word(self, ids: list[np.ndarray], encodings: list[Any]) -> list[np.ndarray]:
+    def _by_word(self, ids: list[np.ndarray], encodings: list[Encoding]) -> list[np.ndarray]:
         """Draw each word by itself: a token across two words would belong to neither."""
         numbers = [[-1 if word is None else word for word in one.word_ids] for one in encodings]
         cuts = [np.flatnonzero(np.diff(np.array(row, np.int64))) + 1 for row in numbers]
@@ -209,12 +218,12 @@ def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
 
 
 def _fixed(
-    spans_of: dict[str, list[tuple[int, int]]], texts: Sequence[Any], encodings: Sequence[Any]
+    spans_of: dict[str, list[tuple[int, int]]], texts: Sequence[Text], encodings: Sequence[Encoding]
 ) -> list[np.ndarray]:
     """The tokens of each text that stay: those not entirely in its spans, where it has spans."""
     rows = []
     for text, encoding in zip(texts, encodings, strict=True):
-        spans = spans_of.get(text)
+        spans = spans_of.get(text) if isinstance(text, str) else None
         fixed = np.full(len(encoding), spans is not None)
         offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         for begin, end in spans or ():
@@ -230,7 +239,7 @@ class _Tables:
     has the token string of each id. ``probes`` are those of `PostProcessing`.
     """
 
-    def __init__(self, tokenizer: Any, word: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, word: str) -> None:
         if getattr(tokenizer.model, "dropout", None):  # the scheme draws, the model must not
             tokenizer = Tokenizer.from_str(tokenizer.to_str())
             tokenizer.model.dropout = None
@@ -243,14 +252,14 @@ class _Tables:
         names = "|".join(re.escape(one.content) for one in special) or "(?!)"
         self._special = re.compile("" if hidden else names)
 
-    def is_plain(self, text: Any, special_is_text: bool) -> bool:
+    def is_plain(self, text: Text, special_is_text: bool) -> TypeGuard[str]:
         """Whether no special token is found in a text, so that the vocabulary can encode it."""
         if not isinstance(text, str) or not (special_is_text or self._special.search(text) is None):
             return False
         return check_text(text) is text
 
 
-def _probes(bare: Any, word: str) -> Probes:
+def _probes(bare: Tokenizer, word: str) -> Probes:
     """Encodings of one token each, by a tokenizer that adds no special tokens."""
     alone = bare.encode(word, None, False, False)
     alone.truncate(1)
@@ -265,10 +274,12 @@ def _probes(bare: Any, word: str) -> Probes:
 class _TokenStrings(dict[int, str]):
     """The token string of each id, as the tokenizer gives it."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
         self._tokenizer = tokenizer
 
     def __missing__(self, i: int) -> str:
-        self[i] = self._tokenizer.id_to_token(i)
-        return self[i]
+        token = self._tokenizer.id_to_token(i)
+        assert token is not None
+        self[i] = token
+        return token

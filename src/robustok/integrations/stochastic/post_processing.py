@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tokenizers import processors
+from tokenizers import Encoding, Tokenizer, processors
+from tokenizers.processors import PostProcessor
 
 from robustok.errors import RobustokError
 from robustok.integrations.stochastic.encoding import Drawn, DrawnEncoding, Fixed, Trim
@@ -28,9 +29,9 @@ class Place(NamedTuple):
 class Probes(NamedTuple):
     """Canonical encodings of one token, which show what a post-processor does."""
 
-    alone: Any
-    first: Any  # has a window more, as truncation makes it
-    second: Any  # the same of type 1
+    alone: Encoding
+    first: Encoding  # has a window more, as truncation makes it
+    second: Encoding  # the same of type 1
 
 
 class PostProcessing:
@@ -42,7 +43,7 @@ class PostProcessing:
         add_special_tokens: whether the post-processor adds its special tokens.
     """
 
-    def __init__(self, tokenizer: Any, probes: Probes, add_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, probes: Probes, add_special_tokens: bool) -> None:
         self._probes, self._adds = probes, add_special_tokens
         self._processor, self._truncation = tokenizer.post_processor, tokenizer.truncation
         self._trims = _keeps_prefix(self._processor)
@@ -191,7 +192,7 @@ def pad(encodings: Sequence[DrawnEncoding], settings: dict[str, Any] | None) -> 
         one.pad(length, **{name: settings[name] for name in names})
 
 
-def _keeps_prefix(processor: Any) -> bool | None:
+def _keeps_prefix(processor: PostProcessor | None) -> bool | None:
     """Whether a first space counts where white space is cut off offsets; None where it is not."""
     if isinstance(processor, processors.Sequence):
         return next((k for k in map(_keeps_prefix, processor) if k is not None), None)  # type: ignore

@@ -9,12 +9,15 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
 from robustok.integrations.stochastic.fast import SPANS, StochasticTokenizer
-from robustok.integrations.stochastic.switch import SeededScheme, Switch
+from robustok.integrations.stochastic.switch import Scheme, SeededScheme, Switch
 from robustok.tokenizer.chat import content_spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 class StochasticPreTrained(Switch):
@@ -22,7 +25,7 @@ class StochasticPreTrained(Switch):
 
     __dict__: dict[str, Any]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> PreTrainedTokenizerFast:
         """What the class makes, in ``from_pretrained`` too, is canonical: of the original class."""
         return original_class(cls)(*args, **kwargs)
 
@@ -31,7 +34,7 @@ class StochasticPreTrained(Switch):
         return self.__dict__["_tokenizer"].draws
 
     @property
-    def wrapped_tokenizer(self) -> Any:  # type: ignore[override]
+    def wrapped_tokenizer(self) -> PreTrainedTokenizerFast:  # type: ignore[override]
         """A tokenizer of the original class with the current settings, which is canonical."""
         canonical = original_class(type(self))
         new = canonical.__new__(canonical)
@@ -67,15 +70,17 @@ class StochasticPreTrained(Switch):
         finally:
             SPANS.reset(token)
 
-    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Any:
+    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> PreTrainedTokenizerFast:
         """As the wrapped tokenizer: a new canonical tokenizer."""
         return self.wrapped_tokenizer.train_new_from_iterator(*args, **kwargs)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (original_class(type(self)), dict(self.__dict__))
 
 
-def stochastic_pretrained(tokenizer: Any, scheme: Any, seed: int, roles: Sequence[str]) -> Any:
+def stochastic_pretrained(
+    tokenizer: PreTrainedTokenizerFast, scheme: Scheme, seed: int, roles: Sequence[str]
+) -> StochasticPreTrained:
     """A transformers tokenizer with a Rust backend, wrapped."""
     if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
         raise RobustokError(f"roles is a list of names, as ['user'], not {roles!r}")
@@ -87,17 +92,17 @@ def stochastic_pretrained(tokenizer: Any, scheme: Any, seed: int, roles: Sequenc
 
 
 @functools.cache
-def stochastic_class(original: type) -> Any:
+def stochastic_class(original: type) -> type[StochasticPreTrained]:
     """The subclass of a tokenizer's class. It has the same name, under which it is saved."""
     return type(original.__name__, (StochasticPreTrained, original), {"__module__": __name__})
 
 
-def original_class(cls: type) -> Any:
+def original_class(cls: type) -> type[PreTrainedTokenizerFast]:
     """The class of the wrapped tokenizer."""
     return cls.__mro__[cls.__mro__.index(Switch) + 1]
 
 
-def _rebuilt(original: type, state: dict[str, Any]) -> Any:
+def _rebuilt(original: type, state: dict[str, Any]) -> StochasticPreTrained:
     cls = stochastic_class(original)
     tokenizer = object.__new__(cls)
     tokenizer.__dict__.update(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -46,7 +47,7 @@ class StochasticProcessor(Wrapper):
 
     _encoding_names = ("encode", "tokenize")
 
-    def encode(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+    def encode(self, input: str | Sequence[str], *args: Any, **kwargs: Any) -> list[Any]:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
         ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused.
@@ -75,13 +76,13 @@ class StochasticProcessor(Wrapper):
             rows = [[inner.id_to_piece(i) for i in row] for row in rows]
         return rows[0] if isinstance(input, str) else rows
 
-    def encode_as_ids(self, input: Any, **kwargs: Any) -> Any:
+    def encode_as_ids(self, input: str | Sequence[str], **kwargs: Any) -> list[Any]:
         """Ids, as :meth:`encode`."""
         if not self.training:
             return self.wrapped_tokenizer.encode_as_ids(input, **kwargs)
         return self.encode(input, out_type=int, **kwargs)
 
-    def encode_as_pieces(self, input: Any, **kwargs: Any) -> Any:
+    def encode_as_pieces(self, input: str | Sequence[str], **kwargs: Any) -> list[Any]:
         """Token strings, as :meth:`encode`."""
         if not self.training:
             return self.wrapped_tokenizer.encode_as_pieces(input, **kwargs)
@@ -99,5 +100,5 @@ class StochasticProcessor(Wrapper):
     def __len__(self) -> int:
         return len(self.wrapped_tokenizer)
 
-    def __getitem__(self, piece: Any) -> Any:
+    def __getitem__(self, piece: str) -> int:
         return self.wrapped_tokenizer[piece]

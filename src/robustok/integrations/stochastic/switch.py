@@ -151,7 +151,7 @@ class Wrapper(Switch):
             return [list(row) for row in rows]
         return [row.tolist() for row in self.draws.draw([np.asarray(r, np.int32) for r in rows])]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         draws = self.draws
         return type(self), (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
 
