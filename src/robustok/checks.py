@@ -35,7 +35,7 @@ _INT64 = np.iinfo(np.int64)
 _LOWEST, _HIGHEST = int(_INT64.min), int(_INT64.max)
 
 
-def check_integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+def check_integer(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
     """An int or NumPy integer (no bool, no float) from ``low`` to ``high``, as int.
 
     >>> check_integer("draws", np.int64(3), 1)
@@ -51,7 +51,7 @@ def check_integer(name: str, value: Any, low: int | None = None, high: int | Non
     return number
 
 
-def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
+def check_count(name: str, value: object, low: int = 0, high: int = MAX_COUNT) -> int:
     """A whole number from ``low`` to ``high``, as int; ``3.0`` is one.
 
     >>> check_count("uniform-k: k", 3.0)
@@ -65,7 +65,7 @@ def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> i
     return int(number)
 
 
-def check_number(name: str, value: Any, low: float, high: float) -> float:
+def check_number(name: str, value: object, low: float, high: float) -> float:
     """A real number from ``low`` to ``high`` (no bool, no string, no NaN), as float."""
     number = _real(value)
     if number is None or not low <= number <= high:
@@ -73,12 +73,12 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
     return float(number)
 
 
-def check_seed(seed: Any) -> int:
+def check_seed(seed: object) -> int:
     """Any integer; its lowest 64 bits decide, so ``-1`` and ``2**64 - 1`` are one seed."""
     return check_integer("seed", seed) & _SEED_MASK
 
 
-def check_epoch(epoch: Any) -> int:
+def check_epoch(epoch: object) -> int:
     """An integer that fits int64."""
     return check_integer("epoch", epoch, _LOWEST, _HIGHEST)
 
@@ -97,7 +97,7 @@ def check_draw(seed: Any, epoch: Any, key: Any) -> tuple[np.uint64, np.int64, in
     return np.uint64(seed & _SEED_MASK), np.int64(epoch), key
 
 
-def check_keys(keys: Any, rows: int) -> np.ndarray:
+def check_keys(keys: object, rows: int) -> np.ndarray:
     """One key a row, int64 [rows]; by default each row's position."""
     if keys is None:
         return np.arange(rows, dtype=np.int64)
@@ -107,7 +107,7 @@ def check_keys(keys: Any, rows: int) -> np.ndarray:
     return array.astype(np.int64, copy=False)
 
 
-def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
+def check_ids(ids: object, size: int | None = None) -> np.ndarray:
     """Token ids as contiguous int32 [n]: each is from 0 to ``size`` - 1.
 
     >>> check_ids([276, 275], 300)
@@ -134,7 +134,7 @@ def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
     return np.ascontiguousarray(array, np.int32)
 
 
-def check_id_rows(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_id_rows(rows: object) -> tuple[np.ndarray, np.ndarray]:
     """A list of id sequences as (values int32 [total], offsets int64 [rows + 1]).
 
     Raises RobustokError that names the first wrong row.
@@ -151,19 +151,19 @@ def check_id_rows(rows: Any) -> tuple[np.ndarray, np.ndarray]:
     return values, offsets
 
 
-def _check_row(number: int, row: Any) -> np.ndarray:
+def _check_row(number: int, row: object) -> np.ndarray:
     try:
         return check_ids(row)
     except RobustokError as e:
         raise RobustokError(f"row {number}: {e}") from e
 
 
-def check_offsets(offsets: Any) -> np.ndarray:
+def check_offsets(offsets: object) -> np.ndarray:
     """Row offsets as contiguous int64 [rows + 1]; their order is not checked."""
     return np.ascontiguousarray(_integers("offsets", offsets, np.int64), np.int64)
 
 
-def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> Any:
+def option(help: str, *flags: str, default: object = MISSING, **metadata: object) -> Any:
     """A field of a settings class that is an option of the command line.
 
     Args:
@@ -206,7 +206,7 @@ def check_settings(cls: Any, values: Mapping[str, Any]) -> None:
                 raise RobustokError(f"{one.name} is {value}: it must be {text} {metadata[limit]}")
 
 
-def check_text(text: Any) -> str | bytes:
+def check_text(text: object) -> str | bytes:
     """A str without lone surrogates, or bytes."""
     if isinstance(text, bytes):
         return text
@@ -223,12 +223,12 @@ def check_text(text: Any) -> str | bytes:
     return text
 
 
-def check_texts(texts: Any) -> list[str | bytes]:
+def check_texts(texts: object) -> list[str | bytes]:
     """A list of texts; one text alone is an error and not a list of its characters."""
     return [check_text(text) for text in check_list("texts", texts)]
 
 
-def check_list(name: str, values: Any) -> list[Any]:
+def check_list(name: str, values: object) -> list[Any]:
     """The items of an iterable that is not a str, bytes or a mapping."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise RobustokError(f"{name}: give a list, as [text], not one {type(values).__name__}")
@@ -240,7 +240,7 @@ def check_list(name: str, values: Any) -> list[Any]:
         raise RobustokError(f"{name}: give a list, not {shown(values)}") from e
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value on one short line, for a message."""
     try:
         return " ".join(reprlib.repr(value).split())
@@ -248,7 +248,7 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _real(value: Any) -> float | int | None:
+def _real(value: object) -> float | int | None:
     """A real number as int or float; None for anything else and beyond the range of floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         return None
@@ -267,7 +267,7 @@ def _plain(number: float | None) -> str:
     return f"{number:g}" if isinstance(number, float) else f"{number}"
 
 
-def _integers(name: str, values: Any, dtype: type[np.signedinteger] | None = None) -> np.ndarray:
+def _integers(name: str, values: object, dtype: type[np.signedinteger] | None = None) -> np.ndarray:
     """A flat array of integers that ``dtype`` can hold."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise RobustokError(f"{name} are integers, not {type(values).__name__}")

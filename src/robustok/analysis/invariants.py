@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class Invariants:
 class _Library:
     """The encoder and decoder of the tokenizer's own library, to which special tokens are text."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: object) -> None:
         tokenizer = open_tokenizer(source).library()
         self.kind = type(tokenizer).__module__.split(".")[0]
         if self.kind == "tokenizers":
@@ -112,7 +111,7 @@ class _Library:
         return self.tokenizer.decode(plain)
 
 
-def check_invariants(source: Any, vocab: Vocabulary | None = None) -> Invariants:
+def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invariants:
     """Check what robustok promises of a tokenizer, on texts of its own.
 
     >>> result = check_invariants("tokenizer.json")

@@ -14,6 +14,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.completions import generated
 from robustok.evaluation.questions import Ids, plain_ids
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Answers:
     attacked_verdict: float | None = None
     seed: int | None = None
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> JsonObject:
         """A plain dictionary, ready for JSON."""
         return asdict(self)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from robustok.ragged import Ragged
 from robustok.runtime.hub import hub_arguments
 from robustok.scoring.engine import not_a_number
 from robustok.scoring.forward import quiet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _MAX_BATCH_TOKENS = 4096
 
@@ -172,7 +175,7 @@ def log_odds(flag_probability: float) -> float:
     return float(np.log1p(-flag_probability) - np.log(flag_probability))
 
 
-def _reserved_positions(model: Any) -> int:
+def _reserved_positions(model: PreTrainedModel) -> int:
     """Positions before that of the first token: RoBERTa counts on from its padding token's."""
     embeddings = getattr(model.base_model, "embeddings", None)
     padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,9 +28,13 @@ from robustok.evaluation.questions import (
 )
 from robustok.evaluation.results import Accuracy, accuracy_line
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 POOL = 32  # texts attacked at once
 
@@ -79,7 +83,7 @@ class AttackEvaluation(Accuracy):
         return [attack.as_row() for attack in self.attacks]
 
 
-def attack_line(row: Mapping[str, Any]) -> str:
+def attack_line(row: Mapping[str, object]) -> str:
     """An attack on questions on one line; a suite has no interval before it and no count."""
     before = f"{row['start_accuracy']:.3f}"
     if "start_low" in row:
@@ -121,7 +125,7 @@ class AttackedModel:
 
 
 def attack(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     text: str,
     options: Sequence[str | Ids],
@@ -132,7 +136,7 @@ def attack(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    **changes: Any,
+    **changes: object,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
 
@@ -182,7 +186,7 @@ def attack(
 
 
 def attack_items(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     *,
@@ -193,7 +197,7 @@ def attack_items(
     overflow: str = "error",
     max_scored_by_key: Mapping[str, int] | None = None,
     progress: Progress | None = None,
-    **changes: Any,
+    **changes: object,
 ) -> AttackEvaluation:
     """Attack every item, many at once, and measure the remaining accuracy.
 
@@ -265,7 +269,7 @@ def attack_questions(
     return _attack_all(trials, scorer or Scorer(), progress), dropped
 
 
-def accuracy_under(attacks: Sequence[Attack]) -> dict[str, Any]:
+def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
     """The accuracy on attacked questions, before and after, as fields of a result.
 
     Raises RobustokError without attacks.
@@ -339,7 +343,7 @@ def attack_prompts(
     settings: AttackSettings | None = None,
     seed: int,
     progress: Progress | None = None,
-    **changes: Any,
+    **changes: object,
 ) -> list[Attack]:
     """Attack several prompts, many at once, each on its own.
 

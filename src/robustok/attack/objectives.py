@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @runtime_checkable
@@ -86,7 +89,7 @@ class FrameIds(TypedDict, total=False):
 
 
 def as_objective(
-    function: Callable[[Ragged], Any],
+    function: Callable[[Ragged], object],
     *,
     name: str | None = None,
     threshold: float | None = None,
@@ -163,7 +166,7 @@ class CausalObjective:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         vocab: Vocabulary,
         continuations: Sequence[str | Ids],
         prefix: Ids | None = None,
@@ -227,7 +230,7 @@ class Margin(CausalObjective):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         vocab: Vocabulary,
         options: Sequence[str | Ids],
         label: int,
@@ -281,7 +284,7 @@ class TargetLikelihood(CausalObjective):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         vocab: Vocabulary,
         target: str | Ids,
         *,
@@ -319,7 +322,7 @@ class LogOdds(CausalObjective):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         vocab: Vocabulary,
         wanted: Sequence[str | Ids],
         unwanted: Sequence[str | Ids],
@@ -384,7 +387,10 @@ OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective")
 
 
 def objective_by_name(
-    model: Any, vocab: Vocabulary, settings: ObjectiveSettings, **frame: Unpack[FrameIds]
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    settings: ObjectiveSettings,
+    **frame: Unpack[FrameIds],
 ) -> NamedObjective:
     """The objective of each prompt.
 

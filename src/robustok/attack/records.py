@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of
 from robustok.evaluation.questions import check_keyed
-from robustok.runtime.files import json_lines, write_rows
+from robustok.runtime.files import JsonObject, json_lines, write_rows
 from robustok.scoring.engine import LOG_ZERO
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -35,7 +35,7 @@ class Prompt(NamedTuple):
 
     key: str
     text: str
-    fields: dict[str, Any] = {}  # noqa: RUF012
+    fields: JsonObject = {}  # noqa: RUF012
 
     @classmethod
     def of_item(cls, item: Item) -> Prompt:
@@ -146,7 +146,7 @@ class Attack:
     vocabulary: str
     prefix: list[int]
     suffix: list[int]
-    fields: dict[str, Any]
+    fields: JsonObject
 
     @property
     def start(self) -> np.ndarray:
@@ -175,7 +175,7 @@ class Attack:
         reached = [step.score for step in self.steps if step.n_scored <= n_scored]
         return reached[-1] if reached else -np.inf
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> JsonObject:
         """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
         row = {one.name: getattr(self, one.name) for one in fields(self)}
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
@@ -190,7 +190,7 @@ class Attack:
         return row
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Attack:
+    def from_row(cls, row: JsonObject) -> Attack:
         """The attack of a ``row`` of :meth:`as_row`, also after being read from a file.
 
         Raises RobustokError for a row that is no attack.

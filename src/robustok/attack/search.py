@@ -24,6 +24,7 @@ from robustok.evaluation.questions import append, check_candidate_length, item_k
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
+from robustok.runtime.files import JsonObject
 from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
@@ -153,7 +154,7 @@ class AttackedText:
         self.objective.window.overflowed = 0  # the rows are counted when they are scored
         return False
 
-    def as_record(self, ids: np.ndarray) -> dict[str, Any]:
+    def as_record(self, ids: np.ndarray) -> JsonObject:
         """The fields of an :class:`Attack` that gave ``ids``, but for scores and search."""
         around = {
             name: plain_ids(getattr(self.objective, name, None)) for name in ("prefix", "suffix")

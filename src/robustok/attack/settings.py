@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, get_args
 
 from robustok.checks import check_integer, check_list, check_settings, option
 from robustok.errors import RobustokError, nearest
+from robustok.runtime.files import JsonObject
 from robustok.samplers.spec import split_parameters
 
 SCALES = ("probability", "log-probability")  # of the margin of a question's options
@@ -49,7 +50,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_settings(type(self), vars(self))
 
-    def replaced(self, **changes: Any) -> Self:
+    def replaced(self, **changes: object) -> Self:
         """These settings with ``changes``, new values by field name.
 
         >>> AttackSettings().replaced(steps=3).steps
@@ -313,7 +314,7 @@ def search_named(text: str) -> AttackSettings | int:
     return check_integer("max_scored", int(suite[1] or SUITE_LIMIT), 1)
 
 
-def named_settings(text: str) -> dict[str, Any]:
+def named_settings(text: str) -> JsonObject:
     """The settings that a string names, without the defaults of the others.
 
     >>> named_settings("adversarial(start=canonical, steps=3)")

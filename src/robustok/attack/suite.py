@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import curve_of, share
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.display import Progress, part_of_progress
+from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
@@ -82,7 +82,7 @@ class SuiteResult:
         """The suite as one string, for a column of results, in the place of a scheme."""
         return suite_label(self.max_scored)
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """A row for each search and one for the worst of all.
 
         A row has ``n``, the mean ``score`` and ``canonical_score``, ``n_scored`` and ``seconds``,
@@ -158,8 +158,8 @@ def run_suite(
     return SuiteResult(seed, max_scored, parts, seconds)
 
 
-def _row(name: str, attacks: Sequence[Attack], seconds: float) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _row(name: str, attacks: Sequence[Attack], seconds: float) -> JsonObject:
+    row: JsonObject = {
         "search": name,
         "n": len(attacks),
         "canonical_score": float(np.mean([a.canonical_score for a in attacks])),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -12,6 +10,7 @@ from rich.table import Column
 from rich.text import Text
 
 from robustok.cli.printing import Bars
+from robustok.runtime.files import JsonFields
 from robustok.study import Cell, Watch
 from robustok.study.cells.base import Estimate
 
@@ -50,7 +49,7 @@ class StudyBars(Watch):
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
+    def plan(self, cells: tuple[Cell, ...], finished: JsonFields) -> None:
         self._count, self._number = len(cells), len(finished)
         self._work = {cell.key: cell.work for cell in cells}
         self._shares = dict.fromkeys(finished, 1.0)
@@ -75,7 +74,7 @@ class StudyBars(Watch):
         self._estimate.progress(cell, self._shares[cell.key])
         self._draw_whole()
 
-    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
+    def finish(self, cell: Cell, record: JsonFields) -> None:
         self._number += 1
         self._shares[cell.key] = 1.0
         self._estimate.finish(cell, record["seconds"])

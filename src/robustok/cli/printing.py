@@ -32,7 +32,7 @@ from rich.text import Text
 
 from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
-from robustok.runtime.files import json_text
+from robustok.runtime.files import JsonObject, json_text
 
 EVERY = 30.0  # seconds between lines in a log
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
@@ -57,11 +57,11 @@ def as_str(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode(errors="replace")
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
-def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:
+def print_result(result: object, row: Mapping[str, object], as_json: bool) -> None:
     """Print a result as the line that it is as text, or its row as JSON."""
     if as_json:
         print_json(row)
@@ -69,7 +69,7 @@ def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:
         typer.echo(str(result))
 
 
-def row_of(result: Any, *names: str) -> dict[str, Any]:
+def row_of(result: object, *names: str) -> JsonObject:
     """Fields of a result as a row of JSON, and how many tokenizations overflowed, if any did."""
     row = {name: getattr(result, name) for name in names}
     return row | ({"overflowed": n} if (n := getattr(result, "overflowed", 0)) else {})
@@ -80,7 +80,7 @@ def print_written(paths: Iterable[Path], as_json: bool) -> None:
         typer.echo("written: " + ", ".join(map(str, paths)))
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 2) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], left: int = 2) -> None:
     """Print rows below their titles: the first ``left`` columns as text, the rest as numbers."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))
     for number, title in enumerate(titles):

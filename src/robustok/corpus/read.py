@@ -36,6 +36,7 @@ from robustok.corpus.sources import (
 )
 from robustok.corpus.transform import SCHEMA, is_list
 from robustok.errors import RobustokError, nearest
+from robustok.runtime.files import JsonObject
 
 COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
 _FIRST = 100  # lines of a file among which its fields are looked for
@@ -165,7 +166,7 @@ def _first_fields(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, _
             yield {name: _Field(_json_kind(value), pa.string()) for name, value in row.items()}
 
 
-def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
+def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[JsonObject]:
     """The JSON objects among the first lines of a file, one in memory at a time.
 
     Raises DamagedFile where the file is damaged before its first line ends.
@@ -192,7 +193,7 @@ def _common(types: set[pa.DataType]) -> pa.DataType:
     return types.pop() if len(types) == 1 else pa.string()
 
 
-def _json_kind(value: Any) -> str | None:
+def _json_kind(value: object) -> str | None:
     if isinstance(value, str):
         return "text"
     return "ids" if isinstance(value, list) and set(map(type, value)) <= {int} else None
@@ -325,7 +326,7 @@ def _parser(format: str, column: Column, kept: list[str]) -> Callable[[bytes], F
     return parse
 
 
-def _kept_value(value: Any, field: str) -> str | None:
+def _kept_value(value: object, field: str) -> str | None:
     """A string as it is, and another value as JSON."""
     if value is None:
         return None
@@ -334,7 +335,7 @@ def _kept_value(value: Any, field: str) -> str | None:
     return text
 
 
-def _text_bytes(value: Any, field: str) -> bytes:
+def _text_bytes(value: object, field: str) -> bytes:
     if not isinstance(value, str):
         raise _NoDocument(f"field '{field}' is not a string")
     return _encode(value, "the text")
@@ -350,7 +351,7 @@ def _encode(text: str, what: str) -> bytes:
         ) from None
 
 
-def _id_array(value: Any, field: str) -> np.ndarray:
+def _id_array(value: object, field: str) -> np.ndarray:
     if _json_kind(value) != "ids":
         raise _NoDocument(f"field '{field}' is not a list of token ids")
     ids = np.asarray(value)  # of any type that holds the largest

@@ -34,6 +34,7 @@ from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import give_back_memory, versions
 from robustok.runtime.files import (
+    JsonObject,
     clear_parts,
     disk_full_in_one_line,
     locked,
@@ -94,7 +95,7 @@ class Receipt:
     input_bytes: int
     realized: dict[str, float]
     digest: str
-    shards: tuple[dict[str, Any], ...]
+    shards: tuple[JsonObject, ...]
 
 
 def run_corpus(
@@ -215,7 +216,7 @@ def _work(
 
 def _manifests(
     job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: ShardProgress
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Make the shard of every chunk; yield the manifests in the order of completion.
 
     A worker that dies is replaced and its chunk repeated, at most twice. Ray repeats the chunks of
@@ -259,7 +260,7 @@ def _prepare(job: Job) -> RunTask:
     return partial(make_shard, job)
 
 
-def _check_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[InputFile]) -> str:
+def _check_plan(folder: Path, settings: Mapping[str, object], sources: Sequence[InputFile]) -> str:
     """Write the plan of a new run, or check that the folder holds a run with the same plan."""
     plan = {
         "settings": dict(settings),
@@ -289,7 +290,7 @@ def _clear(folder: Path) -> None:
 def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Receipt:
     """Add up the manifests, in the order of the shards."""
     totals = dict.fromkeys(("documents", "rejects", *COUNTED), 0)
-    shards: list[dict[str, Any]] = []
+    shards: list[JsonObject] = []
     for chunk in chunks:
         manifest = read_json_or_none(job.manifest(chunk))
         if manifest is None or manifest["job"] != job.digest:

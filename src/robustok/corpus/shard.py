@@ -29,7 +29,14 @@ from robustok.corpus.sources import (
 )
 from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
-from robustok.runtime.files import find_damage, part_of, read_json_or_none, sha256_of, write_json
+from robustok.runtime.files import (
+    JsonObject,
+    find_damage,
+    part_of,
+    read_json_or_none,
+    sha256_of,
+    write_json,
+)
 
 COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
 # `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.
@@ -60,7 +67,7 @@ class Job:
         return self.out / RUN / "manifests" / f"{chunk.name}.json"
 
 
-def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[str, Any]:
+def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> JsonObject:
     """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
 
     A shard with a manifest and intact files is kept. ``progress`` is called with the number of
@@ -88,10 +95,10 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[
 
 def _written(
     job: Job, chunk: Chunk, batches: Iterable[DocumentBatch], progress: Callable[[int], None]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the shard of the batches of a chunk, and its rejects; returns the manifest."""
     counts: Counter[str] = Counter()
-    files: list[dict[str, Any]] = []
+    files: list[JsonObject] = []
     with ExitStack() as stack:
         parts: dict[str, Path] = {}
 

@@ -324,7 +324,7 @@ def too_long(position: int, size: int, limit: int) -> Reject:
     )
 
 
-def as_text(row: Any) -> Any:
+def as_text(row: object) -> Any:
     """A row for a reject: bytes as text, whatever they hold."""
     return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
 

@@ -69,7 +69,7 @@ class Retokenize:
     column: str = "text"
     keep: tuple[str, ...] = ()
 
-    def __call__(self, batch: pa.Table | Mapping[str, Any]) -> pa.Table:
+    def __call__(self, batch: pa.Table | Mapping[str, object]) -> pa.Table:
         table: Any = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
         for name in (self.column, *self.keep):
             if name not in table.column_names:

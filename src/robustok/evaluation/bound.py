@@ -24,13 +24,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 from math import log10, prod, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
     return torch.linalg.eigvalsh(products.double())[..., -1].clamp(min=0).sqrt()
 
 
-def _layer_norms(model: Any, block: Any) -> LayerNorms:
+def _layer_norms(model: PreTrainedModel, block: object) -> LayerNorms:
     """The norms of one layer, whose matrices have the names that transformers gives them."""
     attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
     mlp: Any = getattr(block, "mlp", None)
@@ -101,7 +105,7 @@ def _layer_norms(model: Any, block: Any) -> LayerNorms:
     )
 
 
-def _unknown(model: Any) -> RobustokError:
+def _unknown(model: PreTrainedModel) -> RobustokError:
     return RobustokError(
         f"a {type(model).__name__} keeps its weights under other names: the bound is read from "
         "Llama-like models (q_proj … down_proj) and GPT-2"
@@ -217,7 +221,7 @@ class Bound:
         feed_forward = self.layers[layer].feed_forward
         return log10(normalization * self.c1(layer, tokens=tokens) * (1 + feed_forward))
 
-    def table(self, distance: int = 1, *, tokens: int | None = None) -> list[dict[str, Any]]:
+    def table(self, distance: int = 1, *, tokens: int | None = None) -> list[JsonObject]:
         """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.
 
         Args:
@@ -227,9 +231,9 @@ class Bound:
 
         The row of the whole model has no C₁ and C₂.
         """
-        rows: list[dict[str, Any]] = []
+        rows: list[JsonObject] = []
         for layer in [*range(len(self.layers)), None]:
-            row: dict[str, Any] = {"layer": "whole" if layer is None else layer + 1}
+            row: JsonObject = {"layer": "whole" if layer is None else layer + 1}
             row["c2"] = None if layer is None else self.c2(layer)
             for reading, n in readings(tokens).items():
                 row[f"c1_{reading}"] = None if layer is None else self.c1(layer, tokens=n)

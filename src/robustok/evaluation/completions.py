@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from robustok.runtime.display import Progress
 from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class CompletionDrift:
 
 
 def completion_drift(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     texts: Sequence[str],
     *,
@@ -91,7 +94,7 @@ def completion_drift(
     return CompletionDrift(share, low, high, rate, float(np.mean(changed)), completions)
 
 
-def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: Any) -> list[list[int]]:
+def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: object) -> list[list[int]]:
     """What the model writes after a prompt, at most so many ids in each row; ``how`` it samples.
 
     Raises RobustokError where prompt and answer do not fit the model's longest input, and where the
@@ -119,14 +122,14 @@ def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def end_ids(model: Any) -> list[int]:
+def end_ids(model: PreTrainedModel) -> list[int]:
     """The ids that end what the model writes."""
     end = getattr(model.generation_config, "eos_token_id", None)
     return end if isinstance(end, list) else [] if end is None else [end]
 
 
 def _sampled(
-    model: Any, prompt: np.ndarray, samples: int, tokens: int, seed: int
+    model: PreTrainedModel, prompt: np.ndarray, samples: int, tokens: int, seed: int
 ) -> list[list[int]]:
     """The ids of each completion of one prompt, drawn without a change of the global random state.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from robustok.evaluation.states import check_states, last_states
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
+from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring.engine import check_no_overflow
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -77,7 +78,7 @@ class EmbeddingDistances:
         """Number of words that have one tokenization only."""
         return sum(not word.mean for word in self.by_word.values())
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """One plain dictionary per layer: ``mean`` over the words, its 95% bounds, and the rest.
 
         Layer 0 is the token embedding. Distances are between unit vectors, so from 0 to 2; the

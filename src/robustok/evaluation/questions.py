@@ -65,7 +65,7 @@ def check_options(options: Sequence[str | Ids]) -> list[str | Ids]:
     return options
 
 
-def check_keyed(kind: str, values: Iterable[Any]) -> list[Any]:
+def check_keyed(kind: str, values: Iterable[object]) -> list[Any]:
     """Items or prompts as a list; raises RobustokError where they are missing or share a key.
 
     ``kind`` is what errors call one of them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from robustok.evaluation.questions import Ids, as_sampler, check_questions, item
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler
 from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_no_overflow, check_sequences, not_a_number
@@ -28,8 +29,11 @@ from robustok.scoring.tree import Ints, Sequences
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def last_states(model: Any, rows: Ragged, *, prefix: Any = None) -> np.ndarray:
+
+def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
 
     >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
@@ -72,7 +76,7 @@ def check_states(states: np.ndarray, name: str) -> None:
         raise not_a_number(name, "hidden state")
 
 
-def _states_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
+def _states_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> torch.Tensor:
     """Hidden states [positions, layers + 1, width] at ``flat``, indices into [batch · length]."""
     hidden = model(**inputs, output_hidden_states=True).hidden_states
     return torch.stack([layer.flatten(0, 1)[flat].float() for layer in hidden], dim=1)
@@ -107,7 +111,7 @@ class Ratios:
     eval_scheme: str
     seed: int
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """One plain dictionary per kind and depth: mean, 95th percentile and maximum."""
         return [
             {
@@ -127,7 +131,7 @@ class Ratios:
 
 
 def lipschitz_ratios(
-    model: Any,
+    model: PreTrainedModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     *,

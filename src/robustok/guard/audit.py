@@ -28,7 +28,7 @@ from robustok.guard.findings import (
 )
 from robustok.ragged import Ragged
 from robustok.runtime.display import visible
-from robustok.runtime.files import json_lines_and_shares
+from robustok.runtime.files import JsonObject, json_lines_and_shares
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
@@ -148,7 +148,7 @@ class Drift:
     by_role: tuple[GroupDrift, ...] = ()
     examples: tuple[DriftExample, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The whole report for JSON."""
         return asdict(self)
 
@@ -449,7 +449,7 @@ def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, flo
                 yield f"{path}, row {number - 1}", row, number / file.metadata.num_rows
 
 
-def id_columns(row: dict[str, Any]) -> list[str]:
+def id_columns(row: JsonObject) -> list[str]:
     """The fields of an object that hold lists of integers; empty lists only if no other does.
 
     >>> id_columns({"prompt_token_ids": [276, 275], "stop": [], "text": "hello world"})
@@ -512,7 +512,7 @@ def _has_ids(row: object) -> bool:
     return not is_object or bool(_turn_columns(row)) or any(map(_is_conversation, row.values()))
 
 
-def _turn_columns(turn: dict[str, Any]) -> list[str]:
+def _turn_columns(turn: JsonObject) -> list[str]:
     return [key for key in id_columns(turn) if len(turn[key])]
 
 
@@ -532,7 +532,7 @@ def _turns(conversation: Iterable[object], label: str) -> list[_Sequence]:
     return sequences
 
 
-def _role(turn: dict[str, Any]) -> str:
+def _role(turn: JsonObject) -> str:
     role = str(turn.get("role") or "no role")
     name = next((turn[key] for key in _TOOL_NAMES if turn.get(key)), None)
     return f"{role}:{name}" if name else role

@@ -10,6 +10,7 @@ import numpy as np
 
 from robustok.ragged import Ragged
 from robustok.runtime.display import visible
+from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
 
 NOT_CANONICAL = "not-canonical"  # the text of these ids is encoded to other ids
@@ -218,7 +219,7 @@ class Verdict:
     findings: Findings
     repaired: np.ndarray = field(compare=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The verdict for JSON."""
         return {
             "canonical": self.canonical,

@@ -22,6 +22,7 @@ from robustok.errors import RobustokError, check_choice
 from robustok.guard.findings import NOT_UTF8
 from robustok.lattice import check_spelled
 from robustok.runtime.display import visible
+from robustok.runtime.files import JsonObject
 from robustok.tokenizer.chat import (
     MARK,
     check_template,
@@ -79,7 +80,7 @@ class Alignment:
         """The alignment of the second tokenization with the first."""
         return Alignment(self.ids_b, self.ids_a, self.edges_b, self.edges_a)
 
-    def block_values(self, values: Sequence[Any] | np.ndarray, how: str = "sum") -> np.ndarray:
+    def block_values(self, values: Sequence[object] | np.ndarray, how: str = "sum") -> np.ndarray:
         """Reduce values of the first tokenization within each block, [blocks].
 
         >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
@@ -105,7 +106,7 @@ class Alignment:
         reduced = reduce.reduceat(given, self.edges_a[:-1]) if len(self) else given
         return reduced / np.diff(self.edges_a) if how == "mean" else reduced
 
-    def carry(self, values: Sequence[Any] | np.ndarray, how: str = "sum") -> np.ndarray:
+    def carry(self, values: Sequence[object] | np.ndarray, how: str = "sum") -> np.ndarray:
         """Values of the first tokenization for the ids of the second, [m].
 
         >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
@@ -329,10 +330,10 @@ class Stitched:
 def stitch(
     vocab: Vocabulary,
     tokenizer: Any,
-    turns: Sequence[Mapping[str, Any]],
+    turns: Sequence[Mapping[str, object]],
     *,
     generation_prompt: bool = True,
-    **template_arguments: Any,
+    **template_arguments: object,
 ) -> Stitched:
     """The ids of a conversation whose sampled turns keep their ids.
 
@@ -389,10 +390,10 @@ def stitch(
 
 
 def _with_placeholders(
-    vocab: Vocabulary, turns: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], dict[int, np.ndarray]]:
+    vocab: Vocabulary, turns: Sequence[Mapping[str, object]]
+) -> tuple[list[JsonObject], dict[int, np.ndarray]]:
     """The messages for the template, and the ids of each sampled turn by its number."""
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     sampled: dict[int, np.ndarray] = {}
     for number, given in enumerate(check_list("turns", turns)):
         if not isinstance(given, Mapping):

@@ -235,7 +235,7 @@ class RequestBody:
             raise Refused("too-deep", "the body is nested too deeply", is_limit=True) from None
 
 
-def _written(value: Any) -> Iterator[bytes]:
+def _written(value: object) -> Iterator[bytes]:
     """JSON of a value, in parts: the encoder in C would hold the interpreter lock for all of it."""
     for step, part in enumerate(json.JSONEncoder().iterencode(value)):
         yield part.encode()
@@ -341,7 +341,7 @@ class _Hooks(_Steps):
     A float of a thousand digits that is halfway between two takes 0.1 ms, as an integer of 4,000.
     """
 
-    def read_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def read_object(self, pairs: list[tuple[str, object]]) -> dict[str, Any]:
         """An object of its pairs; servers disagree on which of two equal keys counts."""
         self.step()
         value = dict(pairs)
@@ -383,7 +383,7 @@ class _Search(_Steps):
         self.unknown = 0
         self._open: list[_Open] = []  # the next one last
 
-    def run(self, body: Any, fields: Fields) -> None:
+    def run(self, body: object, fields: Fields) -> None:
         """Read a body."""
         self._open.append(_Open([body], 0, None, fields, None, False))
         while self._open:
@@ -418,7 +418,7 @@ class _Search(_Steps):
                     continue
             self._open.append(_Open(value, name, path, below, kind, False))
 
-    def _flat_tensor(self, data: Any, shape: Any, path: Path) -> bool:
+    def _flat_tensor(self, data: object, shape: object, path: Path) -> bool:
         """Take the rows of a tensor of two dimensions whose ids stand in one list."""
         if not (isinstance(data, list) and _has_only_integers(data)):
             return False
@@ -461,11 +461,11 @@ def _not_ids(path: Path, line: str) -> Refused:
     return Refused("not-ids", f"{path} {line}", field=str(path))
 
 
-def _has_only_integers(values: list[Any]) -> bool:
+def _has_only_integers(values: list[object]) -> bool:
     return set(map(type, values)) == {int}
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     """Whether a lax reader could take a value as an integer."""
     if isinstance(value, str):
         return _can_be_digits(value)
@@ -484,6 +484,6 @@ def _can_be_digits(text: str) -> bool:
     return has_digit
 
 
-def _can_be_integers(values: list[Any]) -> bool:
+def _can_be_integers(values: list[object]) -> bool:
     """Whether a lax reader could take all values as integers, of which there is one at least."""
     return any(v is not None for v in values) and all(v is None or _is_integer(v) for v in values)

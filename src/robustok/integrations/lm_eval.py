@@ -64,12 +64,12 @@ class RobustokLM(Transformers):
 
     def __init__(
         self,
-        pretrained: Any = None,
+        pretrained: object = None,
         scheme: str = "canonical",
         draws: int = 1,
         seed: int = 0,
         draw: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if pretrained is None:
             raise RobustokError(
@@ -105,7 +105,7 @@ class RobustokLM(Transformers):
         if self.draws < 1:
             raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
 
-    def _create_model(self, *args: Any, **kwargs: Any) -> None:
+    def _create_model(self, *args: object, **kwargs: object) -> None:
         """Load the model; LoRA weights are merged into theirs, as `robustok evaluate` does.
 
         lm-eval's own way (``peft=``) cuts the embeddings to the size of the tokenizer first, and
@@ -150,7 +150,7 @@ class RobustokLM(Transformers):
                 )
         super().set_cache_hook(cache_hook)
 
-    def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
+    def loglikelihood(self, requests: object, disable_tqdm: bool = False) -> Any:
         if self.canonical:
             return super().loglikelihood(requests, disable_tqdm)
         # No string to be remembered by: lm-eval would take this draw's answer for all.
@@ -160,7 +160,7 @@ class RobustokLM(Transformers):
         ]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
-    def _loglikelihood_tokens(self, requests: Any, *args: Any, **options: Any) -> Any:
+    def _loglikelihood_tokens(self, requests: Any, *args: object, **options: object) -> Any:
         """As lm-eval's, whose log-likelihoods are refused where they are not numbers."""
         answers = super()._loglikelihood_tokens(requests, *args, **options)
         for (_, context, continuation), (log_likelihood, _) in zip(requests, answers, strict=True):
@@ -249,7 +249,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
     results: list[dict[str, Any]] = []
     loaded: dict[str, RobustokLM] = {}
 
-    def evaluated(*args: Any, **options: Any) -> Any:
+    def evaluated(*args: object, **options: object) -> Any:
         logging = {"log_samples": True} if keep else {}
         result = evaluate_draws(once, *args, loaded=loaded, **(options | logging))
         if keep and result is not None:  # None: not the main process
@@ -265,7 +265,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
         harness.simple_evaluate = once
 
 
-def compared(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[str]]:
+def compared(first: Mapping[str, Any], other: Mapping[str, object]) -> Iterator[list[str]]:
     """The paired differences of two results, a row each: task, metric, and the numbers as text.
 
     Metrics from 0 to 1 of the documents that both results have, each the mean over its draws.
@@ -384,7 +384,7 @@ def _task(
 
 
 def _per_document(
-    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, Any]]
+    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, object]]
 ) -> float | None:
     """The standard error of a mean over documents, each the mean over its draws."""
     means = np.array([*_document_means(task, metric, filtered, runs).values()])

@@ -359,7 +359,7 @@ def _sampler(scheme: str | Spec | Sampler, tokenizer: Any) -> Sampler:
     )
 
 
-def check_rows(rows: Sequence[Any]) -> None:
+def check_rows(rows: Sequence[object]) -> None:
     """Raise RobustokError unless rows are dictionaries of input_ids and as many labels and masks.
 
     >>> check_rows([{"input_ids": [1, 2], "labels": [-100, 2]}])

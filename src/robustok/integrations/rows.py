@@ -193,18 +193,18 @@ def repacked(rows: Sequence[Row], block_size: int) -> list[Row]:
     ]
 
 
-def is_per_id(value: Any, size: int) -> bool:
+def is_per_id(value: object, size: int) -> bool:
     """Whether a field of a row holds one value for each id."""
     return isinstance(value, (list, np.ndarray)) and len(value) == size
 
 
-def _per_id(row: Row, change: Callable[[str, Any], Any]) -> Row:
+def _per_id(row: Row, change: Callable[[str, object], object]) -> Row:
     """The row with ``change(name, value)`` for each field that holds one value for each id."""
     size = len(row["input_ids"])
     return {name: change(name, v) if is_per_id(v, size) else v for name, v in row.items()}
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim == 1:
         return value.tolist()
     return list(value) if isinstance(value, tuple) else value

@@ -130,8 +130,8 @@ def _collate_with(
 ) -> None:
     """Put a collator before the trainer's own one while a data loader is made."""
 
-    def during(make: Callable[..., Any], wrap: WrapCollator) -> Callable[..., Any]:
-        def get_dataloader(*args: Any, **kwargs: Any) -> Any:
+    def during(make: Callable[..., object], wrap: WrapCollator) -> Callable[..., Any]:
+        def get_dataloader(*args: object, **kwargs: object) -> Any:
             trainer._set_signature_columns_if_needed()
             plain, columns = trainer.data_collator, trainer._signature_columns
             trainer.data_collator = wrap(plain)
@@ -299,7 +299,7 @@ def perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> No
         )
     tokenize = trainer._tokenize_prompts
 
-    def tokenize_and_draw(prompts: list[Any]) -> Any:
+    def tokenize_and_draw(prompts: list[object]) -> Any:
         prompt_ids, *rest = tokenize(prompts)
         if rest and rest[0] is not None:
             raise RobustokError("prompts with images cannot be perturbed: use text prompts")

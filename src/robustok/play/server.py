@@ -35,11 +35,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import visible
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers import sampler
 from robustok.samplers.parameters import Number
 from robustok.samplers.spec import schemes
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from robustok.samplers.base import Sampler
     from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -67,7 +70,7 @@ Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole questio
 
 
 def application(
-    vocabularies: Mapping[str, Vocabulary], models: Mapping[str, Any] | None = None
+    vocabularies: Mapping[str, Vocabulary], models: JsonFields | None = None
 ) -> Starlette:
     """The playground as an ASGI application.
 
@@ -83,34 +86,34 @@ def application(
     first = next(iter(vocabularies))
     offered = offered_schemes(vocabularies)
     page = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
-    about: dict[str, Any] = {
+    about: JsonObject = {
         "tokenizers": list(vocabularies),
         "models": list(models),
         "schemes": list(offered.values()),
         "longest": LONGEST,
     }
 
-    def vocabulary(question: dict[str, Any]) -> tuple[str, Vocabulary]:
+    def vocabulary(question: JsonObject) -> tuple[str, Vocabulary]:
         name = str(question.get("tokenizer") or first)
         if name not in vocabularies:
             raise RobustokError(f"no tokenizer '{name[:60]}' here")
         return name, vocabularies[name]
 
-    def model(question: dict[str, Any]) -> tuple[Any, Vocabulary]:
+    def model(question: JsonObject) -> tuple[Any, Vocabulary]:
         name, vocab = vocabulary(question)
         if name not in models:
             raise RobustokError(f"no model '{name[:60]}' here")
         return models[name], vocab
 
-    def draw(text: str, question: dict[str, Any]) -> Any:
+    def draw(text: str, question: JsonObject) -> Any:
         _, vocab = vocabulary(question)
         return picture(vocab, text, _spec_of(question, offered), seed=_seed_of(question))
 
-    def score(text: str, question: dict[str, Any]) -> Any:
+    def score(text: str, question: JsonObject) -> Any:
         options, spec = _options_of(question), _spec_of(question, offered)
         return probabilities(*model(question), text, options, spec, seed=_seed_of(question))
 
-    def attack(text: str, question: dict[str, Any]) -> Any:
+    def attack(text: str, question: JsonObject) -> Any:
         return attack_steps(*model(question), text, _options_of(question))
 
     draws, one = CapacityLimiter(2), CapacityLimiter(1)  # models answer one question at a time
@@ -128,7 +131,7 @@ def application(
     return Starlette(routes=routes, middleware=checks)
 
 
-def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, dict[str, Any]]:
+def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, JsonObject]:
     """Every scheme that fits one of the vocabularies by its name, random ones first.
 
     Each has its ``name``, a spec as ``example``, and where it has a strength that is a number, the
@@ -138,7 +141,7 @@ def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, dict[st
     for scheme in sorted(schemes().values(), key=lambda scheme: scheme.deterministic):
         if scheme.needs and not any(map(scheme.needs.is_met, vocabularies.values())):
             continue
-        entry: dict[str, Any] = {"name": scheme.name, "example": scheme.example, "strength": None}
+        entry: JsonObject = {"name": scheme.name, "example": scheme.example, "strength": None}
         kind = scheme.parameters.get(scheme.strength or "")
         if isinstance(kind, Number):
             # Of alpha, which has no upper end, three times what is searched first.
@@ -201,7 +204,7 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def read_question(body: bytes) -> dict[str, Any]:
+def read_question(body: bytes) -> JsonObject:
     """The JSON object of a request; raises RobustokError for anything else.
 
     >>> read_question(b'{"text": "hello"}')
@@ -218,7 +221,7 @@ def read_question(body: bytes) -> dict[str, Any]:
     return question
 
 
-def _check_text(text: Any) -> str:
+def _check_text(text: object) -> str:
     """The text; raises RobustokError if it is not a string or too long."""
     if not isinstance(text, str) or not text:
         raise RobustokError("type a text")
@@ -227,7 +230,7 @@ def _check_text(text: Any) -> str:
     return text
 
 
-def _options_of(question: dict[str, Any]) -> list[str]:
+def _options_of(question: JsonObject) -> list[str]:
     """The options of a question, the right one first."""
     options = question.get("options")
     if not isinstance(options, list) or not all(isinstance(o, str) and o for o in options):
@@ -237,7 +240,7 @@ def _options_of(question: dict[str, Any]) -> list[str]:
     return [_check_text(option) for option in options]
 
 
-def _seed_of(question: dict[str, Any]) -> int:
+def _seed_of(question: JsonObject) -> int:
     """The seed of a question, 0 if it has none."""
     seed = question.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
@@ -245,7 +248,7 @@ def _seed_of(question: dict[str, Any]) -> int:
     return seed
 
 
-def _spec_of(question: dict[str, Any], offered: Mapping[str, dict[str, Any]]) -> str:
+def _spec_of(question: JsonObject, offered: Mapping[str, JsonObject]) -> str:
     """The spec of a question: an offered scheme, at a strength of the page's slider."""
     entry = offered[check_choice("scheme", question.get("scheme", "uniform"), offered)]
     if entry["strength"] is None or "strength" not in question:
@@ -257,7 +260,7 @@ def _spec_of(question: dict[str, Any], offered: Mapping[str, dict[str, Any]]) ->
 
 
 # What uvicorn serves the playground with.
-SERVER: dict[str, Any] = {
+SERVER: JsonObject = {
     "log_level": "warning",
     "http": "h11",
     "ws": "none",
@@ -293,7 +296,7 @@ def serve(app: Starlette, *, port: int) -> None:
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted
 
 
-def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, Any]:
+def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> JsonObject:
     """Draws of a scheme for a text, how many tokenizations it has, and how far they lie.
 
     ``bars`` holds (distance, share of all tokenizations, share of the draws), each where one of
@@ -333,7 +336,7 @@ def _draws(draw: Sampler, text: str, seed: int) -> tuple[list[np.ndarray], float
 
 def probabilities(
     model: Any, vocab: Vocabulary, text: str, options: Sequence[str], spec: str, *, seed: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """How probable each option is after the text, canonical and drawn: shares that add up to 1."""
     from robustok.scoring import score
 
@@ -345,7 +348,7 @@ def probabilities(
 
 def attack_steps(
     model: Any, vocab: Vocabulary, text: str, options: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The greedy attack on the first option, step after step until it wins or is stuck.
 
     Raises RobustokError where it takes longer than MODEL_SECONDS.
@@ -356,7 +359,7 @@ def attack_steps(
         result = attack(
             model, vocab, text, list(options), 0, steps=STEPS, overflow="canonical", seed=0
         )
-    steps: list[dict[str, Any]] = []
+    steps: list[JsonObject] = []
     for step in result.moves:
         shares = _shares(np.array([step.log_probs]))[0]
         won = bool(steps) and int(np.argmax(step.log_probs)) != 0
@@ -367,11 +370,11 @@ def attack_steps(
 
 
 @contextmanager
-def _time_limit(model: Any) -> Iterator[None]:
+def _time_limit(model: PreTrainedModel) -> Iterator[None]:
     """Refuse forward passes of ``model`` that start more than MODEL_SECONDS from now."""
     deadline = time.monotonic() + MODEL_SECONDS
 
-    def check(*_: Any) -> None:
+    def check(*_: object) -> None:
         if time.monotonic() > deadline:
             raise RobustokError(
                 f"the attack takes more than {MODEL_SECONDS:g} seconds: shorten the text"
@@ -384,7 +387,7 @@ def _time_limit(model: Any) -> Iterator[None]:
         hook.remove()
 
 
-def _token_texts(vocab: Vocabulary, ids: Any) -> list[str]:
+def _token_texts(vocab: Vocabulary, ids: object) -> list[str]:
     return [visible(vocab.tokens[i]) for i in np.asarray(ids).tolist()]
 
 

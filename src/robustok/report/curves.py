@@ -32,6 +32,7 @@ from robustok.report.style import (
     save_all,
 )
 from robustok.report.tables import pivot
+from robustok.runtime.files import JsonObject
 
 
 def layer_section(results: Results, folder: Path) -> Section | None:
@@ -66,7 +67,7 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     the figure's path without its ending. Bands are 95% over words.
     """
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
-    looks: list[dict[str, Any]] = [
+    looks: list[JsonObject] = [
         {"color": color, "marker": mark}
         for color, mark in zip(colors([*models]), cycle(MARKERS), strict=False)
     ]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from robustok.guard.audit import Drift, DriftExample
 from robustok.report.style import TOKEN_COLORS, colors
 from robustok.runtime.display import markdown, markdown_table, visible
-from robustok.runtime.files import write_whole
+from robustok.runtime.files import JsonObject, write_whole
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     note: str = ""
 
     @classmethod
-    def of(cls, lines: Sequence[Mapping[str, Any]]) -> Table:
+    def of(cls, lines: Sequence[Mapping[str, object]]) -> Table:
         """A table of lines that name their cells.
 
         >>> Table.of([{"task": "copa", "n": "100"}])
@@ -83,19 +83,19 @@ class Section(NamedTuple):
         return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def write_page(out: Path, **values: Any) -> Path:
+def write_page(out: Path, **values: object) -> Path:
     """Write report.html and report.md of a study, and return the first."""
     for suffix in ("html", "md"):
         write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
     return out / "report.html"
 
 
-def render(name: str, /, **values: Any) -> str:
+def render(name: str, /, **values: object) -> str:
     """The page of a template, such as ``report.html``. Markup in the values is escaped."""
     import jinja2
     from markupsafe import Markup
 
-    def escaped(value: Any) -> Any:
+    def escaped(value: object) -> Any:
         return value if isinstance(value, Markup) else markdown(value)
 
     environment = jinja2.Environment(
@@ -148,16 +148,16 @@ def colored(tokens: Sequence[bytes]) -> str:
     )
 
 
-def example_groups(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def example_groups(examples: Sequence[JsonObject]) -> list[JsonObject]:
     """The record of the examples cell, grouped by text and then by scheme."""
-    by_text: dict[str, list[dict[str, Any]]] = {}
+    by_text: dict[str, list[JsonObject]] = {}
     for entry in examples:
         draws = [[token.encode("latin-1") for token in draw] for draw in entry["draws"]]
         by_text.setdefault(entry["text"], []).append(entry | {"draws": draws})
     return [{"text": text, "schemes": _draws(drawn)} for text, drawn in by_text.items()]
 
 
-def _draws(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _draws(entries: Sequence[JsonObject]) -> list[JsonObject]:
     """The draws of each scheme as HTML, with the number of tokens."""
     tints = colors([entry["scheme"] for entry in entries])
     return [

@@ -19,11 +19,12 @@ from robustok.report.frame import (
 )
 from robustok.report.page import Section, Table
 from robustok.report.tables import NOT_RUN, first_title, title
+from robustok.runtime.files import JsonFields
 
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 
 
-def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
+def paper_section(paper: JsonFields, rows: Sequence[Row]) -> Section | None:
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
     ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
@@ -38,7 +39,7 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
     return Section("paper", where, claims, tables) if tables else None
 
 
-def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+def _accuracies_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     papers, columns = table["rows"], table["columns"]
     results = Results(_with_kinds(rows, papers))
     ours = {
@@ -68,7 +69,7 @@ def _accuracies_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     return Table(head, lines, _after_own_note(table, note))
 
 
-def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     ours = {
         (row["pretrain_scheme"], row["eval_scheme"]): f"{row['perplexity']:.1f}"
         for _, row in merged_perplexities(rows).iterrows()
@@ -90,7 +91,7 @@ def _perplexities_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table
     return Table(head, lines, _after_own_note(table, note))
 
 
-def _distances_beside(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     """A line a layer. A model of another depth has other layers, which have no value of ours."""
     ours = {
         (row["model"], str(row["layer"])): f"{row['mean']:.3f}"
@@ -117,7 +118,7 @@ _BESIDE = {  # a table of the paper with ours, by its measure
 }
 
 
-def _after_own_note(table: Mapping[str, Any], note: str) -> str:
+def _after_own_note(table: JsonFields, note: str) -> str:
     return f"{table.get('note', '')} {note}".lstrip()
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.report.frame import MEASURES, Row
-from robustok.runtime.files import read_object, read_rows
+from robustok.runtime.files import JsonObject, read_object, read_rows
 from robustok.study.run import answers_of
 
 ACCEPTED = "give the folder of a study or of a command"
@@ -28,8 +27,8 @@ class ReportSource:
     """
 
     rows: list[Row]
-    study: dict[str, Any]
-    record: dict[str, Any]
+    study: JsonObject
+    record: JsonObject
 
 
 def read_source(folder: Path) -> ReportSource:

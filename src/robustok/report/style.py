@@ -215,7 +215,7 @@ def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
     return groups
 
 
-def label_axes(axes: Axes, x: str, y: str, **properties: Any) -> None:
+def label_axes(axes: Axes, x: str, y: str, **properties: object) -> None:
     """Name both axes over horizontal grid lines; ``properties`` goes to matplotlib's ``set``."""
     axes.set(xlabel=x, ylabel=y, **properties)
     axes.grid(axis="y")

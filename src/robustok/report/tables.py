@@ -50,7 +50,7 @@ _ELSEWHERE = (
 )  # on the page
 
 
-def settings_table(study: Mapping[str, Any]) -> Table:
+def settings_table(study: Mapping[str, object]) -> Table:
     """What a study ran: the fields of each section that have a value, by their names in the YAML.
 
     >>> study = {"model": {"name": "gpt2", "layers": None}, "seed": 0,
@@ -71,7 +71,7 @@ def settings_table(study: Mapping[str, Any]) -> Table:
     return Table(["section", "fields"], lines)
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, dict):
         return "; ".join(
             name if one is True else f"{name} {_value_text(one)}"
@@ -283,7 +283,7 @@ def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str
     return Table([head, *map(title, compared)], lines)
 
 
-def first_title(rows: Sequence[Mapping[str, Any]]) -> str:
+def first_title(rows: Sequence[Mapping[str, object]]) -> str:
     """Title of the column that names the models, by their training."""
     if any(row.get("few_shot_scheme") for row in rows):
         return FEW_SHOT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from robustok.report.tables import (
     versus_canonical,
     write_table,
 )
-from robustok.runtime.files import disk_full_in_one_line, read_json
+from robustok.runtime.files import JsonFields, JsonObject, disk_full_in_one_line, read_json
 
 _WITH_FIGURE = (
     strength_section,
@@ -89,7 +89,7 @@ def write_report(
         )
 
 
-def _sections(results: Results, study: Mapping[str, Any], folder: Path) -> list[Section]:
+def _sections(results: Results, study: JsonFields, folder: Path) -> list[Section]:
     """The sections that the results have something for; figures are written into the folder."""
     sections = [
         *(section(results, folder) for section in _WITH_FIGURE),
@@ -99,7 +99,7 @@ def _sections(results: Results, study: Mapping[str, Any], folder: Path) -> list[
     return [section for section in sections if section]
 
 
-def _about(sources: Sequence[ReportSource], results: Results) -> dict[str, Any]:
+def _about(sources: Sequence[ReportSource], results: Results) -> JsonObject:
     """What a page says of all its results beside the sections."""
     rows = results.all_rows
     missing = [row for source in sources for row in source.record.get("missing", ())]
@@ -114,7 +114,7 @@ def _about(sources: Sequence[ReportSource], results: Results) -> dict[str, Any]:
     }
 
 
-def _examples(path: Path) -> list[dict[str, Any]]:
+def _examples(path: Path) -> list[JsonObject]:
     return example_groups(read_json(path)) if path.is_file() else []
 
 

@@ -145,7 +145,7 @@ class ForkSafeLock:
     def __enter__(self) -> None:
         self._lock.acquire()
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
 
@@ -156,7 +156,7 @@ import_lock = threading.RLock()
 _waited_for: list[Any] = [import_lock]
 
 
-def fork_waits_for(lock: Any) -> None:
+def fork_waits_for(lock: object) -> None:
     """Let every later fork wait until no other thread holds ``lock``, which must be reentrant.
 
     For work that a child could not repeat, such as an unfinished compilation. A thread that holds

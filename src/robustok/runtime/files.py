@@ -21,6 +21,10 @@ from typing import IO, Any
 from robustok.errors import RobustokError
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
+JsonObject = dict[str, Any]
+"""An object of JSON that is made: a row of results, a record, a request."""
+JsonFields = Mapping[str, Any]
+"""The fields of one that is read."""
 
 
 # Writing
@@ -69,7 +73,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: object, indent: int | None = None) -> str:
     """A value as JSON, with its characters as they are.
 
     >>> json_text({"ü": 0.5})
@@ -85,12 +89,12 @@ def json_text(value: Any, indent: int | None = None) -> str:
         ) from None
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a value as JSON, atomically."""
     write_whole(path, json_text(value, indent=2) + "\n")
 
 
-def write_rows(path: Path, rows: Iterable[Any]) -> None:
+def write_rows(path: Path, rows: Iterable[object]) -> None:
     """Write values as JSON Lines, atomically."""
     opened = part_of(path)
     with _errors_name(path), opened as part, part.open("w", encoding="utf-8", newline="\n") as file:
@@ -110,7 +114,7 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def write_csv(
-    path: Path, rows: Sequence[Mapping[str, Any]], fields: Sequence[str] | None = None
+    path: Path, rows: Sequence[Mapping[str, object]], fields: Sequence[str] | None = None
 ) -> None:
     """Write rows as CSV, atomically: the given fields, or else those of the first row.
 
@@ -124,7 +128,7 @@ def write_csv(
     write_whole(path, text.getvalue())
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     if not isinstance(value, str):
         return value
     value = value.replace("\r", " ")  # `csv` does not quote it, and readers end a row there
@@ -296,7 +300,7 @@ def digests_of(folder: Path, *patterns: str, skip: Container[str] = ()) -> dict[
     }
 
 
-def find_damage(folder: Path, digests: Any) -> str | None:
+def find_damage(folder: Path, digests: object) -> str | None:
     """The first file that is missing or has not the given SHA-256, or None."""
     if not isinstance(digests, dict):
         return "no checksums"
@@ -309,7 +313,7 @@ def find_damage(folder: Path, digests: Any) -> str | None:
     return None
 
 
-def json_digest(value: Any) -> str:
+def json_digest(value: object) -> str:
     """A short hash of a JSON value, the same after it was written and read."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

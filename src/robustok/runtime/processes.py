@@ -47,7 +47,7 @@ class Worker:
     process that died while it started then fails with EPIPE and cannot block.
     """
 
-    def __init__(self, prepare: Callable[[Any], RunTask], shared: Any, threads: int = 1) -> None:
+    def __init__(self, prepare: Callable[[Any], RunTask], shared: object, threads: int = 1) -> None:
         # A forked process would share this one's locks and the threads of torch.
         context = multiprocessing.get_context("spawn")
         self.task: Any = None
@@ -58,7 +58,7 @@ class Worker:
         child.close()
         self._send((prepare, shared))
 
-    def begin(self, task: Any) -> None:
+    def begin(self, task: object) -> None:
         """Send a task. That the process is dead is reported by the next :meth:`receive`."""
         self.task = task
         self._send(task)
@@ -97,7 +97,7 @@ class Worker:
             return f"killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: object) -> None:
         with suppress(ConnectionError):
             self.pipe.send(message)
 
@@ -109,7 +109,7 @@ class Pool(Protocol):
         """Whether another task can begin now."""
         ...
 
-    def begin(self, task: Any) -> None: ...
+    def begin(self, task: object) -> None: ...
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
         """Wait until something happens; yield (task, result) of each task that is finished."""
@@ -117,7 +117,7 @@ class Pool(Protocol):
 
 
 def dispatch(
-    tasks: Iterable[Any],
+    tasks: Iterable[object],
     pool: Pool,
     *,
     is_ready: Callable[[Any], bool] = lambda task: True,
@@ -150,7 +150,7 @@ class InProcess:
     def has_room(self) -> bool:
         return not self._tasks
 
-    def begin(self, task: Any) -> None:
+    def begin(self, task: object) -> None:
         self._tasks.append(task)
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
@@ -189,7 +189,7 @@ class Processes:
     def has_room(self) -> bool:
         return any(worker.task is None for worker in self._workers)
 
-    def begin(self, task: Any) -> None:
+    def begin(self, task: object) -> None:
         next(worker for worker in self._workers if worker.task is None).begin(task)
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
@@ -222,7 +222,7 @@ class RayTasks:
     def __init__(
         self,
         prepare: Callable[[Any], RunTask],
-        shared: Any,
+        shared: object,
         *,
         threads: int,
         retries: int,
@@ -239,7 +239,7 @@ class RayTasks:
     def has_room(self) -> bool:  # Ray has a queue of its own
         return self._count is None or len(self._running) < self._count
 
-    def begin(self, task: Any) -> None:
+    def begin(self, task: object) -> None:
         self._running[self._remote.remote(*self._arguments, task)] = task
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
@@ -257,7 +257,7 @@ _prepared: dict[str, RunTask] = {}  # in a process of a cluster: what the tasks 
 
 
 def _run_prepared(
-    key: str, prepare: Callable[[Any], RunTask], fetch: Callable[[], Any], task: Any
+    key: str, prepare: Callable[[object], RunTask], fetch: Callable[[], object], task: object
 ) -> tuple[Any, bytes | None]:
     """The result of a task or its error, which Ray would wrap in a traceback of its own."""
     try:
@@ -282,7 +282,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent()
 
-    def send(kind: str, value: Any) -> None:
+    def send(kind: str, value: object) -> None:
         message = pickle.dumps((kind, value))
         try:
             pipe.send_bytes(message)
@@ -458,7 +458,7 @@ class State:
         return State, (self.epoch, self.training)
 
 
-def _of_values(values: Any) -> State:
+def _of_values(values: object) -> State:
     state = State()
     state._values = values
     return state

@@ -36,7 +36,7 @@ class Registry(Mapping[str, T]):
     """
 
     def __init__(
-        self, kind: str, group: str = "", enter: Callable[[Any], object] | None = None
+        self, kind: str, group: str = "", enter: Callable[[object], object] | None = None
     ) -> None:
         self.kind = kind
         self._group, self._enter = group, enter

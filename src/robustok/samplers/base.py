@@ -95,7 +95,7 @@ class Sampler(Scheme):
     _reads_bytes: bool = False
     _reads_canonical: bool = True
 
-    def __init__(self, vocab: Vocabulary, **params: Any) -> None:
+    def __init__(self, vocab: Vocabulary, **params: object) -> None:
         self.vocab = check_vocabulary(vocab)
         self.params = self.checked(params)
         if has_ramp(list(self.params.values())):
@@ -171,7 +171,7 @@ class Sampler(Scheme):
         total = int(ends[0])
         return out[:total].copy() if 2 * total < size else out[:total]
 
-    def _values_of(self, text: Any) -> tuple[np.ndarray, int | None]:
+    def _values_of(self, text: object) -> tuple[np.ndarray, int | None]:
         """What ``_draw`` reads of one row, and how many bytes that is.
 
         The second is None where ids are fixed, or outside the vocabulary.
@@ -676,7 +676,7 @@ def _in_threads(jobs: list[Any], work: Any) -> list[Any]:
         return [work(*jobs[0]), *(job.result() for job in others)]
 
 
-def _checked_draw(scheme: Sampler, ids: np.ndarray, draw: Any) -> np.ndarray:
+def _checked_draw(scheme: Sampler, ids: np.ndarray, draw: object) -> np.ndarray:
     """The ids of a draw; raises RobustokError where they do not spell the text of ``ids``."""
     vocab = scheme.vocab
     try:
@@ -696,7 +696,7 @@ def _checked_draw(scheme: Sampler, ids: np.ndarray, draw: Any) -> np.ndarray:
     return rows
 
 
-def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
+def _check_keep(keep: object, rows: Ragged) -> np.ndarray | None:
     if keep is None:
         return None
     try:

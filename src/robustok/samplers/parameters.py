@@ -61,15 +61,15 @@ class Parameter:
 
     default: Any
 
-    def check(self, scheme: str, name: str, value: Any) -> Any:
+    def check(self, scheme: str, name: str, value: object) -> Any:
         """The value, normalized; raises RobustokError for one that the scheme does not take."""
         raise NotImplementedError
 
-    def at(self, value: Any, progress: float) -> Any:
+    def at(self, value: object, progress: float) -> Any:
         """The value at a moment of training."""
         return value
 
-    def show(self, name: str, value: Any) -> str:
+    def show(self, name: str, value: object) -> str:
         """The parameter in a spec string."""
         return f"{name}={show(value)}"
 
@@ -87,7 +87,7 @@ class Number(Parameter):
     whole: bool = False
     search: Search = _SHARE
 
-    def check(self, scheme: str, name: str, value: Any) -> Any:
+    def check(self, scheme: str, name: str, value: object) -> Any:
         """The value as float, int or Ramp; raises RobustokError outside the range."""
         if isinstance(value, Ramp):
             return Ramp(*(self.check(scheme, name, end) for end in value))
@@ -95,7 +95,7 @@ class Number(Parameter):
             return check_count(f"{scheme}: {name}", value, int(self.low), int(self.high))
         return check_number(f"{scheme}: {name}", value, self.low, self.high)
 
-    def at(self, value: Any, progress: float) -> Any:
+    def at(self, value: object, progress: float) -> Any:
         if not isinstance(value, Ramp):
             return value
         return round(value.at(progress)) if self.whole else value.at(progress)
@@ -111,7 +111,7 @@ class Choice(Parameter):
     def default(self) -> str:  # type: ignore[override]
         return self.options[0]
 
-    def check(self, scheme: str, name: str, value: Any) -> str:
+    def check(self, scheme: str, name: str, value: object) -> str:
         """The value; raises RobustokError if it is none of the options."""
         if not isinstance(value, str) or value not in self.options:
             options = " or ".join(repr(option) for option in self.options)
@@ -140,7 +140,7 @@ def count(default: int | None = None, least: int = 0) -> Number:
     return Number(least, MAX_COUNT, default, whole=True)
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A value as a spec string holds it; read back it is the same value."""
     if isinstance(value, Ramp):
         return str(value)

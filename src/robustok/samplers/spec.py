@@ -43,7 +43,7 @@ class Parts(Parameter):
 
     default: Any = field(default=REQUIRED, init=False)
 
-    def check(self, scheme: str, name: str, value: Any) -> tuple[tuple[Any, Any], ...]:
+    def check(self, scheme: str, name: str, value: object) -> tuple[tuple[Any, Any], ...]:
         """Pairs of a weight (float or Ramp) and a Spec or sampler."""
         parts = tuple(_part(scheme, part) for part in check_list(f"{scheme}: {name}", value))
         if len(parts) < 2:
@@ -94,7 +94,7 @@ class Scheme:
             cls.example = cls.name
 
     @classmethod
-    def checked(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(cls, params: Mapping[str, object]) -> dict[str, Any]:
         """Parameters checked and normalized: the strength, and what differs from its default.
 
         >>> rt.StochasTok.checked({"ways": 2})
@@ -124,11 +124,11 @@ class Scheme:
         return result
 
     @classmethod
-    def _check_together(cls, params: Mapping[str, Any]) -> None:
+    def _check_together(cls, params: Mapping[str, object]) -> None:
         """Raise RobustokError for checked parameters that contradict each other."""
 
     @classmethod
-    def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
+    def with_strength(cls, params: Mapping[str, object], value: float) -> dict[str, Any]:
         """The same parameters with another strength.
 
         Args:
@@ -263,13 +263,13 @@ def read_call(text: str) -> Call:
     return Call(name, params)
 
 
-def spec_string(scheme: type[Scheme], params: Mapping[str, Any]) -> str:
+def spec_string(scheme: type[Scheme], params: Mapping[str, object]) -> str:
     """The spec of a scheme class with checked parameters."""
     shown_params = [scheme.parameters[name].show(name, value) for name, value in params.items()]
     return f"{scheme.name}({', '.join(shown_params)})" if shown_params else scheme.name
 
 
-def has_ramp(value: Any) -> bool:
+def has_ramp(value: object) -> bool:
     """Whether a parameter's value, or one inside it, changes while a model trains."""
     if isinstance(value, Spec):
         return value.is_schedule
@@ -278,7 +278,7 @@ def has_ramp(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(has_ramp, value))
 
 
-def _checked_text(text: Any) -> str:
+def _checked_text(text: object) -> str:
     """A spec string of at most 10,000 characters and 8 schemes within each other."""
     if not isinstance(text, str):
         raise RobustokError(f"a scheme is a string as 'uniform-k(alpha=0.5)', not {shown(text)}")
@@ -306,7 +306,7 @@ def split_parameters(spec: str, inside: str) -> list[str]:
     return [p.strip() for p in parts if p.strip()]
 
 
-def _part(scheme: str, part: Any) -> tuple[Any, Any]:
+def _part(scheme: str, part: object) -> tuple[Any, Any]:
     """A weight and a scheme from ``"0.5 uniform"``, ``"1->0.5 uniform"`` or a pair."""
     if isinstance(part, str):
         # The arrow may have spaces around it; they are not what separates the scheme.
@@ -368,7 +368,7 @@ def schemes() -> dict[str, type[Any]]:
     return SCHEMES.with_packages()
 
 
-def _register_loaded(value: Any) -> None:
+def _register_loaded(value: object) -> None:
     """Register the class of an entry point; a module registers its schemes itself."""
     if isinstance(value, type):
         register(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
 
 import numpy as np
 
@@ -97,7 +96,7 @@ class UniformK(StoredSampler):
         super().__init__(vocab, alpha=alpha, k=k)
 
     @classmethod
-    def _check_together(cls, params: Mapping[str, Any]) -> None:
+    def _check_together(cls, params: Mapping[str, object]) -> None:
         if len(params) != 1:
             raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
 

@@ -59,7 +59,7 @@ class _Past(DynamicLayer):
         self.past, self.length, self.is_initialized = past, length, True
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.new = key_states, value_states
         rows = key_states.shape[0]
@@ -88,7 +88,7 @@ class TreePass:
         prefix: Ints,
         max_batch_tokens: int,
         prefix_cache: PrefixCache,
-        outputs_at: Callable[..., Any],
+        outputs_at: Callable[..., object],
     ) -> None:
         self.model, self.tree, self.prefix, self.outputs_at = model, tree, prefix, outputs_at
         text_config = model.config.get_text_config()
@@ -137,7 +137,7 @@ class TreePass:
             self._store(nodes, flat, cache)
         return outputs
 
-    def _forward(self, ids: Ints, positions: Ints, masks: Any, cache: Any, flat: Ints) -> Any:
+    def _forward(self, ids: Ints, positions: Ints, masks: object, cache: object, flat: Ints) -> Any:
         device = self.model.device
         return self.outputs_at(
             self.model,
@@ -199,7 +199,7 @@ class TreePass:
         return masks.get("", masks)
 
 
-def attention_windows(config: Any) -> dict[str, int | None]:
+def attention_windows(config: object) -> dict[str, int | None]:
     """How far each kind of layer looks back; the key "" means that all layers are alike.
 
     Models whose layers differ take one mask for each of their ``layer_types``.

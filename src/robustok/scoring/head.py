@@ -37,7 +37,7 @@ class Outputs(NamedTuple):
     head: torch.nn.Linear | None
 
 
-def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: Any) -> Outputs:
+def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> Outputs:
     """Outputs of the positions ``flat`` (indices into [batch · length]) and of no other.
 
     The hidden states are picked before the output layer. Where the model does something to its
@@ -50,7 +50,7 @@ def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: Any) -> Out
     in_blocks = _in_blocks(model, head)
     picked: list[torch.Tensor] = []
 
-    def pick(_module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+    def pick(_module: object, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
         hidden = args[0]
         picked.append(hidden.reshape(-1, hidden.shape[-1])[flat][None])
         return (picked[0][:, :0] if in_blocks else picked[0],)
@@ -121,7 +121,7 @@ def _log_sum_exp_(logits: torch.Tensor, out: torch.Tensor) -> None:
     out.log_().add_(highest[:, 0])
 
 
-def _in_blocks(model: PreTrainedModel, head: Any) -> bool:
+def _in_blocks(model: PreTrainedModel, head: object) -> bool:
     """Whether logits are those of ``head`` alone, and in more than one block; kept for a model."""
     if type(head) is not torch.nn.Linear or head.weight.device.type != "cpu":
         return False
@@ -137,7 +137,7 @@ def _logits_are_of(model: PreTrainedModel, head: torch.nn.Linear) -> bool:
     """Whether the model returns what its head gives, tested with large values in its place."""
     given: list[torch.Tensor] = []
 
-    def replace(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    def replace(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
         values = torch.linspace(-100, 100, output.shape[-1], dtype=output.dtype)
         given.append(values.expand_as(output))
         return values.repeat(*output.shape[:-1], 1)

@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
+from robustok.runtime.files import JsonObject
 from robustok.samplers.strength import at_splits, splits_in
 from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import Study
@@ -83,7 +84,7 @@ def find_study(name: str, **changes: Any) -> Study:
     return load_study(known[name], f"{name}.yaml", **changes)
 
 
-def study_schema() -> dict[str, Any]:
+def study_schema() -> JsonObject:
     """The JSON Schema of a study's YAML, by which editors complete and check it.
 
     >>> sorted(study_schema()["$defs"]["TokenizerSection"]["properties"])
@@ -148,7 +149,7 @@ def load_study(
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
         section = f"scales.{scale}."
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
-    texts: dict[str, Any] = {"train": corpus, "held_out": held_out}
+    texts: JsonObject = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
     for section, fields, names in (
         ("task", {"words_file": words_file} if words_file else {}, "words_file"),
@@ -177,7 +178,7 @@ def load_study(
     return checked_study(data, error)
 
 
-def checked_study(data: Mapping[str, Any], error: Callable[[str, str], RobustokError]) -> Study:
+def checked_study(data: Mapping[str, object], error: Callable[[str, str], RobustokError]) -> Study:
     """The study of these fields, as its YAML has them.
 
     ``error`` makes the exception of the first problem from the dotted name of the field and a
@@ -194,7 +195,7 @@ def checked_study(data: Mapping[str, Any], error: Callable[[str, str], RobustokE
     return study
 
 
-def _replaced_model(section: Any, name: str, source: str) -> dict[str, Any]:
+def _replaced_model(section: Any, name: str, source: str) -> JsonObject:
     """The section of another model that exists; the section itself where it names this one."""
     named = section.get("name") if isinstance(section, dict) else None
     if named is None:
@@ -205,7 +206,7 @@ def _replaced_model(section: Any, name: str, source: str) -> dict[str, Any]:
     return {"name": name} | ({"start_token": start} if start else {})
 
 
-def _merged(base: Any, over: Any) -> Any:
+def _merged(base: object, over: object) -> Any:
     """Nested fields replaced one by one; a null removes a field."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
@@ -213,7 +214,7 @@ def _merged(base: Any, over: Any) -> Any:
     return {name: value for name, value in both.items() if value is not None}
 
 
-def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[str, int]]:
+def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
     """The values of a YAML text, and the line of every field by its dotted name."""
     if len(text) > MAX_BYTES:
         raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
@@ -314,11 +315,11 @@ def _allowed(path: tuple[str | int, ...]) -> list[str]:
     return list(section.model_fields)
 
 
-def _is_section(kind: Any) -> bool:
+def _is_section(kind: object) -> bool:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Strict))
 
 
-def types_in(hint: Any) -> Iterator[Any]:
+def types_in(hint: object) -> Iterator[Any]:
     """The types that a type hint names, as those of a union or of the items of a tuple."""
     yield hint
     for one in get_args(hint):
@@ -329,7 +330,7 @@ def _at_strengths(
     study: Study, strengths: tuple[float, ...], error: Callable[[str, str], RobustokError]
 ) -> Study:
     """The study with each scheme at each measured strength."""
-    sections: dict[str, Any] = {}
+    sections: JsonObject = {}
     for part, name in _SCHEMES:
         section, specs = getattr(study, part), []
         for i, spec in enumerate(getattr(section, name) if section else ()):

@@ -17,6 +17,8 @@ from typing import Any, TypedDict
 from robustok.errors import RobustokError
 from robustok.runtime.environment import versions
 from robustok.runtime.files import (
+    JsonFields,
+    JsonObject,
     clear_parts,
     disk_full_in_one_line,
     locked,
@@ -128,7 +130,7 @@ def run_study(
 
 
 def _write_results(
-    study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
+    study: Study, cells: Sequence[Cell], records: Mapping[str, JsonObject], folder: Path
 ) -> list[Row]:
     """Write results.jsonl and run.json."""
     rows, missing = rows_and_missing(study, cells, records)
@@ -155,9 +157,7 @@ def _write_results(
     return rows
 
 
-def _keep_copies(
-    cells: Iterable[Cell], records: Mapping[str, dict[str, Any]], folder: Path
-) -> None:
+def _keep_copies(cells: Iterable[Cell], records: Mapping[str, JsonObject], folder: Path) -> None:
     """Copy what the run keeps of finished cells, whatever becomes of a shared folder of cells."""
     for cell in cells:
         name, copy = "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
@@ -215,12 +215,12 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
 
 
-def _decisive(study: dict[str, Any]) -> dict[str, Any]:
+def _decisive(study: JsonObject) -> JsonObject:
     """The fields of a study that decide its results."""
     return {name: value for name, value in study.items() if name not in DESCRIPTIVE}
 
 
-def _difference(written: Any, wanted: Any, name: str = "") -> str:
+def _difference(written: object, wanted: object, name: str = "") -> str:
     """The first field in which two configurations differ, or nothing."""
     if isinstance(written, dict) and isinstance(wanted, dict):
         for key in [*wanted, *(k for k in written if k not in wanted)]:
@@ -251,10 +251,10 @@ class Row(TypedDict):
     task: str  # "langgame", "cute", a benchmark, or "text"
     seed: int
     seconds: float
-    model: dict[str, Any]  # its name or sizes, `parameters` and `training_seconds`
+    model: JsonObject  # its name or sizes, `parameters` and `training_seconds`
     tokenizer: str  # the fingerprint of its vocabulary, where the tokenizer existed
     cell: str  # the key of the cell
-    configuration: dict[str, Any]  # every field that decided the result
+    configuration: JsonObject  # every field that decided the result
     versions: dict[str, str]
 
     few_shot_scheme: str  # the spec of the few-shot examples, where the study has some
@@ -274,10 +274,10 @@ class Row(TypedDict):
     precision: str  # of the model's weights
     perplexity: float
     bits_per_byte: float
-    layers: list[dict[str, Any]]  # distances between tokenizations of a word
-    gap: list[dict[str, Any]]  # certified, open and broken questions, by distance
+    layers: list[JsonObject]  # distances between tokenizations of a word
+    gap: list[JsonObject]  # certified, open and broken questions, by distance
     certified: int  # questions whose vote over draws is certified
-    bound: list[dict[str, Any]]  # the bound from the weights, by layer
+    bound: list[JsonObject]  # the bound from the weights, by layer
     changes: list[dict[str, Any]]  # of hidden states per root of a distance: measured, and bounded
     completions: int  # that the model sampled after questions
     drifted: float  # share of them that are not canonical
@@ -289,7 +289,7 @@ class Row(TypedDict):
 
 
 def rows_and_missing(
-    study: Study, cells: Iterable[Cell], records: Mapping[str, dict[str, Any]]
+    study: Study, cells: Iterable[Cell], records: Mapping[str, dict[str, object]]
 ) -> tuple[list[Row], list[Row]]:
     """A row for each finished measurement, in the order of the plan, and the names of the others.
 
@@ -326,7 +326,7 @@ def _names(study: Study, cell: MeasuredCell) -> Row:
     return names
 
 
-def _row(study: Study, cell: MeasuredCell, records: Mapping[str, dict[str, Any]]) -> Row:
+def _row(study: Study, cell: MeasuredCell, records: Mapping[str, JsonObject]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
     name = study.model.name
@@ -349,13 +349,13 @@ def _row(study: Study, cell: MeasuredCell, records: Mapping[str, dict[str, Any]]
     return row
 
 
-def _configuration(cell: Cell) -> dict[str, Any]:
+def _configuration(cell: Cell) -> JsonObject:
     """Every field that decided a result: the cell's own and, by their role, its inputs'."""
     inputs = {role: _configuration(other) for role, other in cell.inputs.items()}
     return {**cell.fields, **({"inputs": inputs} if inputs else {})}
 
 
-def answers_of(items: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def answers_of(items: Iterable[JsonFields]) -> dict[str, float]:
     """The share of right answers to each question, by its key, of the rows of an items.jsonl.
 
     >>> answers_of([{"key": "a", "correct": 0.5}, {"key": "b", "success": True}])

@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import versions
 from robustok.runtime.files import (
+    JsonFields,
+    JsonObject,
     digests_of,
     find_damage,
     json_digest,
@@ -67,10 +68,10 @@ class Watch:
     - `record`: in `finish`: the record of the cell, with its summary.
     """
 
-    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None: ...
+    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, object]) -> None: ...
     def start(self, cell: Cell) -> None: ...
     def progress(self, cell: Cell, done: int, total: int) -> None: ...
-    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
+    def finish(self, cell: Cell, record: JsonFields) -> None: ...
 
 
 def run_cells(
@@ -150,7 +151,7 @@ def _raise_death(worker: Worker) -> None:
     )
 
 
-def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
+def record_of(cell: Cell, folder: Path) -> JsonObject | None:
     """The record of a finished cell, or None if it is unfinished or its files changed.
 
     A cell whose checksums do not match is logged in one line, and its record is removed, so that
@@ -169,7 +170,7 @@ def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _damage(record: Any, cell_folder: Path) -> str | None:
+def _damage(record: object, cell_folder: Path) -> str | None:
     """What is wrong with a cell's record or the files it lists, in a few words."""
     if not isinstance(record, dict):
         return RECORD

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from robustok.runtime.files import JsonObject
+
 Row = Mapping[str, Any]
 
 
@@ -32,7 +34,7 @@ class Hub(NamedTuple):
     path: str
     config: str | tuple[str, ...] | None
     split: str
-    row: Callable[[Row], dict[str, Any]]
+    row: Callable[[Row], JsonObject]
     revision: str | None
 
     @property
@@ -102,7 +104,7 @@ WORDED: dict[str, Callable[[Row], Worded]] = {
 }
 
 
-def _hub_letters(row: Row) -> dict[str, Any]:
+def _hub_letters(row: Row) -> JsonObject:
     """Choices under letters or numbers, as ARC and CommonsenseQA have them."""
     choices = row["choices"]
     label = list(choices["label"]).index(row["answerKey"])
@@ -111,14 +113,14 @@ def _hub_letters(row: Row) -> dict[str, Any]:
 
 def _fields(
     choices: str | tuple[str, ...], label: str, *, first: int = 0, **texts: str
-) -> Callable[[Row], dict[str, Any]]:
+) -> Callable[[Row], JsonObject]:
     """A conversion that takes each value from a field of the hub's row.
 
     ``choices`` is the field of a list, or a field for each choice; ``first`` is the label of the
     first choice. ``texts`` are the other fields, by our names.
     """
 
-    def convert(row: Row) -> dict[str, Any]:
+    def convert(row: Row) -> JsonObject:
         own = row[choices] if isinstance(choices, str) else [row[name] for name in choices]
         values = {name: row[field] for name, field in texts.items()}
         return values | {"choices": list(own), "label": int(row[label]) - first}
@@ -126,14 +128,14 @@ def _fields(
     return convert
 
 
-def _hub_blimp(row: Row) -> dict[str, Any]:
+def _hub_blimp(row: Row) -> JsonObject:
     # The right one is not always first, so that a model without preference is at chance.
     right = sum(row["sentence_good"].encode()) % 2
     pair = [row["sentence_good"], row["sentence_bad"]]
     return {"UID": row["UID"], "choices": pair[::-1] if right else pair, "label": right}
 
 
-def _hub_toksuite(row: Row) -> dict[str, Any]:
+def _hub_toksuite(row: Row) -> JsonObject:
     return {
         "query": row["question"].strip(),
         "choices": list(row["choices"]),

@@ -15,7 +15,7 @@ import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import COMPRESSIONS, json_lines, write_rows
+from robustok.runtime.files import COMPRESSIONS, JsonObject, json_lines, write_rows
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 
 
@@ -225,7 +225,7 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
     return files
 
 
-def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
     """Each object of a JSON Lines file, with its place and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
@@ -239,7 +239,7 @@ def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
 
 
-def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
+def _pair(row: JsonObject, where: str, key: str) -> Pair:
     prompt = row.get("prompt", row.get("question"))
     answer = row.get("answer", row.get("completion"))
     for name, value in (("prompt", prompt), ("answer", answer)):

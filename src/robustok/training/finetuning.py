@@ -44,7 +44,7 @@ def finetune(
     fixed_draws: int | None = None,
     pack: int | None = None,
     progress: Progress | None = None,
-    **recipe: Any,
+    **recipe: object,
 ) -> Training:
     """Train a causal language model to answer questions whose tokenization ``sampler`` draws.
 

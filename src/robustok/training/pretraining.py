@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import IterableDataset
@@ -17,6 +17,7 @@ from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
@@ -48,7 +49,7 @@ def pretrain(
     every: int = 500,
     end: str | int | None = None,
     progress: Progress | None = None,
-    **recipe: Any,
+    **recipe: object,
 ) -> Training:
     """Train a causal language model on documents packed into full blocks.
 
@@ -170,7 +171,7 @@ class PackedStream(IterableDataset):
         self.total = total
         scheme_at(sampler, 0, total)  # checks the total
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[JsonObject]:
         for block in of_this_worker(self._blocks(), self.batch_size):
             yield {"input_ids": block}
 

@@ -19,6 +19,7 @@ from torch.utils.data import Sampler as Order
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW
 from robustok.ragged import Ragged
+from robustok.runtime.files import JsonObject
 from robustok.runtime.processes import State
 from robustok.samplers import Schedule
 from robustok.samplers.base import check_vocabulary_of
@@ -77,7 +78,7 @@ class AnswerCollator:
     def __init__(self, pad_id: int, *, short_labels: bool = True, positions: bool = True) -> None:
         self.pad_id, self.short_labels, self.positions = pad_id, short_labels, positions
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[JsonObject]) -> JsonObject:
         # A row without ids attends to one of padding: some kernels turn a masked row into NaN.
         sequences = Ragged.from_rows(
             [row["input_ids"] if len(row["input_ids"]) else [self.pad_id] for row in rows]
@@ -88,7 +89,7 @@ class AnswerCollator:
         from_end = np.arange(length, 0, -1)
         mask = (from_end <= sequences.lengths[:, None]).astype(np.int64)
         labels = np.where(from_end <= answers, ids, IGNORED)
-        batch: dict[str, Any] = {
+        batch: JsonObject = {
             "input_ids": torch.from_numpy(ids),
             "attention_mask": torch.from_numpy(mask),
         }
@@ -186,16 +187,16 @@ class PromptDataset(Dataset):
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> JsonObject:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[JsonObject]:
         """All rows of a batch at once, so that one call of the sampler serves them."""
         place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         epoch = self.state.epoch
         return self.rows(keys, epoch, epoch * len(self) + int(place.min()))
 
-    def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[dict[str, Any]]:
+    def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[JsonObject]:
         """The rows of these questions in an epoch.
 
         Args:
@@ -215,7 +216,7 @@ class PromptDataset(Dataset):
             for prompt, fallback, i in zip(prompts, canonical, keys, strict=True)
         ]
 
-    def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
+    def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> JsonObject:
         room = self.max_length - len(answer) - len(self.prefix)
         overflowed = len(prompt) > room
         if overflowed:
@@ -273,13 +274,13 @@ class PackedPrompts(IterableDataset):
     def __init__(self, prompts: PromptDataset, *, pad_id: int = 0, batch_size: int = 1) -> None:
         self.prompts, self.pad_id, self.batch_size = prompts, pad_id, batch_size
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[JsonObject]:
         for questions in of_this_worker(self._rows(), self.batch_size):
             yield self._row(questions)
 
-    def _rows(self) -> Iterator[list[dict[str, Any]]]:
+    def _rows(self) -> Iterator[list[JsonObject]]:
         """The questions of each row."""
-        questions: list[dict[str, Any]] = []
+        questions: list[JsonObject] = []
         size = n_rows = 0
         for epoch in itertools.count():
             order = order_of(len(self.prompts), self.prompts.seed, epoch)
@@ -298,7 +299,7 @@ class PackedPrompts(IterableDataset):
                     "overflow left or canonical, or a larger pack"
                 )
 
-    def _row(self, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _row(self, questions: Sequence[JsonObject]) -> JsonObject:
         parts = [question["input_ids"] for question in questions]
         answers = [question["answer"] for question in questions]
         padding = self.prompts.max_length - sum(map(len, parts))
@@ -316,7 +317,7 @@ class PackedPrompts(IterableDataset):
         }
 
 
-def stack_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def stack_rows(rows: list[JsonObject]) -> JsonObject:
     """Rows of one length as int64 tensors [rows, length]; without labels, every id is one.
 
     Models separate packed questions by positions only without an attention mask and without a
@@ -358,7 +359,7 @@ def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
     return generator.permutation(rows)
 
 
-def of_this_worker(rows: Iterator[Any], batch_size: int) -> Iterator[Any]:
+def of_this_worker(rows: Iterator[object], batch_size: int) -> Iterator[Any]:
     """Every n-th batch of the rows in one of n worker processes of a data loader, else all."""
     worker = get_worker_info()
     worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)

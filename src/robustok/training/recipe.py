@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from robustok.checks import check_settings, option
 from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
+from robustok.runtime.files import JsonObject
 
 _option = partial(option, panel="Training")
 
@@ -79,7 +80,7 @@ class Recipe:
     )
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> Recipe:
+    def of(cls, fields: JsonObject) -> Recipe:
         """A recipe of named fields; raises RobustokError for one that is unknown or missing."""
         try:
             return cls(**fields)

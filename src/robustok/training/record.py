@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from robustok.errors import RobustokError
 from robustok.runtime.files import (
+    JsonObject,
     digests_of,
     find_damage,
     json_digest,
@@ -128,7 +129,7 @@ def _step(checkpoint: Path) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def claim(out: Path, identity: dict[str, Any]) -> None:
+def claim(out: Path, identity: JsonObject) -> None:
     """Write which run the folder belongs to, and remove checkpoints of an unknown run.
 
     A run of fewer steps, which :func:`read_result` has let pass, becomes one of more.
@@ -148,14 +149,14 @@ def claim(out: Path, identity: dict[str, Any]) -> None:
         write_json(out / RECORD, {"identity": {**saved, "steps": identity["steps"]}})
 
 
-def recorded_identity(out: Path) -> dict[str, Any]:
+def recorded_identity(out: Path) -> JsonObject:
     """The settings of the run that a folder holds; none without a record that can be read."""
     saved = read_json_or_none(out / RECORD)
     identity = saved.get("identity") if isinstance(saved, dict) else None
     return identity if isinstance(identity, dict) else {}
 
 
-def finish(out: Path, identity: dict[str, Any], training: Training, base_model: str) -> None:
+def finish(out: Path, identity: JsonObject, training: Training, base_model: str) -> None:
     """Write the result, the hub name of the model that was trained, and checksums of the weights.
 
     ``base_model`` is empty for a model from random weights or of a folder.
@@ -169,7 +170,7 @@ def finish(out: Path, identity: dict[str, Any], training: Training, base_model: 
     write_json(out / RECORD, record | {"digest": json_digest(record)})
 
 
-def read_result(out: Path, identity: dict[str, Any]) -> Training | None:
+def read_result(out: Path, identity: JsonObject) -> Training | None:
     """The result of a finished run whose files are as it left them, or None.
 
     None also where the folder has a checkpoint of the same run with fewer steps. Raises
@@ -193,7 +194,7 @@ def read_result(out: Path, identity: dict[str, Any]) -> Training | None:
     return Training(**row)
 
 
-def _damage(out: Path, saved: Any) -> str | None:
+def _damage(out: Path, saved: object) -> str | None:
     """What is wrong with a record or the files it lists, in a few words."""
     if not isinstance(saved, dict) or not isinstance(saved.get("identity"), dict):
         return RECORD
@@ -205,7 +206,7 @@ def _damage(out: Path, saved: Any) -> str | None:
     return find_damage(out, saved["files"])
 
 
-def _check_identity(saved: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
+def _check_identity(saved: JsonObject, identity: JsonObject, out: Path) -> None:
     if not identity["model"]:  # this process holds no weights to identify the model by
         identity = {**identity, "model": saved.get("model")}
     names = sorted({*saved, *identity}, key=lambda name: (name == "model", name))

@@ -32,7 +32,7 @@ from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS, resolve_precision
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
-from robustok.runtime.files import locked
+from robustok.runtime.files import JsonObject, locked
 from robustok.training.recipe import Recipe, step_folder
 from robustok.training.record import (
     CHECKPOINTS,
@@ -134,7 +134,7 @@ class TrainingWatch(TrainerCallback):
     """
 
     def __init__(
-        self, dataset: Any, out: Path, keep_every: int | None, progress: Progress | None
+        self, dataset: object, out: Path, keep_every: int | None, progress: Progress | None
     ) -> None:
         self.dataset, self.out, self.keep_every, self.progress = dataset, out, keep_every, progress
         self.seconds = self.waiting = 0.0
@@ -203,7 +203,7 @@ class TrainingWatch(TrainerCallback):
 def train(
     model: PreTrainedModel,
     dataset: Any,
-    collator: Any,
+    collator: object,
     recipe: Recipe,
     *,
     seed: int,
@@ -274,7 +274,7 @@ def train(
     return training
 
 
-def _collate(collator: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _collate(collator: Any, rows: Sequence[JsonObject]) -> JsonObject:
     """A batch with the number of draws of every row that were too long."""
     overflowed = torch.tensor([int(row.get("overflowed", 0)) for row in rows])
     return {**collator(rows), "overflowed": overflowed}
@@ -289,12 +289,12 @@ class _Trainer(Trainer):
     watch: Any = None
     overflowed: Any = 0  # since the last log, in this process
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+    def _get_train_sampler(self, train_dataset: object = None) -> Any:
         data: Any = self.train_dataset
         return data.order()
 
     def training_step(
-        self, model: PreTrainedModel, inputs: Any, num_items_in_batch: Any = None
+        self, model: PreTrainedModel, inputs: Any, num_items_in_batch: object = None
     ) -> Any:
         self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
         if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
@@ -308,7 +308,7 @@ class _Trainer(Trainer):
         measured = {name: getattr(self.watch, name) for name in _MEASURED}
         super().log({**logs, **measured}, *args, **kwargs)
 
-    def _save_checkpoint(self, model: PreTrainedModel, trial: Any) -> None:
+    def _save_checkpoint(self, model: PreTrainedModel, trial: object) -> None:
         folder = Path(str(self.args.output_dir))
         with write_errors_in_one_line(folder.parent):
             super()._save_checkpoint(model, trial)
@@ -336,7 +336,7 @@ def _precision(recipe: Recipe, model: PreTrainedModel, out: Path) -> str:
 
 
 def _result(trainer: Trainer, watch: TrainingWatch, out: Path, precision: str) -> Training:
-    history: list[dict[str, Any]] = trainer.state.log_history
+    history: list[JsonObject] = trainer.state.log_history
     return Training(
         output_dir=str(out),
         steps=trainer.state.global_step,
@@ -354,7 +354,7 @@ def _result(trainer: Trainer, watch: TrainingWatch, out: Path, precision: str) -
     )
 
 
-def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Training) -> None:
+def _save(trainer: Trainer, out: Path, identity: JsonObject, training: Training) -> None:
     # Every process takes part: with sharded weights, each holds some of them.
     trainer.save_model(str(out))
     if trainer.is_world_process_zero():
@@ -432,7 +432,7 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
 def _dropping(share: float) -> Any:
     """A hook that drops values of a module's output, of a tuple its first."""
 
-    def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
+    def hook(module: nn.Module, inputs: object, output: Any) -> Any:
         if isinstance(output, tuple):
             return (nn.functional.dropout(output[0], share, module.training), *output[1:])
         return nn.functional.dropout(output, share, module.training)
@@ -464,5 +464,5 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
         yield "eager" if eager else before
 
 
-def _contiguous(_module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _contiguous(_module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return (inputs[0].contiguous(), *inputs[1:])

@@ -25,7 +25,7 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import bar, print_json, print_table, print_written
 from robustok.report import analyses as figures
-from robustok.runtime.files import write_csv
+from robustok.runtime.files import JsonObject, write_csv
 from robustok.tokenizer.vocabulary import Vocabulary
 
 app = typer.Typer(
@@ -68,8 +68,12 @@ class AnalysisOptions:
     as_json: bool = option("print JSON", "--json", default=False)
 
     def each(
-        self, tokenizers: Sequence[str], analyze: Callable[..., Any], *args: Any, **settings: Any
-    ) -> dict[str, Any]:
+        self,
+        tokenizers: Sequence[str],
+        analyze: Callable[..., object],
+        *args: object,
+        **settings: object,
+    ) -> JsonObject:
         """The analysis of each tokenizer, by its name; without the settings that are empty."""
         given = {name: value for name, value in settings.items() if value != ()}
         results = {}
@@ -204,7 +208,7 @@ def bias(
     options.show(rows, columns, draw, table)
 
 
-def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[JsonObject]:
     """The rows of each tokenizer with its name."""
     return [{"tokenizer": name, **row} for name, rows in by_tokenizer.items() for row in rows]
 

@@ -7,11 +7,12 @@ distances between tokenizations inside a model. `bound`: the paper's robustness 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from robustok.cli.measuring import ChatRunOptions, RunOptions, measure
 from robustok.cli.options import option
 from robustok.errors import RobustokError
+from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Bound, Certify, Embeddings
 from robustok.study.sections import QuestionsSection, Sources
 
@@ -36,7 +37,7 @@ def certify(
     kind = "certify"
     if smoothed is not None:
         kind, measurement = "vote", {**measurement, "eval_schemes": (smoothed,)}
-    sections: dict[str, Any] = {kind: measurement}
+    sections: JsonObject = {kind: measurement}
     measure(models, kind, options, questions=questions, **sections)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from robustok.cli.options import limit_option, option
 from robustok.cli.printing import print_table
 from robustok.errors import RobustokError
 from robustok.models.devices import PRECISIONS
+from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Evaluate, Perplexity
 from robustok.study.sections import FewShot, Sources
 
@@ -88,7 +89,7 @@ def perplexity(
     held_out = tuple(map(str, texts))
     corpus = {"held_out": held_out, "measured": limit, "sample_by": sample_by}
     kind = "marginal" if marginal else "perplexity"
-    sections: dict[str, Any] = {"corpus": corpus, kind: measurement}
+    sections: JsonObject = {"corpus": corpus, kind: measurement}
     measure([model], kind, options, **sections)
 
 

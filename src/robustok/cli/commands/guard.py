@@ -18,6 +18,7 @@ from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
 from robustok.guard.audit import id_columns
 from robustok.report.page import drift_tables, share, write_drift
 from robustok.runtime.display import counted
+from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
@@ -111,7 +112,7 @@ def _parsed(text: str) -> Any:
     return _ids_in(value) if isinstance(value, dict) else value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
     """An object; raises RobustokError for a repeated name, of which servers read either value."""
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -119,7 +120,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _ids_in(value: dict[str, Any]) -> list[int]:
+def _ids_in(value: JsonObject) -> list[int]:
     """The ids of an object, such as a recorded request with ``prompt_token_ids``."""
     names = id_columns(value)
     if len(names) != 1:
@@ -128,7 +129,7 @@ def _ids_in(value: dict[str, Any]) -> list[int]:
     return value[names[0]]
 
 
-def _print(vocab: Any, verdict: Any, number: int | None) -> None:
+def _print(vocab: Vocabulary, verdict: Any, number: int | None) -> None:
     state = "canonical" if verdict.canonical else "not canonical"
     back = "comes back" if verdict.round_trip else "does not come back"
     line = "" if number is None else f"line {number}: "

@@ -14,6 +14,7 @@ from robustok.cli.options import TEXTS, folder_option, option
 from robustok.cli.printing import bar, print_json, training_log
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
+from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
 from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
@@ -135,7 +136,7 @@ def _save_tokenizers(source: str, out: Path) -> None:
         save_tokenizer(source, folder)
 
 
-def _settings(preset: str | None, recipe: dict[str, Any]) -> dict[str, Any]:
+def _settings(preset: str | None, recipe: JsonObject) -> JsonObject:
     """The preset's settings, replaced by those on the command line.
 
     Raises RobustokError if an option without a default is missing.

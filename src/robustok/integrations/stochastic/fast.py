@@ -199,7 +199,7 @@ class StochasticTokenizer(Wrapper):
             self._tables = _Tables(self.wrapped_tokenizer, self.draws.vocab.some_word)
         return self._tables
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Settings go to the wrapped tokenizer; a new normalizer or model is read again."""
         if name in ("wrapped_tokenizer", "draws") or name.startswith("_"):
             object.__setattr__(self, name, value)

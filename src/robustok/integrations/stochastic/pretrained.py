@@ -25,7 +25,7 @@ class StochasticPreTrained(Switch):
 
     __dict__: dict[str, Any]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> PreTrainedTokenizerFast:
+    def __new__(cls, *args: object, **kwargs: object) -> PreTrainedTokenizerFast:
         """What the class makes, in ``from_pretrained`` too, is canonical: of the original class."""
         return original_class(cls)(*args, **kwargs)
 
@@ -42,7 +42,7 @@ class StochasticPreTrained(Switch):
         new.__dict__["_tokenizer"] = self.__dict__["_tokenizer"].wrapped_tokenizer
         return new
 
-    def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_chat_template(self, conversation: Any, *args: object, **kwargs: object) -> Any:
         """As the wrapped tokenizer; only the contents of the chosen roles are drawn."""
         plain: Any = super()
         tokenize = kwargs.get("tokenize", True)
@@ -53,7 +53,7 @@ class StochasticPreTrained(Switch):
         unused = ("tokenize", "return_dict", "return_assistant_tokens_mask", "return_tensors")
         options = {name: value for name, value in kwargs.items() if name not in unused}
 
-        def render(messages: Any) -> str:
+        def render(messages: object) -> str:
             return plain.apply_chat_template(messages, *args[:5], tokenize=False, **options)
 
         batched = bool(conversation) and (
@@ -70,7 +70,7 @@ class StochasticPreTrained(Switch):
         finally:
             SPANS.reset(token)
 
-    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> PreTrainedTokenizerFast:
+    def train_new_from_iterator(self, *args: object, **kwargs: object) -> PreTrainedTokenizerFast:
         """As the wrapped tokenizer: a new canonical tokenizer."""
         return self.wrapped_tokenizer.train_new_from_iterator(*args, **kwargs)
 

@@ -17,7 +17,7 @@ class StochasticEncoding(Wrapper):
 
     _encoding_names = ("encode_with_unstable",)
 
-    def encode(self, text: str, **kwargs: Any) -> list[int]:
+    def encode(self, text: str, **kwargs: object) -> list[int]:
         """As `tiktoken.Encoding.encode`."""
         return self._drawn_rows([self.wrapped_tokenizer.encode(text, **kwargs)])[0]
 
@@ -25,15 +25,15 @@ class StochasticEncoding(Wrapper):
         """As `tiktoken.Encoding.encode_ordinary`."""
         return self._drawn_rows([self.wrapped_tokenizer.encode_ordinary(text)])[0]
 
-    def encode_to_numpy(self, text: str, **kwargs: Any) -> np.ndarray:
+    def encode_to_numpy(self, text: str, **kwargs: object) -> np.ndarray:
         """As `tiktoken.Encoding.encode_to_numpy`: uint32 [tokens]."""
         return np.asarray(self.encode(text, **kwargs), np.uint32)
 
-    def encode_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
+    def encode_batch(self, text: list[str], **kwargs: object) -> list[list[int]]:
         """As `tiktoken.Encoding.encode_batch`."""
         return self._drawn_rows(self.wrapped_tokenizer.encode_batch(text, **kwargs))
 
-    def encode_ordinary_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
+    def encode_ordinary_batch(self, text: list[str], **kwargs: object) -> list[list[int]]:
         """As `tiktoken.Encoding.encode_ordinary_batch`."""
         return self._drawn_rows(self.wrapped_tokenizer.encode_ordinary_batch(text, **kwargs))
 
@@ -47,7 +47,7 @@ class StochasticProcessor(Wrapper):
 
     _encoding_names = ("encode", "tokenize")
 
-    def encode(self, input: str | Sequence[str], *args: Any, **kwargs: Any) -> list[Any]:
+    def encode(self, input: str | Sequence[str], *args: Any, **kwargs: object) -> list[Any]:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
         ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused.
@@ -76,13 +76,13 @@ class StochasticProcessor(Wrapper):
             rows = [[inner.id_to_piece(i) for i in row] for row in rows]
         return rows[0] if isinstance(input, str) else rows
 
-    def encode_as_ids(self, input: str | Sequence[str], **kwargs: Any) -> list[Any]:
+    def encode_as_ids(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Ids, as :meth:`encode`."""
         if not self.training:
             return self.wrapped_tokenizer.encode_as_ids(input, **kwargs)
         return self.encode(input, out_type=int, **kwargs)
 
-    def encode_as_pieces(self, input: str | Sequence[str], **kwargs: Any) -> list[Any]:
+    def encode_as_pieces(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Token strings, as :meth:`encode`."""
         if not self.training:
             return self.wrapped_tokenizer.encode_as_pieces(input, **kwargs)

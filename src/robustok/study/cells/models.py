@@ -14,6 +14,7 @@ import numpy as np
 from robustok import training
 from robustok.models import add_lora, load_model, load_tokenizer, save_tokenizer, small_model
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonObject
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
@@ -73,7 +74,7 @@ class ModelCell(Cell):
         """The ids before every text: the start token, or none."""
         return start_token_ids(vocab, self.origin.start_token)
 
-    def around(self, folder: Path, tokenizer: TokenizerCell) -> dict[str, Any]:
+    def around(self, folder: Path, tokenizer: TokenizerCell) -> JsonObject:
         """The ids around every question that stay as they are: `prefix`, `suffix`, or none."""
         start = self.start_ids(tokenizer.vocabulary(folder))
         return {"prefix": np.array(start, np.int32)} if start else {}
@@ -133,7 +134,7 @@ class BaseCell(OriginCell):
     def source(self, folder: Path) -> str:
         return self.model.name
 
-    def load(self, folder: Path, **options: Any) -> Any:
+    def load(self, folder: Path, **options: object) -> Any:
         return super().load(folder, **{"dtype": self.dtype} | options)
 
 
@@ -143,7 +144,7 @@ class ChatCell(BaseCell):
 
     system: str | None = None
 
-    def around(self, folder: Path, tokenizer: TokenizerCell) -> dict[str, Any]:
+    def around(self, folder: Path, tokenizer: TokenizerCell) -> JsonObject:
         return chat_frame(load_tokenizer(tokenizer.source(folder)), system=self.system)._asdict()
 
 
@@ -200,7 +201,7 @@ class TrainedCell(ModelCell):
         }
 
     def _train_on_questions(
-        self, model: Any, folder: Path, progress: Progress, **settings: Any
+        self, model: Any, folder: Path, progress: Progress, **settings: object
     ) -> Summary:
         """Train with new draws at every step; only the answer enters the loss."""
         assert self.data is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.attack.settings import Overflow, overflow_option
@@ -105,5 +105,5 @@ class Evaluate(ByScheme, OnQuestions):
             **self.spec_of(drawn_by),
         }
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: Mapping[str, object]) -> str:
         return evaluation_line(row)

@@ -20,7 +20,7 @@ from robustok.attack.settings import Settings
 from robustok.checks import option
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import write_rows
+from robustok.runtime.files import JsonFields, JsonObject, write_rows
 from robustok.runtime.resume import RowFile
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
@@ -79,7 +79,7 @@ class Measurement(Settings, ABC):
         yield self
 
     @abstractmethod
-    def measured_on(self, subject: Subject) -> Iterable[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterable[JsonFields]:
         """The inputs of cells, `questions`, `few_shot` or `corpus`; none where nothing is due."""
 
     def task(self, cell: MeasuredCell) -> str:
@@ -94,14 +94,14 @@ class Measurement(Settings, ABC):
     def run(self, at: Opened) -> Summary:
         """The numbers of one cell, as JSON."""
 
-    def rows(self, row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    def rows(self, row: Mapping[str, object]) -> Iterable[JsonFields]:
         """What the command prints of a cell, a row of JSON each.
 
         ``row`` has the numbers of the cell, its names, and the rows of its ``items``.
         """
         yield {name: row[name] for name in self.printed if name in row}
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: Mapping[str, object]) -> str:
         """One of ``rows`` as a line for people."""
         raise NotImplementedError(f"no command prints {self.kind}")
 
@@ -152,7 +152,7 @@ class OnQuestions(Measurement):
         "number of questions of each task, at most", "--limit", default=None, min=1
     )
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         for data, few_shot in product(subject.questions, subject.few_shots):
             if subject.is_last and (self.on_benchmarks or data.is_attacked):
                 yield {"questions": (data,), "few_shot": few_shot}
@@ -243,7 +243,7 @@ class Opened:
         """The ids before every text: the start token, or none."""
         return self.cell.model.start_ids(self.vocab)
 
-    def questions(self, count: int | None) -> tuple[list[Item], dict[str, Any]]:
+    def questions(self, count: int | None) -> tuple[list[Item], JsonObject]:
         """The first `count` questions, and the ids around each, as `prefix` and `suffix`.
 
         Before a question are the start token and few-shot examples, or else a chat template.
@@ -275,7 +275,7 @@ class Opened:
         each = [data.test_and_examples(self.run_folder, 0)[0] for data in self.cell.questions]
         return [[item.question for item in items if item.question] for items in each]
 
-    def write_items(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write_items(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Write the results of each question, which the run keeps."""
         write_rows(self.folder / "items.jsonl", rows)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.checks import option
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import MeasuredCell, OnQuestions, Opened, Subject
 from robustok.study.sections import EvalSpec
@@ -39,7 +40,7 @@ class Bound(OnQuestions):
         "also measure attacked tokenizations", "--attack/--no-attack", default=True
     )
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if subject.questions:
             yield from super().measured_on(subject)
         elif subject.is_last:
@@ -90,7 +91,7 @@ class Bound(OnQuestions):
             progress=at.progress,
         )
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         names = (*_NORMS, "distance", "tokens")
         record = {"model": row["model"], **{name: row[name] for name in names}}
         record["layers"] = [{k: v for k, v in one.items() if k != "model"} for one in row["bound"]]
@@ -100,7 +101,7 @@ class Bound(OnQuestions):
             record |= {"items": row["n"], "draws": row["draws"]}
         yield record
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         where = f", n = {row['tokens']}" if row["tokens"] else ""
         head = f"‖W‖ = {row['embedding']:.4g}, ‖W_out‖ = {row['head']:.4g}, k = {row['distance']}"
         lines = [f"{row['model']}: {head}{where}"]

@@ -15,6 +15,7 @@ from robustok.checks import option
 from robustok.evaluation.results import overflow_text
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     ByScheme,
@@ -25,7 +26,7 @@ from robustok.study.measurements.base import (
 from robustok.tasks import Item
 
 
-def _distance(value: Any) -> Any:
+def _distance(value: object) -> Any:
     """A distance as YAML and the command line have it, where `all` stands for None."""
     if value == "all":
         return None
@@ -95,7 +96,7 @@ class Certify(CertifySettings, OnQuestions):
             "precision": precision_of(at.model),
         }
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         """The certificates of one question; of several, their number by distance and verdict."""
         if row["n"] == 1:
             yield from row["items"][0]["certificates"]
@@ -105,7 +106,7 @@ class Certify(CertifySettings, OnQuestions):
         for within in row["gap"]:
             yield {**within, "model": row["model"], **shared}
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         if "verdict" in row:
             text = f"answer {row['option']!r}, {attacks.Certificate.from_json(row)}"
             return text + (f"\n{'|'.join(row['tokens'])}" if row["tokens"] else "")
@@ -159,10 +160,10 @@ class Vote(SamplingSettings, ByScheme, OnQuestions):
             "precision": precision_of(at.model),
         }
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         yield from row["items"]
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: Mapping[str, object]) -> str:
         verdict = "certified" if row["certified"] else "abstains"
         bound = "" if row["method"] == "enumeration" else f", at least {row['lower']:.1%}"
         return (

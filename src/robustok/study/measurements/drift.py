@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from robustok.checks import option
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import QUESTION_TOKENS, Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
 
@@ -23,7 +24,7 @@ class Drift(Measurement):
     samples: int = option("completions of each prompt", default=4, min=1)
     tokens: int = option("tokens of a completion", default=32, min=1)
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if subject.is_last and subject.questions:
             yield {"questions": subject.questions}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
 from robustok.tasks import frequent_words, read_words
@@ -54,7 +55,7 @@ class Embeddings(Measurement):
             alone = {"sentences": (sentence,) if sentence else (), "words_file": None}
             yield replace(self, own_words=words, **alone)
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         yield {}
 
     def tokens_read(self, cell: MeasuredCell) -> float:
@@ -87,7 +88,7 @@ class Embeddings(Measurement):
         name = at.cell.model.name_in_figure
         return {"layers": [{"model": name, **layer} for layer in result.table()]}
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         layers = row["layers"]
         yield {
             "model": row["model"],
@@ -97,7 +98,7 @@ class Embeddings(Measurement):
             "seconds": row["seconds"],
         }
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         shown = " ".join(f"{value:.3f}" for value in row["mean"])
         where = f" in “{row['sentence']}”" if row["sentence"] else ""
         return (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from robustok import evaluation
 from robustok.checks import option
 from robustok.models.devices import precision_of
 from robustok.runtime.display import counted
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import QUESTION_TOKENS, Summary
 from robustok.study.cells.models import FINETUNED
 from robustok.study.measurements.base import (
@@ -30,7 +31,7 @@ DOCUMENT_TOKENS = 2_500  # of a held-out document, for estimates of cost
 class OnText(Measurement):
     """A measurement of held-out text; without text, of the questions."""
 
-    def measured_on(self, subject: Subject) -> Iterator[Mapping[str, Any]]:
+    def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if subject.model.training != FINETUNED:
             corpus = subject.corpus
             yield {"corpus": corpus, "questions": () if corpus else subject.questions}
@@ -91,7 +92,7 @@ class Perplexity(OnText, ByScheme):
             **self.spec_of(drawn_by),
         }
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         bits = "{bits_per_byte:.4f} [{low:.4f}, {high:.4f}] bits per byte".format_map(row)
         texts = counted(row["texts"], "text")
         return (
@@ -136,11 +137,11 @@ class Marginal(OnText):
             "precision": precision_of(at.model),
         }
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         for item in row["items"]:
             yield {**item, "precision": row["precision"]}
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         gain = row["log_marginal"] - row["log_canonical"]
         error = math.inf if row["error"] is None else row["error"]
         return (
