@@ -28,7 +28,7 @@ from robustok.evaluation.questions import (
 )
 from robustok.evaluation.results import Accuracy, accuracy_line
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonObject
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
@@ -83,7 +83,7 @@ class AttackEvaluation(Accuracy):
         return [attack.as_row() for attack in self.attacks]
 
 
-def attack_line(row: Mapping[str, object]) -> str:
+def attack_line(row: JsonFields) -> str:
     """An attack on questions on one line; a suite has no interval before it and no count."""
     before = f"{row['start_accuracy']:.3f}"
     if "start_low" in row:

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from rich.text import Text
 
 from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
-from robustok.runtime.files import JsonObject, json_text
+from robustok.runtime.files import JsonFields, JsonObject, json_text
 
 EVERY = 30.0  # seconds between lines in a log
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
@@ -61,7 +61,7 @@ def print_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
-def print_result(result: object, row: Mapping[str, object], as_json: bool) -> None:
+def print_result(result: object, row: JsonFields, as_json: bool) -> None:
     """Print a result as the line that it is as text, or its row as JSON."""
     if as_json:
         print_json(row)

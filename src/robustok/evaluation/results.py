@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
-from robustok.runtime.files import JsonObject
+from robustok.runtime.files import JsonFields, JsonObject
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ class Accuracy:
     overflowed: int = 0
 
 
-def accuracy_line(row: Mapping[str, object], details: str) -> str:
+def accuracy_line(row: JsonFields, details: str) -> str:
     """An accuracy on one line; ``row`` has the fields of an :class:`Accuracy`."""
     interval = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
     return f"{row['eval_scheme']}: accuracy {interval}, {details}{overflow_text(row)}"
 
 
-def evaluation_line(row: Mapping[str, object]) -> str:
+def evaluation_line(row: JsonFields) -> str:
     """An evaluation on one line; ``row`` has its fields, and ``consistency`` where there is one."""
     normalized = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
     same = "" if row.get("consistency") is None else f", consistency {row['consistency']:.3f}"
@@ -101,7 +100,7 @@ def evaluation_line(row: Mapping[str, object]) -> str:
     return accuracy_line(row, details)
 
 
-def overflow_text(row: Mapping[str, object]) -> str:
+def overflow_text(row: JsonFields) -> str:
     """The end of a line on a result: how many tokenizations were too long, or nothing."""
     count = row.get("overflowed")
     return f", {count} longer than the model's max_length" if count else ""

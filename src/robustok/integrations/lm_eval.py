@@ -10,7 +10,7 @@ continuations of one context.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,6 +33,7 @@ from robustok.evaluation.comparison import difference
 from robustok.evaluation.questions import item_key
 from robustok.models.load import base_of_lora, check_model, has_lora, load_config, merge_lora
 from robustok.ragged import Ragged
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
 from robustok.scoring.engine import not_a_number
@@ -150,7 +151,7 @@ class RobustokLM(Transformers):
                 )
         super().set_cache_hook(cache_hook)
 
-    def loglikelihood(self, requests: object, disable_tqdm: bool = False) -> Any:
+    def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
         if self.canonical:
             return super().loglikelihood(requests, disable_tqdm)
         # No string to be remembered by: lm-eval would take this draw's answer for all.
@@ -238,7 +239,7 @@ class RobustokLM(Transformers):
 
 
 @contextmanager
-def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
+def draw_by_draw(keep: bool = False) -> Iterator[list[JsonObject]]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw.
 
     A model is loaded once, whatever the schemes of the calls. With ``keep``, every result goes into
@@ -246,7 +247,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
     """
     harness: Any = lm_eval
     once = harness.simple_evaluate
-    results: list[dict[str, Any]] = []
+    results: list[JsonObject] = []
     loaded: dict[str, RobustokLM] = {}
 
     def evaluated(*args: object, **options: object) -> Any:
@@ -265,7 +266,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[dict[str, Any]]]:
         harness.simple_evaluate = once
 
 
-def compared(first: Mapping[str, Any], other: Mapping[str, object]) -> Iterator[list[str]]:
+def compared(first: JsonFields, other: JsonFields) -> Iterator[list[str]]:
     """The paired differences of two results, a row each: task, metric, and the numbers as text.
 
     Metrics from 0 to 1 of the documents that both results have, each the mean over its draws.
@@ -341,8 +342,8 @@ def evaluate_draws(
 
 
 def merged(
-    runs: Sequence[Mapping[str, Any]], numbers: Sequence[int], *, keep_samples: bool = True
-) -> dict[str, Any]:
+    runs: Sequence[JsonFields], numbers: Sequence[int], *, keep_samples: bool = True
+) -> JsonObject:
     """The results of one run a draw as one; ``numbers`` are those of the draws."""
     result = dict(runs[0])
     for part in [name for name in ("results", "groups") if name in result]:
@@ -362,10 +363,8 @@ def merged(
     return result | ({"samples": samples} if keep_samples else {})
 
 
-def _task(
-    task: str, rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    metrics: dict[str, Any] = {}
+def _task(task: str, rows: Sequence[JsonFields], runs: Sequence[JsonFields]) -> JsonObject:
+    metrics: JsonObject = {}
     for name, value in rows[0].items():
         metric, comma, filtered = name.partition(",")
         numbers = [row[name] for row in rows]
@@ -384,7 +383,7 @@ def _task(
 
 
 def _per_document(
-    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, object]]
+    task: str, metric: str, filtered: str, runs: Sequence[JsonFields]
 ) -> float | None:
     """The standard error of a mean over documents, each the mean over its draws."""
     means = np.array([*_document_means(task, metric, filtered, runs).values()])
@@ -392,7 +391,7 @@ def _per_document(
 
 
 def _document_means(
-    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, Any]]
+    task: str, metric: str, filtered: str, runs: Sequence[JsonFields]
 ) -> dict[Any, float]:
     """The mean over the draws of every document; empty where a sample has no number."""
     values: dict[Any, list[float]] = {}

@@ -198,7 +198,7 @@ def is_per_id(value: object, size: int) -> bool:
     return isinstance(value, (list, np.ndarray)) and len(value) == size
 
 
-def _per_id(row: Row, change: Callable[[str, object], object]) -> Row:
+def _per_id(row: Row, change: Callable[[str, Any], Any]) -> Row:
     """The row with ``change(name, value)`` for each field that holds one value for each id."""
     size = len(row["input_ids"])
     return {name: change(name, v) if is_per_id(v, size) else v for name, v in row.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ LEAST_SEEDS = 3  # of a difference with a star: with two, a variance has one deg
 _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")  # over seeds
 
 
-def rows_with(rows: Sequence[Mapping[str, object]], measure: str | None) -> DataFrame:
+def rows_with(rows: Sequence[JsonFields], measure: str | None) -> DataFrame:
     """The rows with one field, or with None those of no known measure; each cell of a model once.
 
     >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
@@ -61,7 +61,7 @@ def rows_with(rows: Sequence[Mapping[str, object]], measure: str | None) -> Data
     return pd.DataFrame([{**DEFAULTS, **row, "model": name} for row, name in named])
 
 
-def model_name(row: Mapping[str, object]) -> str:
+def model_name(row: JsonFields) -> str:
     """The name of a model that exists; empty for one from random weights."""
     model = row.get("model")
     return model.get("name") or "" if isinstance(model, dict) else ""
@@ -238,7 +238,7 @@ def _over_seeds(group: DataFrame) -> Row:
     return row
 
 
-def merged_perplexities(rows: Sequence[Mapping[str, object]]) -> DataFrame:
+def merged_perplexities(rows: Sequence[JsonFields]) -> DataFrame:
     """A row for each pre-trained model and scheme: the geometric mean perplexity over seeds."""
     frame = rows_with(rows, "perplexity")
     if frame.empty:
@@ -258,7 +258,7 @@ def merged_perplexities(rows: Sequence[Mapping[str, object]]) -> DataFrame:
     return merged.assign(perplexity=np.exp(merged["log"]))
 
 
-def entries_of(rows: Sequence[Mapping[str, object]], field: str) -> DataFrame:
+def entries_of(rows: Sequence[JsonFields], field: str) -> DataFrame:
     """The entries of a field that is a list, of all rows; `model` names each model in a figure.
 
     The number of a repeat at the end of a model's name, as in `canonical #1`, is left out.
@@ -277,7 +277,7 @@ def entries_of(rows: Sequence[Mapping[str, object]], field: str) -> DataFrame:
     return pd.DataFrame(entries)
 
 
-def merged_layers(rows: Sequence[Mapping[str, object]]) -> DataFrame:
+def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:
     """One row for each model, sentence and layer, with a 95% interval over seeds and words.
 
     >>> layer = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5,

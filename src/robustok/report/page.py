@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from robustok.guard.audit import Drift, DriftExample
 from robustok.report.style import TOKEN_COLORS, colors
 from robustok.runtime.display import markdown, markdown_table, visible
-from robustok.runtime.files import JsonObject, write_whole
+from robustok.runtime.files import JsonFields, JsonObject, write_whole
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     note: str = ""
 
     @classmethod
-    def of(cls, lines: Sequence[Mapping[str, object]]) -> Table:
+    def of(cls, lines: Sequence[JsonFields]) -> Table:
         """A table of lines that name their cells.
 
         >>> Table.of([{"task": "copa", "n": "100"}])

@@ -31,7 +31,7 @@ from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
 from robustok.report.style import grouped
 from robustok.runtime.display import markdown_table
-from robustok.runtime.files import write_whole
+from robustok.runtime.files import JsonFields, write_whole
 from robustok.study.cells.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB
 
@@ -50,7 +50,7 @@ _ELSEWHERE = (
 )  # on the page
 
 
-def settings_table(study: Mapping[str, object]) -> Table:
+def settings_table(study: JsonFields) -> Table:
     """What a study ran: the fields of each section that have a value, by their names in the YAML.
 
     >>> study = {"model": {"name": "gpt2", "layers": None}, "seed": 0,
@@ -283,7 +283,7 @@ def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str
     return Table([head, *map(title, compared)], lines)
 
 
-def first_title(rows: Sequence[Mapping[str, object]]) -> str:
+def first_title(rows: Sequence[JsonFields]) -> str:
     """Title of the column that names the models, by their training."""
     if any(row.get("few_shot_scheme") for row in rows):
         return FEW_SHOT

@@ -113,9 +113,7 @@ def _errors_name(path: Path) -> Iterator[None]:
         raise
 
 
-def write_csv(
-    path: Path, rows: Sequence[Mapping[str, object]], fields: Sequence[str] | None = None
-) -> None:
+def write_csv(path: Path, rows: Sequence[JsonFields], fields: Sequence[str] | None = None) -> None:
     """Write rows as CSV, atomically: the given fields, or else those of the first row.
 
     A text that a spreadsheet would compute as a formula begins with an apostrophe.

@@ -134,7 +134,7 @@ class TrainingWatch(TrainerCallback):
     """
 
     def __init__(
-        self, dataset: object, out: Path, keep_every: int | None, progress: Progress | None
+        self, dataset: Any, out: Path, keep_every: int | None, progress: Progress | None
     ) -> None:
         self.dataset, self.out, self.keep_every, self.progress = dataset, out, keep_every, progress
         self.seconds = self.waiting = 0.0

@@ -78,8 +78,8 @@ class StochasticTokenizer(Wrapper):
         return encodings
 
     def encode_batch_fast(
-        self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
-    ) -> list[Any]:
+        self, input: Iterable[Any], is_pretokenized: bool = False, add_special_tokens: bool = True
+    ) -> Sequence[Encoded]:
         """As `tokenizers.Tokenizer.encode_batch_fast`; drawn encodings have their offsets, too."""
         encode = self.encode_batch if self.training else self.wrapped_tokenizer.encode_batch_fast
         return encode(input, is_pretokenized, add_special_tokens)
@@ -92,7 +92,7 @@ class StochasticTokenizer(Wrapper):
         """As :meth:`encode_batch`."""
         return self.encode_batch(*args, **kwargs)
 
-    async def async_encode_batch_fast(self, *args: Any, **kwargs: Any) -> list[Any]:
+    async def async_encode_batch_fast(self, *args: Any, **kwargs: Any) -> Sequence[Encoded]:
         """As :meth:`encode_batch_fast`."""
         return self.encode_batch_fast(*args, **kwargs)
 

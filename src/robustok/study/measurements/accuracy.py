@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -10,6 +10,7 @@ from robustok import evaluation
 from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
 from robustok.evaluation.results import evaluation_line
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     ByScheme,
@@ -105,5 +106,5 @@ class Evaluate(ByScheme, OnQuestions):
             **self.spec_of(drawn_by),
         }
 
-    def line(self, row: Mapping[str, object]) -> str:
+    def line(self, row: JsonFields) -> str:
         return evaluation_line(row)

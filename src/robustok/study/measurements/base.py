@@ -94,14 +94,14 @@ class Measurement(Settings, ABC):
     def run(self, at: Opened) -> Summary:
         """The numbers of one cell, as JSON."""
 
-    def rows(self, row: Mapping[str, object]) -> Iterable[JsonFields]:
+    def rows(self, row: JsonFields) -> Iterable[JsonFields]:
         """What the command prints of a cell, a row of JSON each.
 
         ``row`` has the numbers of the cell, its names, and the rows of its ``items``.
         """
         yield {name: row[name] for name in self.printed if name in row}
 
-    def line(self, row: Mapping[str, object]) -> str:
+    def line(self, row: JsonFields) -> str:
         """One of ``rows`` as a line for people."""
         raise NotImplementedError(f"no command prints {self.kind}")
 
@@ -275,7 +275,7 @@ class Opened:
         each = [data.test_and_examples(self.run_folder, 0)[0] for data in self.cell.questions]
         return [[item.question for item in items if item.question] for items in each]
 
-    def write_items(self, rows: Iterable[Mapping[str, object]]) -> None:
+    def write_items(self, rows: Iterable[JsonFields]) -> None:
         """Write the results of each question, which the run keeps."""
         write_rows(self.folder / "items.jsonl", rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -163,7 +163,7 @@ class Vote(SamplingSettings, ByScheme, OnQuestions):
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         yield from row["items"]
 
-    def line(self, row: Mapping[str, object]) -> str:
+    def line(self, row: JsonFields) -> str:
         verdict = "certified" if row["certified"] else "abstains"
         bound = "" if row["method"] == "enumeration" else f", at least {row['lower']:.1%}"
         return (
