@@ -21,7 +21,7 @@ from robustok.cli.options import by_name, folder_option, option
 from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
-from robustok.runtime.files import read_rows, write_whole
+from robustok.runtime.files import JsonFields, read_rows, write_whole
 from robustok.study import Cell, Study, Watch, run_study
 from robustok.study.config import checked_study, types_in
 from robustok.study.measurements import MeasuredCell, OnQuestions
@@ -51,7 +51,7 @@ def measure(
     models: Sequence[str],
     kind: str,
     options: RunOptions,
-    **sections: Any,
+    **sections: object,
 ) -> dict[str, list[Row]]:
     """Measure each model, and print the rows as they are finished; returns them by model.
 
@@ -98,7 +98,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 
 def _study(
-    name: str, path: str, title: str, options: RunOptions, sections: Mapping[str, Any]
+    name: str, path: str, title: str, options: RunOptions, sections: Mapping[str, object]
 ) -> Study:
     """The study of one model; an error names the option instead of the field."""
 
@@ -150,7 +150,7 @@ class _Printed(Watch):
         self._several_tasks = False
         self.rows: list[Row] = []
 
-    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
+    def plan(self, cells: tuple[Cell, ...], finished: JsonFields) -> None:
         measured = [cell for cell in cells if isinstance(cell, MeasuredCell)]
         self._several_tasks = len({cell.task for cell in measured}) > 1
         for cell in measured:
@@ -160,7 +160,7 @@ class _Printed(Watch):
     def progress(self, cell: Cell, done: int, total: int) -> None:
         self._progress(done, total, cell.label)
 
-    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
+    def finish(self, cell: Cell, record: JsonFields) -> None:
         if not isinstance(cell, MeasuredCell):
             return
         measurement = cell.measurement

@@ -26,7 +26,7 @@ _FILES = (".jsonl", ".json", ".parquet", ".csv", ".md", ".png", ".svg")  # no na
 _KEYWORD = Parameter.KEYWORD_ONLY
 
 
-def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_settings(command: Callable[..., object]) -> Callable[..., Any]:
     """The command with an option for each field of its settings classes, as typer reads it.
 
     A parameter whose default is made by :func:`option` is an option of the command's own. One with
@@ -58,7 +58,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
                 hint = Annotated[hint, SHARED[name]]
             parameters.append(parameter.replace(annotation=hint, kind=_KEYWORD))
 
-    def run(context: Any, **values: Any) -> Any:
+    def run(context: Any, **values: object) -> Any:
         values |= {name: _unlisted(values[name]) for name, *_ in own}
         check_settings(own_options, values)
         for name, cls in classes.items():
@@ -78,16 +78,16 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _unlisted(value: Any) -> Any:
+def _unlisted(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def is_partial(hint: Any) -> bool:
+def is_partial(hint: object) -> bool:
     """Whether a parameter gets the given fields only, and no instance of its settings class."""
     return typing.get_origin(hint) is Annotated and typing.get_args(hint)[0] is dict
 
 
-def _settings_class(hint: Any) -> Any:
+def _settings_class(hint: object) -> Any:
     cls = typing.get_args(hint)[1] if is_partial(hint) else hint
     return cls if is_dataclass(cls) else None
 
@@ -100,7 +100,9 @@ def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
     ]  # fmt: skip
 
 
-def _as_parameter(one: Field[Any], hint: Any, name: str, *, partial: bool = False) -> Parameter:
+def _as_parameter(
+    one: Field[object], hint: object, name: str, *, partial: bool = False
+) -> Parameter:
     """A field as a parameter of a command, called ``name`` there."""
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
     if typing.get_origin(hint) is Literal:
@@ -151,7 +153,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
 
-def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: Any) -> None:
+def add_commands(app: typer.Typer, *commands: Callable[..., object], **settings: Any) -> None:
     """Register commands under the names of their functions."""
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
@@ -196,19 +198,19 @@ def output_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
     return check
 
 
-def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metadata: Any) -> Any:
+def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metadata: object) -> Any:
     """A field that is a file to write."""
     metadata |= {"metavar": "FILE", "callback": output_file(*suffixes)}
     return option(help, *flags, default=None, **metadata)
 
 
-def folder_option(help: str, *, required: bool = False, check: Any = output_folder) -> Any:
+def folder_option(help: str, *, required: bool = False, check: object = output_folder) -> Any:
     """A field that is a folder to write to."""
     default = MISSING if required else None
     return option(help, "--out", "-o", default=default, metavar="FOLDER", callback=check)
 
 
-def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> Any:
+def scheme_option(help: str = "how texts are tokenized", default: object = ()) -> Any:
     """A field of one scheme or several."""
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 

@@ -16,6 +16,7 @@ from robustok.checks import option
 from robustok.errors import RobustokError
 from robustok.models import Lora, Shape
 from robustok.models.devices import PRECISIONS
+from robustok.runtime.files import JsonObject
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in
 from robustok.training.recipe import Recipe
@@ -53,7 +54,7 @@ def seed_in_range(seed: int) -> int:
     return seed
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> Any:
     """One value as a list of one; none as an empty list."""
     return () if value is None else (value,) if isinstance(value, str) else value
 
@@ -186,7 +187,7 @@ class ModelSection(ChatModel):
         """The shape of a model from random weights; raises RobustokError where it has none."""
         return Shape(**self.sizes())
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> JsonObject:
         """The sizes of a model from random weights, and its architecture."""
         return {name: getattr(self, name) for name in ("architecture", *SIZES, "tied")}
 
@@ -236,7 +237,7 @@ class TrainingSection(Recipe):
         _ = self.rows_per_device
 
     @property
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> JsonObject:
         """The fields of :class:`Recipe`, which training takes."""
         return {one.name: getattr(self, one.name) for one in fields(Recipe)}
 

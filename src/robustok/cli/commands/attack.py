@@ -22,7 +22,7 @@ from robustok.models import load_model, load_tokenizer
 from robustok.models.devices import precision_of
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
-from robustok.runtime.files import json_digest, write_rows
+from robustok.runtime.files import JsonObject, json_digest, write_rows
 from robustok.runtime.registry import function_named
 from robustok.runtime.resume import RowFile
 from robustok.study.measurements import Attack
@@ -32,7 +32,7 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
-_MORE: dict[str, Any] = {"panel": "Other models and answers"}
+_MORE: JsonObject = {"panel": "Other models and answers"}
 
 
 def attack(
@@ -155,7 +155,7 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
     return attacks.objective_by_name(attacks.load_classifier(name), vocab, settings, **around)
 
 
-def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> dict[str, Any]:
+def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> JsonObject:
     """The ids around a prompt that stay as they are, as ``prefix`` and ``suffix``."""
     if options.is_chat:
         return chat_frame(load_tokenizer(name), system=options.system)._asdict()
@@ -165,7 +165,7 @@ def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> dict[str, 
 
 def _attacked(
     prompts: Sequence[Any], objective: Any, search: AttackSettings | int, options: RedTeamOptions
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
     vocab, seed = objective.vocab, options.seed or 0
     config = {
@@ -186,14 +186,14 @@ def _attacked(
 
 def _search(
     search: AttackSettings | int, objective: Any, seed: int
-) -> Callable[[Sequence[Any], Progress], dict[str, Any]]:
+) -> Callable[[Sequence[Any], Progress], JsonObject]:
     """What attacks a group of prompts, and gives the rows of its attacks by search."""
     functions = [function_named(name) for name in objective.settings.constraints]
     common: Any = {"seed": seed, "constraints": lambda _: functions}
     if isinstance(search, int):
         return suite_search(objective.vocab, objective, max_scored=search, **common)
 
-    def attacked(group: Sequence[Any], progress: Progress) -> dict[str, Any]:
+    def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
         found = attacks.attack_prompts(
             objective.vocab, group, objective, settings=search, progress=progress, **common
         )

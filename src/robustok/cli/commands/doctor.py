@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from importlib.util import find_spec
-from typing import Any
 
 import typer
 
@@ -13,6 +12,7 @@ from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.devices import devices
 from robustok.runtime.environment import EXTRAS, versions
+from robustok.runtime.files import JsonObject
 from robustok.runtime.hub import model_cache
 from robustok.runtime.processes import available_cores
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -91,7 +91,7 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _findings() -> dict[str, Any]:
+def _findings() -> JsonObject:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from robustok.cli.printing import as_str, print_json, print_tokens, text_of, tex
 from robustok.errors import RobustokError
 from robustok.models import load_model
 from robustok.runtime.display import counted
+from robustok.runtime.files import JsonObject
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
 from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -96,7 +97,7 @@ def count(
         # Python refuses to print an int of more than 4,300 digits, and a Decimal has no limit.
         total, counts = Decimal(total), [Decimal(count) for count in counts]
         if as_json:
-            record: dict[str, Any] = {"text": as_str(source)} if text == "-" else {}
+            record: JsonObject = {"text": as_str(source)} if text == "-" else {}
             record["total"] = str(total)
             print_json(record | ({f"by_{by}": [str(count) for count in counts]} if by else {}))
             continue
@@ -130,7 +131,7 @@ def inspect(
         if scheme.color and not scheme.needs and not scheme.deterministic
     ]
 
-    def entry(spec: str, draws: int) -> dict[str, Any]:
+    def entry(spec: str, draws: int) -> JsonObject:
         draw = sampler(spec, vocab)
         rows = draw.sample_batch([source], seed=seed, draws=draws)
         return {"scheme": draw.spec, "draws": [[vocab.tokens[i] for i in row] for row in rows]}
@@ -147,7 +148,7 @@ def inspect(
 
 
 def _print_inspection(
-    total: int, entries: list[dict[str, Any]], bars: list[tuple[int, float, float]]
+    total: int, entries: list[JsonObject], bars: list[tuple[int, float, float]]
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(counted(total, "tokenization"))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import computed_once
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.study.sections import ModelSection, TokenizerSection
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
@@ -46,7 +47,7 @@ class Cell(ABC):
     version: ClassVar[int] = 1  # of this kind; raise it when its fields mean another result
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """All that decides the result apart from the inputs, as JSON: the dataclass's fields.
 
         A field with the metadata `NOT_IN_KEY`, of the cell or of a value in it, is left out.
@@ -109,11 +110,11 @@ class Cell(ABC):
         return folder / "cells" / self.key
 
 
-def _is_cells(value: Any) -> bool:
+def _is_cells(value: object) -> bool:
     return isinstance(value, tuple) and bool(value) and all(isinstance(v, Cell) for v in value)
 
 
-def _in_key(value: Any) -> Any:
+def _in_key(value: object) -> Any:
     """A value as JSON, without inputs and without fields that change no result."""
     if isinstance(value, tuple):
         return [_in_key(one) for one in value]
@@ -171,7 +172,7 @@ class Estimate:
         records: the records of cells that an earlier run finished, by key.
     """
 
-    def __init__(self, cells: Iterable[Cell], records: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, cells: Iterable[Cell], records: Mapping[str, JsonFields]) -> None:
         self._left = {cell.key: cell for cell in cells}
         self._planned: dict[str, float] = defaultdict(float)  # by kind
         self._taken: dict[str, float] = defaultdict(float)

@@ -23,7 +23,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of, share
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
-from robustok.runtime.files import read_rows
+from robustok.runtime.files import JsonFields, JsonObject, read_rows
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
@@ -122,7 +122,7 @@ class Attack(AttackSettings, OnQuestions):
             return self._run_suite(at, items, around)
         return self.attacked(at, self.settings, items, around, {})
 
-    def _run_suite(self, at: Opened, items: Sequence[Item], around: dict[str, Any]) -> Summary:
+    def _run_suite(self, at: Opened, items: Sequence[Item], around: JsonObject) -> Summary:
         objective = attacks.objective_by_name(
             at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
@@ -145,7 +145,7 @@ class Attack(AttackSettings, OnQuestions):
             "precision": precision_of(at.model),
         }
 
-    def rows(self, row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         (printed,) = super().rows(row)
         if self.suite:
             yield printed
@@ -166,7 +166,7 @@ class Attack(AttackSettings, OnQuestions):
             **one,
         }
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: JsonFields) -> str:
         from robustok.attack.engine import attack_line
 
         text = attack_line(row)
@@ -180,7 +180,7 @@ class Attack(AttackSettings, OnQuestions):
         at: Opened,
         settings: AttackSettings,
         items: Sequence[Item],
-        around: Mapping[str, Any],
+        around: JsonFields,
         limits: Mapping[str, int],
     ) -> Summary:
         """The summary of an attack on each question.
