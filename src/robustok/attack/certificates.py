@@ -12,11 +12,11 @@ jointly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.scoring import Request, score_many
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -121,13 +122,13 @@ class Certificate:
             return f"{summary}; {share}"
         return f"{summary} (at distance {self.witness_distance}); {share}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
         count = str(Decimal(self.tokenizations))  # of any length, where str() of an int has a limit
         return asdict(self) | {"tokenizations": count, "verdict": self.verdict}
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Certificate:
+    def from_json(cls, row: JsonFields) -> Certificate:
         """The certificate of a ``row`` of :meth:`to_json`, also after being read from a file."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
         values["tokenizations"] = int(Decimal(values["tokenizations"]))
@@ -161,7 +162,7 @@ class Certification:
         """Number of items that fit the model."""
         return len(self.certificates) // len(self.settings.distances)
 
-    def gap(self) -> list[dict[str, Any]]:
+    def gap(self) -> list[JsonObject]:
         """A row for each distance: the number of items of every verdict.
 
         >>> from robustok.attack import certify_items
@@ -179,7 +180,7 @@ class Certification:
         rows = []
         for at in self.settings.distances:
             certificates = [c for c in self.certificates if c.distance == at]
-            row: dict[str, Any] = {"distance": "all" if at is None else at, "n": len(certificates)}
+            row: JsonObject = {"distance": "all" if at is None else at, "n": len(certificates)}
             for verdict in VERDICTS:
                 row[verdict] = sum(c.verdict == verdict for c in certificates)
             bounds = [c.upper for c in certificates if c.verdict == "open"]
@@ -200,7 +201,7 @@ def certify(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    **changes: Any,
+    **changes: object,
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
 
@@ -252,7 +253,7 @@ def certify_items(
     suffix: Ids | None = None,
     overflow: str = "error",
     progress: Progress | None = None,
-    **changes: Any,
+    **changes: object,
 ) -> Certification:
     """Certify every item at every distance.
 

@@ -94,7 +94,7 @@ def read_outputs(
     max_batch_tokens: int,
     mode: str,
     use: Use,
-    outputs_at: Callable[..., Any],
+    outputs_at: Callable[..., object],
     prefix_cache: PrefixCache,
 ) -> Ints:
     """Call ``use`` with the outputs that ``outputs_at`` gives at all reads of the sequences.
@@ -127,7 +127,7 @@ def _read_tree(
     sequences: Sequences,
     max_batch_tokens: int,
     use: Use,
-    outputs_at: Callable[..., Any],
+    outputs_at: Callable[..., object],
     prefix_cache: PrefixCache,
 ) -> Ints:
     """Each node of the prefix tree once, in rows, shorter ones where one alone is too much."""
@@ -196,7 +196,7 @@ def _read_padded(
     sequences: Sequences,
     max_batch_tokens: int,
     use: Use,
-    outputs_at: Callable[..., Any],
+    outputs_at: Callable[..., object],
 ) -> Ints:
     """Right-padded batches: what follows a token changes nothing at it in a causal model.
 
@@ -266,7 +266,7 @@ class _AttentionWatch(TorchFunctionMode):
     overflows = False
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
     ) -> Any:
         given = {} if kwargs is None else kwargs
         if func is functional.scaled_dot_product_attention:
