@@ -73,6 +73,22 @@ def test_the_oracle_and_tokenizers_agree(p: float) -> None:
     assert_distribution(ours, distribution)
 
 
+def test_user_defined_symbols_of_sentencepiece_stay_whole() -> None:
+    processor = sentencepiece.trained(
+        vocab_size=60, model_type="bpe", add_dummy_prefix=False, user_defined_symbols=["<x>", "nan"]
+    )
+    vocab, text = rt.Vocabulary.load(processor), "<x>cabnanlab"
+    for rows in (
+        rt.BpeDropout(vocab, p=0.4, rule="sentencepiece").sample_batch([text], seed=0, draws=2000),
+        rt.BpeDropout(vocab, p=0.4, rule="sentencepiece").sample_batch(
+            [processor.encode(text)], seed=0, draws=2000
+        ),
+    ):
+        drawn = {tuple(row.tolist()) for row in rows}
+        assert drawn == {*map(tuple, sentencepiece.draws(processor, text, 0.4, 2000))}
+        assert len(drawn) > 10
+
+
 @pytest.mark.parametrize("p", [0.2, 0.5])
 def test_the_sentencepiece_rule_is_sentencepiece(p: float) -> None:
     processor = sentencepiece.trained(vocab_size=60, model_type="bpe")

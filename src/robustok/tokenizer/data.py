@@ -54,8 +54,9 @@ class TokenizerData:
     text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
     that spell one raw byte beside the ordinary vocabulary, ``merges`` the BPE merge list as int32
     pairs of ids, ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
-    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` by id,
-    ``spelling`` how the bytes of ids differ from their text.
+    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
+    the user-defined symbols of SentencePiece by id, ``spelling`` how the bytes of ids differ from
+    their text.
     """
 
     tokens: list[bytes]

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from tokenizers import AddedToken
+
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import USED_BYTES, TokenizerData, byte_alphabet, library_errors
 from robustok.tokenizer.spelling import Spelling
@@ -398,6 +400,7 @@ def _read(processor: Any) -> TokenizerData:
         f"sentencepiece {kind}",
         scores=scores,
         source=processor,
+        added={i: AddedToken(tokens[i].decode(), normalized=True) for i in defined.values()},
         spelling=spelling,
     )
 
