@@ -34,7 +34,11 @@ class Greedy:
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         return [self.encode_bytes(text.encode()) for text in texts]
 
-    accepts_all = True
+    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+        return True
+
+    def keeps(self, spelled: bytes) -> bool:
+        return True
 
     def normalize(self, text: str) -> str | None:
         return text

@@ -65,7 +65,6 @@ _CALL = 64  # characters that take as long as the overhead of a call of a librar
 
 # gigatoken encodes a SentencePiece text word by word, unless a token goes from one to the next.
 _SPAN = re.compile(r"[\t\n\r][ ▁]")
-_SPANS = [before + space for before in "\t\n\r" for space in " ▁"]  # a tenth of the search's time
 _WORD_END = re.compile(r"(?<=\S) ")
 _ANY_SPAN = re.compile(rb"([^ \0]) ")
 
@@ -268,7 +267,7 @@ class GigatokenEncoder:
         if self._byte_level:
             if has_unsafe(text):
                 return None
-        elif self._spans_words and any(span in text for span in _SPANS):
+        elif self._spans_words and _has_span(text):
             return self._encode_around_spans(backend, text)
         return self._encode_part(backend, text)
 
@@ -349,6 +348,12 @@ def _span_words(tokens: list[bytes]) -> bool:
     """Whether tokens have a space after another character, and all of these are whitespace."""
     before = {*_ANY_SPAN.findall(b"\0".join(tokens))}
     return bool(before) and before <= {b"\t", b"\n", b"\r"}
+
+
+def _has_span(text: str) -> bool:
+    """Whether `_SPAN` is in a text, in a tenth of the time that its search takes."""
+    spaces = " ▁" if "▁" in text else " "
+    return any(c in text and any(c + space in text for space in spaces) for c in "\t\n\r")
 
 
 def _parts_around_spans(text: str) -> Iterator[tuple[str, bool]]:

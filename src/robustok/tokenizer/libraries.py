@@ -115,7 +115,6 @@ class TiktokenEncoder:
 
     encoding: Any
     complete: bool  # every byte of UTF-8 has a token
-    accepts_all: bool = True
 
     @property
     def model_obstacle(self) -> str | None:
@@ -171,6 +170,9 @@ class TiktokenEncoder:
         return False
 
     def is_accepted(self, text: str) -> bool:
+        return True
+
+    def accepts(self, texts: Sequence[str | bytes]) -> bool:
         return True
 
 
@@ -331,6 +333,9 @@ class SentencePieceEncoder:
             raise RobustokError("the vocabulary lacks characters of its tokens")
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
         return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
+
+    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+        return self.accepts_all
 
     def keeps(self, spelled: bytes) -> bool:
         return False

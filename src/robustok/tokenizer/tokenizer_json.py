@@ -555,7 +555,6 @@ class TokenizersEncoder:
         self._doubtful = self._search_of(doubtful, normalized)
         self._marks = self._search_of(marks, normalized)
         self._has_added = self._search_of({t.content for t in plain.values()}, normalized)
-        self.accepts_all = self._accepts and self._doubtful is None
         self._make_plain()
 
     def _search_of(
@@ -646,6 +645,13 @@ class TokenizersEncoder:
         if self._adds_space and text and text[0] != " ":
             text = " " + text
         return text
+
+    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+        if self._doubtful is None or not self._accepts:
+            return self._accepts
+        return not self._adds_space and not any(
+            isinstance(text, bytes) or self._doubtful(text) for text in texts
+        )
 
     def is_accepted(self, text: str) -> bool:
         if self._doubtful is not None and self._doubtful(" " * self._adds_space + text):

@@ -316,7 +316,7 @@ class Vocabulary:
         if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
             # What follows a special token need not be a text of its own.
             is_whole = not parse_special or self.readable[ids].all()
-            if encoder.accepts_all and (is_whole or self.data.stages.joins_parts):
+            if (is_whole or self.data.stages.joins_parts) and encoder.accepts([text]):
                 return
             if isinstance(text, bytes):
                 try:
@@ -356,8 +356,8 @@ class Vocabulary:
         spelling = self.data.spelling
         if not (parse_special and spelling.words):
             is_known = not parse_special or self.data.stages.joins_parts
-            accepts_all = is_known and self.data.encoder.accepts_all
-            if accepts_all and spelling.unknown not in spelling.placed:
+            is_known = is_known and spelling.unknown not in spelling.placed
+            if is_known and self.data.encoder.accepts(texts):
                 return
             if self._are_first_sources(texts, rows):
                 return
