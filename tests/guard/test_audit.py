@@ -138,6 +138,16 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
             list(read_rollouts(tmp_path / name))
 
 
+def test_parquet_with_a_damaged_page_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ids": [[i, i + 1] for i in range(3000)]}), path)
+    raw = bytearray(path.read_bytes())
+    raw[40:80] = bytes(40)
+    path.write_bytes(raw)
+    with pytest.raises(rt.RobustokError, match=r"a\.parquet: damaged after 0 rows \("):
+        list(read_rollouts(path))
+
+
 TURNS = [
     {"role": "user", "content": "hello"},
     {"role": "assistant", "ids": [70, 71], "name": None},

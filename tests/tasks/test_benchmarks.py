@@ -60,6 +60,13 @@ def test_a_file_holds_the_fields_of_an_item(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_key_of_null_is_none(tmp_path: Path) -> None:
+    row = {"question": "Which?", "choices": ["x", "y"], "label": 0}
+    lines = [{**row, "key": None}, {**row, "id": None}, {**row, "key": None, "id": 7}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [item.key for item in read_items(tmp_path / "a.jsonl")] == ["a-1", "a-2", "7"]
+
+
 HUB_ROWS: dict[str, dict[str, Any]] = {
     "arc_easy": {"question": "Q?", "answerKey": "2",
                  "choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}},

@@ -35,8 +35,9 @@ def test_documents_come_from_every_kind_of_file(tmp_path):
         ("a.jsonl", b'{"text": 3}', "a.jsonl at byte 0: field 'text' is not a string"),
         ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl at byte 14: not JSON"),
         ("a.txt", b"\xff", "a.txt is not UTF-8 text"),
-        ("a.jsonl.gz", b"no", "the file is damaged"),
-        ("a.jsonl.xz", b"no", "the file is damaged"),
+        ("a.jsonl.gz", b"no", r"a\.jsonl\.gz: the file is damaged"),
+        ("a.jsonl.xz", b"no", r"a\.jsonl\.xz: the file is damaged"),
+        ("a.parquet", b"PAR1", r"a\.parquet: not a Parquet file, or a damaged one"),
     ],
 )
 def test_a_broken_file_is_one_line(tmp_path, name, content, message):

@@ -66,7 +66,8 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
         text = row.pop("prompt", None) or row.pop("query", None) or row.pop("question", None)
         if not isinstance(text, str):
             raise RobustokError(f"{path}:{number}: the row has no prompt: give one as text")
-        prompts.append(Prompt(str(row.pop("key", len(prompts))), text, row))
+        key = row.pop("key", None)
+        prompts.append(Prompt(str(len(prompts) if key is None else key), text, row))
     return check_keyed("prompt", prompts)
 
 

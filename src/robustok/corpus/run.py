@@ -321,6 +321,8 @@ def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Rec
 
 def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
     """The receipt; raises RobustokError where the run read or changed nothing."""
+    if not receipt.documents and not receipt.rejects:
+        raise RobustokError("the input has no document: its files are empty")
     if not receipt.documents:
         raise RobustokError(
             f"no document could be read: all {receipt.rejects:,} rows are in"

@@ -440,8 +440,15 @@ def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, flo
         names = [column] if column in lists else lists
         if not names:
             raise RobustokError(f"{path} has no column of ids")
-        number = 0
-        for batch in file.iter_batches(_PARQUET_ROWS, columns=names):
+        number, batches = 0, file.iter_batches(_PARQUET_ROWS, columns=names)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as e:
+                reason = str(e).splitlines()[0]
+                raise RobustokError(f"{path}: damaged after {number} rows ({reason})") from e
+            if batch is None:
+                return
             columns = [values.to_numpy(zero_copy_only=False) for values in batch.columns]
             for values in zip(*columns, strict=True):
                 row = dict(zip(batch.schema.names, values, strict=True))

@@ -234,7 +234,8 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
         where = f"{path}:{number}"
         if not isinstance(row, dict):
             raise RobustokError(f"{where} is not a JSON object: write one object a line")
-        yield row, where, str(row.get("key", row.get("id", f"{path.stem}-{number}")))
+        names = (row[field] for field in ("key", "id") if row.get(field) is not None)
+        yield row, where, str(next(names, f"{path.stem}-{number}"))
     if not number:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
 

@@ -110,17 +110,20 @@ def read_texts(
 
 def _documents(source: InputFile) -> Iterator[str]:
     from robustok.corpus.read import read_chunk
-    from robustok.corpus.sources import Column, cut_chunks
+    from robustok.corpus.sources import Column, DamagedFile, cut_chunks
 
     column = Column("text", "text")
-    for chunk in cut_chunks([source], source.size + 1):
-        for batch in read_chunk(chunk, column, _BATCH, max_row_bytes=_LARGEST):
-            for reject in batch.rejects:
-                unit = "row" if source.format == "parquet" else "byte"
-                where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
-                raise RobustokError(f"{source.path}{where}: {reject.reason}")
-            for text in batch.table.column("text"):
-                try:
-                    yield text.as_py().decode()
-                except UnicodeDecodeError as error:
-                    raise RobustokError(f"{source.path} is not UTF-8 text: {error}") from None
+    try:
+        for chunk in cut_chunks([source], source.size + 1):
+            for batch in read_chunk(chunk, column, _BATCH, max_row_bytes=_LARGEST):
+                for reject in batch.rejects:
+                    unit = "row" if source.format == "parquet" else "byte"
+                    where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
+                    raise RobustokError(f"{source.path}{where}: {reject.reason}")
+                for text in batch.table.column("text"):
+                    try:
+                        yield text.as_py().decode()
+                    except UnicodeDecodeError as error:
+                        raise RobustokError(f"{source.path} is not UTF-8 text: {error}") from None
+    except DamagedFile as error:
+        raise RobustokError(f"{source.path}: {error}") from error
