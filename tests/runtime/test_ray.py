@@ -23,6 +23,7 @@ from tests.study.test_shared import small
 
 from robustok.corpus import run_corpus
 from robustok.errors import RobustokError
+from robustok.runtime.processes import connect
 from robustok.study import run_study
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -136,3 +137,21 @@ def test_a_corpus_is_the_same_where_a_node_is_lost(
     assert lost[0] < remote.input_bytes // 2
     assert remote == local
     assert files_of(tmp_path / "ray") == files_of(tmp_path / "local")
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:6379"])
+def test_a_cluster_that_does_not_start_is_one_line(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def times_out(**_: Any) -> None:
+        raise Exception("The current node timed out during startup. This could happen because\n…")
+
+    monkeypatch.setattr(ray, "init", times_out)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    message = r"cluster 127\.0\.0\.1:6379 .*: The current" if address else "did not start: The"
+    with pytest.raises(RobustokError, match=f"{message} .*timed out during startup") as error:
+        connect()
+    assert "\n" not in str(error.value)

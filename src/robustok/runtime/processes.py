@@ -28,6 +28,8 @@ from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import Any, Protocol
 
+from robustok.errors import RobustokError
+
 PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
 _PR_SET_PDEATHSIG = 1
 _ENDING = 5.0  # seconds until a process that does not end is killed
@@ -396,7 +398,8 @@ def connect() -> None:
     Ray has no authentication by default: whoever reaches its ports runs code as this user. A
     cluster that this function starts therefore listens on no other interface. Does nothing if Ray
     is connected. When this process is killed, Ray's servers end with it; its two agents wait one
-    minute for them.
+    minute for them. Raises RobustokError where Ray does not start, as on a machine with too much
+    other work, and where the cluster cannot be reached.
     """
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return
@@ -415,9 +418,17 @@ def connect() -> None:
         }
     import ray
 
-    ray.init(
-        address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
-    )
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
+        )
+    except Exception as error:  # the class that Ray raises where its servers do not start in time
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        if address:
+            line = f"no connection to the Ray cluster {address} (RAY_ADDRESS): {reason}"
+        else:
+            line = f"Ray did not start: {reason}; run it again when the machine has less to do"
+        raise RobustokError(line) from error
 
 
 class State:
