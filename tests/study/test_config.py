@@ -80,7 +80,7 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("attacks:", "few_shot: {examples: 64001, schemes: [canonical]}\nattacks:", "64001 exam"),
     ("attacks:", "paper: {where: a, tables: [{columns: [a, b], measure: embeddings,"
      " rows: [{train_scheme: a, values: [1]}]}]}\nattacks:", "1 values for 2 columns"),
-    ("attacks:", "readme: true\nattacks:", "readme is for one model that exists"),
+    ("attacks:", "readme: true\nattacks:", "readme: it is for one model that exists"),
     ("attacks:", "scales: [a]\nattacks:", "scales holds names"),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_line(old: str, new: str, hint: str) -> None:

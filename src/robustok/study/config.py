@@ -14,11 +14,10 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
-from robustok.samplers.strength import at_splits, splits_in
+from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
-from robustok.study.schema import Study
+from robustok.study.schema import CONTRADICTION, SCHEMES_SET, Study
 from robustok.study.sections import Strict
-from robustok.tasks import HUB
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
@@ -27,7 +26,6 @@ _UNKNOWN = (
     "unexpected_keyword_argument",
 )  # pydantic's names of an unknown field
 _MEANT_NAME = ("dir", "file", "folder", "hub", "id", "model", "path", "tokenizer")
-_SCHEMES = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # that strengths set
 
 
 def studies() -> dict[str, str]:
@@ -190,8 +188,6 @@ def checked_study(data: Mapping[str, object], error: Callable[[str, str], Robust
         raise error(*_first_problem(invalid)) from None
     if study.strength is not None:
         study = _at_strengths(study, study.strength.splits, error)
-    for field, message in _contradictions(study):
-        raise error(field, f"{field}: {message}")
     return study
 
 
@@ -296,6 +292,8 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
         return field, f"there is no field {field}; {known}"
     if problem["type"] == "missing":
         return field, f"the field {field} is missing"
+    if problem["type"] == CONTRADICTION:
+        return problem.get("ctx", {})["field"], reason
     if problem["type"] == "value_error":
         return field, f"{field}: {reason.removeprefix('Value error, ')}"
     shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
@@ -331,7 +329,7 @@ def _at_strengths(
 ) -> Study:
     """The study with each scheme at each measured strength."""
     sections: JsonObject = {}
-    for part, name in _SCHEMES:
+    for part, name in SCHEMES_SET:
         section, specs = getattr(study, part), []
         for i, spec in enumerate(getattr(section, name) if section else ()):
             field = f"{part}.{name}.{i}"
@@ -344,72 +342,5 @@ def _at_strengths(
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
             specs += own
         if section:
-            sections[part] = _replaced(section, name, tuple(specs))
+            sections[part] = dataclasses.replace(section, **{name: tuple(specs)})
     return study.model_copy(update=sections)
-
-
-def _replaced(section: Any, name: str, value: Any) -> Any:
-    """A section with one other field; a measurement is a dataclass."""
-    if isinstance(section, Strict):
-        return section.model_copy(update={name: value})
-    return dataclasses.replace(section, **{name: value})
-
-
-def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
-    """What is wrong across sections: a field and a message for each."""
-    if study.task is None and (study.finetune or (study.attacks and not study.questions)):
-        yield "task", "there is no task to fine-tune on or to attack: give a task section"
-    if study.strength and not (study.finetune or study.evaluate):
-        yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
-    strengths = study.strength.splits if study.strength else ()
-    for part, name in _SCHEMES:
-        for spec in getattr(getattr(study, part), name, ()):
-            if (splits := splits_in(spec)) is not None and splits not in strengths:
-                yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
-    if study.evaluate and not (study.task or study.benchmarks or study.questions):
-        yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
-    if study.benchmarks and study.benchmarks.folder is None:
-        for i, name in enumerate(study.benchmarks.names):
-            if name not in HUB:
-                yield f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
-    yield from _too_few_questions(study)
-    names = [attack.eval_scheme for attack in study.attacks]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield f"attacks.{i}", f"{name} is already in the list"
-    yield from _wrong_model_or_text(study)
-
-
-def _wrong_model_or_text(study: Study) -> Iterator[tuple[str, str]]:
-    model, pretrain, corpus = study.model, study.pretrain, study.corpus
-    if model.name is None and pretrain is None:
-        yield "model", "random weights need a pretrain section, or give model.name"
-    if model.name is None and study.tokenizer is None:
-        yield "tokenizer", "a model from random weights needs a tokenizer section"
-    if model.name is not None and pretrain is not None:
-        yield "pretrain", "only random weights are pre-trained: leave it or model.name out"
-    if model.name is not None and study.tokenizer and study.tokenizer.size is not None:
-        yield "tokenizer", "a model with a name has a tokenizer: leave the section out"
-    on_text = pretrain is not None and pretrain.source == "corpus"
-    if pretrain and not on_text and study.task is None:
-        message = "there is no task to pre-train on: give a task section, or source: corpus"
-        yield "pretrain", message
-    if on_text or (study.reads_text and not study.task):
-        if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield "corpus", "this study needs text: give files as corpus and held_out"
-        elif study.reads_text and not (corpus.hub or corpus.held_out):
-            yield "corpus.held_out", "perplexity needs text held out: give a file as held_out"
-
-
-def _too_few_questions(study: Study) -> Iterator[tuple[str, str]]:
-    task, evaluate = study.task, study.evaluate
-    limits = {"evaluate.items": evaluate.items} if evaluate else {}
-    limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
-    for field, items in limits.items():
-        if task and items and items > task.test:
-            yield field, f"{items} questions, but task.test is {task.test}"
-    examples = study.few_shot.examples if study.few_shot else 0
-    for one in (task, *(study.other_tasks or ())):
-        if one and examples > one.train:
-            message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
-            yield "few_shot.examples", message

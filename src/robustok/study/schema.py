@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from robustok.errors import nearest
+from robustok.samplers.strength import splits_in
 from robustok.study.measurements import (
     Attack,
     Bound,
@@ -36,6 +39,10 @@ from robustok.study.sections import (
     WordTask,
     seed_in_range,
 )
+from robustok.tasks import HUB
+
+CONTRADICTION = "contradiction"  # of sections; pydantic's name of the error
+SCHEMES_SET = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # by `strength`
 
 
 class Study(Strict):
@@ -98,23 +105,11 @@ class Study(Strict):
         return range(self.first_repeat, self.first_repeat + self.repeats)
 
     @model_validator(mode="after")
-    def _readme_of_one_model(self) -> Study:
-        trained = self.pretrain or self.finetune or self.model.name is None
-        if self.readme and (trained or self.repeats > 1 or self.first_repeat or self.few_shot):
-            raise ValueError(
-                "readme is for one model that exists: no training, one seed, no few_shot"
+    def _without_contradictions(self) -> Study:
+        for field, message in _contradictions(self):
+            raise PydanticCustomError(
+                CONTRADICTION, "{field}: {message}", {"field": field, "message": message}
             )
-        return self
-
-    @model_validator(mode="after")
-    def _chat_around_questions(self) -> Study:
-        if self.model.is_chat and (self.few_shot or self.finetune):
-            raise ValueError(
-                "a chat template is around questions alone: leave few_shot and finetune out"
-            )
-        for one in self.measurements if self.model.is_chat else ():
-            if not one.reads_chat:
-                raise ValueError(f"{one.kind} reads no chat template: leave chat and system out")
         return self
 
     @property
@@ -131,3 +126,75 @@ class Study(Strict):
     def reads_text(self) -> bool:
         """Whether a measurement reads held-out text."""
         return any(isinstance(one, OnText) for one in self.measurements)
+
+
+def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
+    """What is wrong across sections: a field and a message for each."""
+    if study.task is None and (study.finetune or (study.attacks and not study.questions)):
+        yield "task", "there is no task to fine-tune on or to attack: give a task section"
+    if study.strength and not (study.finetune or study.evaluate):
+        yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
+    strengths = study.strength.splits if study.strength else ()
+    for part, name in SCHEMES_SET:
+        for spec in getattr(getattr(study, part), name, ()):
+            if (splits := splits_in(spec)) is not None and splits not in strengths:
+                yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
+    if study.evaluate and not (study.task or study.benchmarks or study.questions):
+        yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
+    if study.benchmarks and study.benchmarks.folder is None:
+        for i, name in enumerate(study.benchmarks.names):
+            if name not in HUB:
+                yield f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
+    names = [attack.eval_scheme for attack in study.attacks]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"attacks.{i}", f"{name} is already in the list"
+    yield from _of_one_model(study)
+    yield from _of_training(study)
+    yield from _of_counts(study)
+
+
+def _of_one_model(study: Study) -> Iterator[tuple[str, str]]:
+    trained = study.pretrain or study.finetune or study.model.name is None
+    if study.readme and (trained or study.repeats > 1 or study.first_repeat or study.few_shot):
+        yield "readme", "it is for one model that exists: no training, one seed, no few_shot"
+    if study.model.is_chat and (study.few_shot or study.finetune):
+        yield "model", "a chat template is around questions alone: leave few_shot and finetune out"
+    for one in study.measurements if study.model.is_chat else ():
+        if not one.reads_chat:
+            yield "model", f"{one.kind} reads no chat template: leave chat and system out"
+
+
+def _of_training(study: Study) -> Iterator[tuple[str, str]]:
+    model, pretrain, corpus = study.model, study.pretrain, study.corpus
+    if model.name is None and pretrain is None:
+        yield "model", "random weights need a pretrain section, or give model.name"
+    if model.name is None and study.tokenizer is None:
+        yield "tokenizer", "a model from random weights needs a tokenizer section"
+    if model.name is not None and pretrain is not None:
+        yield "pretrain", "only random weights are pre-trained: leave it or model.name out"
+    if model.name is not None and study.tokenizer and study.tokenizer.size is not None:
+        yield "tokenizer", "a model with a name has a tokenizer: leave the section out"
+    on_text = pretrain is not None and pretrain.source == "corpus"
+    if pretrain and not on_text and study.task is None:
+        message = "there is no task to pre-train on: give a task section, or source: corpus"
+        yield "pretrain", message
+    if on_text or (study.reads_text and not study.task):
+        if corpus is None or not (corpus.hub or corpus.train or not on_text):
+            yield "corpus", "this study needs text: give files as corpus and held_out"
+        elif study.reads_text and not (corpus.hub or corpus.held_out):
+            yield "corpus.held_out", "perplexity needs text held out: give a file as held_out"
+
+
+def _of_counts(study: Study) -> Iterator[tuple[str, str]]:
+    task, evaluate = study.task, study.evaluate
+    limits = {"evaluate.items": evaluate.items} if evaluate else {}
+    limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
+    for field, items in limits.items():
+        if task and items and items > task.test:
+            yield field, f"{items} questions, but task.test is {task.test}"
+    examples = study.few_shot.examples if study.few_shot else 0
+    for one in (task, *(study.other_tasks or ())):
+        if one and examples > one.train:
+            message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
+            yield "few_shot.examples", message
