@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.guard.tokenizers_of import bpe_model, tokenizer_json
+from tests.guard.tokenizers_of import bpe_model, needs_normalized_contents, tokenizer_json
 from tests.tokenizer.test_spelling import BYTE_LEVEL, METASPACE
 from tokenizers import AddedToken, Tokenizer, processors
 
@@ -189,6 +189,7 @@ def test_a_text_after_a_special_token_is_repaired_to_its_own_ids() -> None:
     assert rt.Guard(vocab, allow_special=True).repair([2, 0, 1, 4, 0, 1]).tolist() == ids
 
 
+@needs_normalized_contents
 def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() -> None:
     tokenizer = Tokenizer.from_str(tokenizer_json(
         bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True),
