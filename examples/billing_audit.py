@@ -14,7 +14,6 @@ from typing import Any
 
 import robustok as rt
 from robustok.integrations.serving import Counters
-from robustok.models import train_tokenizer
 
 MAX_AUDITED = 1 << 22  # bytes of a response that are kept for the audit
 NAMES = {
@@ -147,7 +146,7 @@ async def ask(app: Any, prompt: str) -> None:
 
 def main() -> str:
     text = "the quick brown fox jumps over the lazy dog"
-    vocab = rt.Vocabulary.load(train_tokenizer([text] * 9, 320))
+    vocab = rt.Vocabulary.load("demo")
     honest = len(vocab.encode(text))
 
     def server(charged: int) -> Any:

@@ -28,7 +28,7 @@ from starlette.routing import Route
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.serving import PromptGuard
-from robustok.models import Shape, small_model, train_tokenizer
+from robustok.models import Shape, small_model
 
 TEXT = "the quick brown fox jumps over the lazy dog and the revolution"
 
@@ -69,7 +69,7 @@ def post(url: str, prompt: Any) -> tuple[int, dict[str, Any]]:
 
 
 def main(policy: str = "reject", requests: int = 60) -> dict[str, Any]:
-    vocab = rt.Vocabulary.load(train_tokenizer([TEXT] * 9, 320))
+    vocab = rt.Vocabulary.load("demo")
     model = small_model(vocab.size, Shape(2, 64, 2, 2, 160, 256), seed=0)
     app = server_of(vocab, model)
 

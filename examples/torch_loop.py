@@ -12,13 +12,13 @@ from torch.utils.data import DataLoader
 
 import robustok as rt
 from robustok.integrations.perturb import Perturb, TorchCollator
-from robustok.models import Shape, small_model, train_tokenizer
+from robustok.models import Shape, small_model
 from robustok.tasks import frequent_words, langgame
 
 
 def main(out: str = "runs/torch-loop") -> None:
     items = langgame(frequent_words(60), 128, seed=0, format="short")
-    vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 400))
+    vocab = rt.Vocabulary.load("demo")
     prompts = vocab.encode_batch([item.question for item in items])
     answers = vocab.encode_batch([item.answer for item in items])
     rows = [

@@ -10,7 +10,6 @@ import pytest
 from tests.oracles.scripts import script
 
 import robustok as rt
-from robustok.models import train_tokenizer
 
 TEXT = "the rest is there"
 
@@ -22,7 +21,7 @@ def example() -> Any:
 
 @pytest.fixture(scope="module")
 def vocab() -> rt.Vocabulary:
-    return rt.Vocabulary.load(train_tokenizer([TEXT] * 9, 290))
+    return rt.Vocabulary.load("demo")
 
 
 def audited(example: Any, vocab: rt.Vocabulary, chunks: list[bytes], request: Any) -> Any:
