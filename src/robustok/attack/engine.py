@@ -115,9 +115,15 @@ class AttackedModel:
         """The objective of a question."""
         window = None if self.overflow is None else Window(self.model, self.overflow)
         return Margin(
-            self.model, self.vocab, prompt.fields["choices"], prompt.fields["label"],
-            scale=self.scale, prefix=self.prefix, suffix=self.suffix, window=window,
-        )  # fmt: skip
+            self.model,
+            self.vocab,
+            prompt.fields["choices"],
+            prompt.fields["label"],
+            scale=self.scale,
+            prefix=self.prefix,
+            suffix=self.suffix,
+            window=window,
+        )
 
     def text(self, prompt: Prompt) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
@@ -328,9 +334,14 @@ def attack_prompt(
     an unknown setting.
     """
     (attack,) = attack_prompts(
-        vocab, [Prompt(text, text)], lambda _: objective, constraints=lambda _: constraints,
-        settings=settings, seed=seed, **changes,
-    )  # fmt: skip
+        vocab,
+        [Prompt(text, text)],
+        lambda _: objective,
+        constraints=lambda _: constraints,
+        settings=settings,
+        seed=seed,
+        **changes,
+    )
     return attack
 
 
@@ -409,9 +420,11 @@ def replay(
         canonical_score, score = scored.scores.tolist()
         replayed.append(
             replace(
-                record, score=score, canonical_score=canonical_score,
+                record,
+                score=score,
+                canonical_score=canonical_score,
                 success=None if one.threshold is None else bool(scored.succeeded[1]),
                 **text.as_record(ids),
             )
-        )  # fmt: skip
+        )
     return replayed

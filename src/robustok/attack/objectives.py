@@ -458,9 +458,14 @@ def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
     """
     settings = named.settings
     return LogOdds(
-        named.model, named.vocab, settings.wanted or ("safe",), settings.unwanted or ("unsafe",),
-        threshold=log_odds(settings.flag_probability), name="guard", **named.frame,
-    )  # fmt: skip
+        named.model,
+        named.vocab,
+        settings.wanted or ("safe",),
+        settings.unwanted or ("unsafe",),
+        threshold=log_odds(settings.flag_probability),
+        name="guard",
+        **named.frame,
+    )
 
 
 @OBJECTIVES.register("classifier")

@@ -182,12 +182,14 @@ class Attack:
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
         row |= {name: max(row[name], _EXCLUDED) for name in ("score", "canonical_score")}
         row["steps"] = [
-            step._asdict() | {
-                "ids": step.ids.tolist(), "score": max(step.score, _EXCLUDED),
+            step._asdict()
+            | {
+                "ids": step.ids.tolist(),
+                "score": max(step.score, _EXCLUDED),
                 "log_probs": list(step.log_probs),
             }
             for step in self.steps
-        ]  # fmt: skip
+        ]
         return row
 
     @classmethod
@@ -201,10 +203,15 @@ class Attack:
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
             values |= {name: _score(row[name]) for name in ("score", "canonical_score")}
             values["steps"] = tuple(
-                Step(check_ids(step["ids"]), _score(step["score"]), step["n_scored"],
-                     step["round"], tuple(step["log_probs"]))
+                Step(
+                    check_ids(step["ids"]),
+                    _score(step["score"]),
+                    step["n_scored"],
+                    step["round"],
+                    tuple(step["log_probs"]),
+                )
                 for step in row["steps"]
-            )  # fmt: skip
+            )
             for ids in (values["ids"], row["prefix"], row["suffix"]):
                 if check_ids(ids).min(initial=0) < 0:
                     raise RobustokError("an id is negative")

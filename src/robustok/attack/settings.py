@@ -37,10 +37,13 @@ Overflow = Literal["error", "drop", "left", "canonical"]
 def overflow_option() -> Any:
     """A field of what to do with rows that are too long, in every setting that has it."""
     return option(
-        "rows longer than the model's max_length: error, drop, left or canonical", default="error",
-        metavar="POLICY", choices=get_args(Overflow), noun="overflow policy",
+        "rows longer than the model's max_length: error, drop, left or canonical",
+        default="error",
+        metavar="POLICY",
+        choices=get_args(Overflow),
+        noun="overflow policy",
         panel="Model",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

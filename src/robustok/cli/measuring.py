@@ -205,5 +205,6 @@ def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
                 print_json({**names, "difference": change.mean, **values})
                 continue
             task = f"{one['task']}, " if len({row["task"] for row in first}) > 1 else ""
-            typer.echo(f"{name} against {against}, {task}{one['eval_scheme']}: "
-                       f"{change_text(change)}")  # fmt: skip
+            typer.echo(
+                f"{name} against {against}, {task}{one['eval_scheme']}: {change_text(change)}"
+            )

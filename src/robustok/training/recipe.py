@@ -65,16 +65,20 @@ class Recipe:
         "forward passes per step, to save memory", default=1, min=1
     )
     precision: Literal["auto", "float32", "bfloat16"] = _option(
-        "auto (what is fastest here), float32 or bfloat16", default="auto", metavar="TYPE",
+        "auto (what is fastest here), float32 or bfloat16",
+        default="auto",
+        metavar="TYPE",
         choices=PRECISIONS,
-    )  # fmt: skip
+    )
     torch_compile: bool = _option("compile the model", default=False, flags=(), in_key=False)
     workers: int = _option("data loader processes", default=0, min=0, flags=(), in_key=False)
     save_every: int = _option("steps between checkpoints", default=200, min=1, flags=())
     dropout: float | None = _option(
-        "after embeddings and layers, and in attention  [default: the model's]", default=None,
-        min=0, lt=1,
-    )  # fmt: skip
+        "after embeddings and layers, and in attention  [default: the model's]",
+        default=None,
+        min=0,
+        lt=1,
+    )
     keep_every: int | None = _option(
         "steps between models kept in OUT/steps  [default: none]", default=None, min=1
     )

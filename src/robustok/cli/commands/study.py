@@ -64,8 +64,10 @@ class StudyOptions:
     repeats: int | None = option("number of seeds  [default: the study's own]", default=None, min=1)
     first_repeat: int | None = option(
         "leave out the seeds before the study's own plus N, which another run has",
-        default=None, metavar="N", min=0,
-    )  # fmt: skip
+        default=None,
+        metavar="N",
+        min=0,
+    )
     cells: Path | None = option(
         "folder of cells that several studies share", default=None, metavar="FOLDER"
     )

@@ -122,10 +122,19 @@ def finetune(
         trained = add_lora(trained, seed=seed)
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
-            trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
-            prefix=start_token_ids(vocab, start_token), pack=pack, fixed_draws=fixed_draws,
-            progress=progress, **settings,
-        )  # fmt: skip
+            trained,
+            vocab,
+            questions,
+            sampler=draw,
+            seed=seed,
+            out=out,
+            overflow=overflow,
+            prefix=start_token_ids(vocab, start_token),
+            pack=pack,
+            fixed_draws=fixed_draws,
+            progress=progress,
+            **settings,
+        )
     _save_tokenizers(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
 

@@ -72,9 +72,11 @@ class Attack(AttackSettings, OnQuestions):
 
     overflow: Overflow = overflow_option()
     control: bool = option(
-        "also a random search with as many tokenizations scored", default=False, flags=(),
+        "also a random search with as many tokenizations scored",
+        default=False,
+        flags=(),
         **NOT_IN_KEY,
-    )  # fmt: skip
+    )
     suite: Literal[True] | None = field(
         default=None, metadata={"description": "the worst of several searches"}
     )

@@ -111,9 +111,12 @@ class ByScheme(Measurement):
     """A measurement under each scheme in turn; that of a cell has one."""
 
     eval_schemes: EvalSpecs = option(
-        "how texts are tokenized", "--scheme", "-s", default=("canonical", "uniform"),
+        "how texts are tokenized",
+        "--scheme",
+        "-s",
+        default=("canonical", "uniform"),
         metavar="SCHEME",
-    )  # fmt: skip
+    )
 
     @property
     def scheme(self) -> str:
