@@ -100,7 +100,23 @@ def test_lines_of_standard_input(guard: Call, drawn: list[int], canonical: list[
     assert guard(lines, "--mode", "strict").err.startswith("robustok: line 2, id")
 
 
-@pytest.mark.parametrize("ids", ["1,x", "[1, 2", "[1.5]", '["a"]', "[[1]]"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        "1,x",
+        "1,,2",
+        "1_0",
+        "\uff11",
+        "+1",
+        "1.0",
+        "true",
+        "null",
+        "[1, 2",
+        "[1.5]",
+        '["a"]',
+        "[[1]]",
+    ],
+)
 def test_what_is_no_sequence_is_bad_input(shell: Shell, tokenizer: str, ids: str) -> None:
     shell.fails("guard", ids, "-t", tokenizer)
 

@@ -285,6 +285,8 @@ def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(t
     for name, pack in RUNS.items():
         record = json.loads((tmp_path / name / "training.json").read_text())["training"]
         assert dict(record["losses"]) == pytest.approx(dict(expected[pack].losses), rel=1e-4)
+        counts = expected[pack].tokens, expected[pack].overflowed
+        assert (record["tokens"], record["overflowed"]) == counts
 
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):

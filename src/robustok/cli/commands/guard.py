@@ -100,7 +100,8 @@ def _parsed(text: str) -> Any:
         if text.lstrip().startswith(("[", "{")):
             value = json.loads(text, object_pairs_hook=_without_repeats)
         else:
-            value = [int(part) for part in re.split(r"[\s,]+", text.strip()) if part]
+            parts = re.split(r"\s*,\s*|\s+", text.strip(" \t\r\n,"))
+            value = [_integer(part) for part in parts] if parts != [""] else []
     except RobustokError:
         raise
     except (ValueError, RecursionError):
@@ -110,6 +111,13 @@ def _parsed(text: str) -> Any:
     if value == [] and not text.lstrip().startswith("["):
         raise RobustokError("no ids, as from an empty variable; an empty sequence is []")
     return _ids_in(value) if isinstance(value, dict) else value
+
+
+def _integer(part: str) -> int:
+    """The value of decimal digits; ``int`` also reads those of other scripts, and 1_0."""
+    if not re.fullmatch(r"-?[0-9]+", part):
+        raise ValueError(part)
+    return int(part)
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
