@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustok.cli.measuring import change_text
-from robustok.evaluation.comparison import clear_differences, difference
+from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, compare_answers
 from robustok.evaluation.results import Evaluation, Outcome, paired
 from robustok.report import Results
@@ -59,8 +60,25 @@ def test_command_and_report_have_one_interval_and_one_p(
     assert by_command.is_clear == (by_command.p < LEVEL)
     assert bool(clear_differences({0: (_row(first), _row(second))})) == by_command.is_clear
     printed = change_text(by_command)  # what `robustok evaluate` prints
-    assert printed.endswith(f"p = {by_command.p:.2g}")
-    assert f"[{by_command.low:+.3f}, {by_command.high:+.3f}]" in printed
+    low, high, p = numbers_in(printed)
+    assert (low > 0 or high < 0) == (p < LEVEL) == by_command.is_clear
+    assert (low, high) == pytest.approx((by_command.low, by_command.high), abs=5e-4)
+
+
+def numbers_in(printed: str) -> list[float]:
+    """The bounds and the p of a printed comparison."""
+    interval, p = re.findall(r"\[(.*)\], p = (.*)", printed)[0]
+    return [*map(float, interval.split(", ")), float(p)]
+
+
+@pytest.mark.parametrize(("low", "high", "p"), [
+    (0.0002, 0.4, 0.0498), (-0.0002, 0.4, 0.0502), (-0.4, -0.00001, 0.04999), (-0.4, 0.0, 0.05),
+    (-0.4, 1e-9, 0.0500001), (0.1, 0.4, 1e-30), (-1.0, 1.0, 1.0),
+])  # fmt: skip
+def test_rounding_leaves_an_interval_on_its_side_of_zero(low: float, high: float, p: float) -> None:
+    change = Difference(before=0.5, after=0.6, low=low, high=high, p=p, n=9)
+    low, high, p = numbers_in(change_text(change))
+    assert (low > 0 or high < 0) == (p < LEVEL) == change.is_clear
 
 
 def _row(evaluation: Evaluation) -> dict[str, Any]:

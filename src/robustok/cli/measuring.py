@@ -188,7 +188,7 @@ class _Printed(Watch):
 
 def change_text(change: Difference) -> str:
     """A difference with its interval and its p, on one line."""
-    return f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}], p = {change.p:.2g}"
+    return f"{change.mean:+.3f} {change.bounds_text()}, p = {change.p_text()}"
 
 
 def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:

@@ -64,6 +64,34 @@ class Difference:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
+    def bounds_text(self) -> str:
+        """The interval, its bounds with three decimal digits.
+
+        >>> Difference(before=0.8, after=0.5, low=-0.4, high=-0.0002, p=0.04, n=9).bounds_text()
+        '[-0.400, -0.0002]'
+
+        A bound that would be rounded to zero has more digits.
+        """
+        low, high = (_beside(bound, 0.0, "+.{}f", 3) for bound in (self.low, self.high))
+        return f"[{low}, {high}]"
+
+    def p_text(self) -> str:
+        """The p with two digits, or more where it would be rounded to 0.05.
+
+        >>> Difference(before=0.8, after=0.5, low=-0.4, high=-0.1, p=0.0496, n=9).p_text()
+        '0.0496'
+        """
+        return _beside(self.p, LEVEL, ".{}g", 2)
+
+
+def _beside(value: float, threshold: float, form: str, digits: int) -> str:
+    """A number with so many digits, or as many more as show on which side of a threshold it is."""
+    for more in range(digits, digits + 18):
+        text = format(value, form.format(more))
+        if np.sign(float(text) - threshold) == np.sign(value - threshold):
+            break
+    return text
+
 
 def difference(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     """Compare two rows question by question, over the seeds and questions that both have.

@@ -288,8 +288,8 @@ def compared(first: JsonFields, other: JsonFields) -> Iterator[list[str]]:
                 f"{change.before:.3f}",
                 f"{change.after:.3f}",
                 f"{change.mean:+.3f}",
-                f"[{change.low:+.3f}, {change.high:+.3f}]",
-                f"{change.p:.2g}",
+                change.bounds_text(),
+                change.p_text(),
             ]
 
 
