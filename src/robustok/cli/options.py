@@ -39,8 +39,11 @@ def with_settings(command: Callable[..., object]) -> Callable[..., Any]:
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
     taken = hints.keys() - classes.keys()
     given_parameters = signature(command).parameters.items()
-    own = [(name, hints[name], one.default) for name, one in given_parameters
-           if isinstance(one.default, Field)]  # fmt: skip
+    own = [
+        (name, hints[name], one.default)
+        for name, one in given_parameters
+        if isinstance(one.default, Field)
+    ]
     own_options = make_dataclass(command.__name__, own, kw_only=True)
     parameters = [Parameter("context", _KEYWORD, annotation=typer.Context)]
     for name, parameter in given_parameters:
@@ -95,9 +98,10 @@ def _settings_class(hint: object) -> Any:
 def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
     """The fields of a settings class that are options, without those of ``taken`` names."""
     return [
-        one for one in fields(cls)
+        one
+        for one in fields(cls)
         if one.metadata.get("help") and one.metadata.get("flags") != () and one.name not in taken
-    ]  # fmt: skip
+    ]
 
 
 def _as_parameter(

@@ -32,7 +32,7 @@ from rich.text import Text
 
 from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
-from robustok.runtime.files import JsonFields, JsonObject, json_text
+from robustok.runtime.files import JsonFields, json_text
 
 EVERY = 30.0  # seconds between lines in a log
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
@@ -67,12 +67,6 @@ def print_result(result: object, row: JsonFields, as_json: bool) -> None:
         print_json(row)
     else:
         typer.echo(str(result))
-
-
-def row_of(result: object, *names: str) -> JsonObject:
-    """Fields of a result as a row of JSON, and how many tokenizations overflowed, if any did."""
-    row = {name: getattr(result, name) for name in names}
-    return row | ({"overflowed": n} if (n := getattr(result, "overflowed", 0)) else {})
 
 
 def print_written(paths: Iterable[Path], as_json: bool) -> None:

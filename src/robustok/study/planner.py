@@ -51,6 +51,7 @@ class _Planner:
 
     def __init__(self, study: Study, read: bool) -> None:
         self.study, self.read = study, read
+        self.examples = study.few_shot.examples if study.few_shot else 0
         self.parameters = parameters(study.model, study.tokenizer)
         self.data = _data(study, study.task, read) if study.task else None
         self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
@@ -154,43 +155,46 @@ class _Planner:
             yield from measurement.planned(subject)
 
     def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
-        part, few_shot = self.study.benchmarks, self.study.few_shot
+        """The first questions of each of `benchmarks`."""
+        part = self.study.benchmarks
         if part is None:
             return
-        examples, folder = few_shot.examples if few_shot else 0, part.folder
-        if folder is not None:
-            for name in part.names or (benchmark_files(folder) if self.read else ()):
-                path = Path(folder) / name  # a copy of the benchmark's repository
-                path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
-                file = inputs.external_file(path, read=self.read)
-                yield inputs.BenchmarkCell(name, part.items, file, None, examples)
+        if part.folder is None:
+            yield from (self._on_hub(name, "", part.items) for name in part.names)
             return
-        for name in part.names:
-            on_hub = HUB[name].name
-            commit = pinned(on_hub, "dataset") if self.read else on_hub
-            revision = commit.partition("@")[2] or None
-            yield inputs.BenchmarkCell(name, part.items, None, revision, examples)
+        for name in part.names or (benchmark_files(part.folder) if self.read else ()):
+            path = Path(part.folder) / name  # a copy of the benchmark's repository
+            path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
+            yield self._in_file(name, path, part.items)
 
     def _own_questions(self) -> Iterator[inputs.QuestionsCell]:
         """The questions of `questions`: all of each file, folder or benchmark of the hub."""
-        few_shot, own = self.study.few_shot, self.study.questions
-        examples = few_shot.examples if few_shot else 0
+        own = self.study.questions
         if own and own.text is not None:
             yield inputs.QuestionCell(own.text, own.choices, own.label)
         for source in own.items if own else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():
-                if self.read and not revision:
-                    revision = pinned(HUB[name].name, "dataset").partition("@")[2]
-                yield inputs.BenchmarkCell(name, None, None, revision or None, examples, own=True)
+                yield self._on_hub(name, revision, None)
                 continue
             if not Path(source).exists():
                 raise RobustokError(f"no file '{source}': give a JSONL file of questions")
             name = Path(source).stem if source.endswith(".jsonl") else source
             files = benchmark_files(source) if Path(source).is_dir() else {name: source}
-            for task, path in files.items():
-                file = inputs.external_file(path, read=self.read)
-                yield inputs.BenchmarkCell(task, None, file, None, examples, own=True)
+            yield from (self._in_file(task, path, None) for task, path in files.items())
+
+    def _on_hub(self, name: str, revision: str, items: int | None) -> inputs.BenchmarkCell:
+        """A benchmark of the hub: its first questions, or all as a user's own."""
+        if not revision:
+            commit = pinned(HUB[name].name, "dataset") if self.read else HUB[name].name
+            revision = commit.partition("@")[2]
+        own = items is None
+        return inputs.BenchmarkCell(name, items, None, revision or None, self.examples, own)
+
+    def _in_file(self, name: str, path: str | Path, items: int | None) -> inputs.BenchmarkCell:
+        """Questions of a file: the first, or all as a user's own."""
+        file = inputs.external_file(path, read=self.read)
+        return inputs.BenchmarkCell(name, items, file, None, self.examples, items is None)
 
 
 def _data(study: Study, task: WordTask, read: bool) -> inputs.DataCell:

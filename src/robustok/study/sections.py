@@ -115,12 +115,17 @@ class LoadedModel(Settings):
 
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "type of the weights: auto (what is fastest here), float32 or bfloat16",
-        default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
-    )  # fmt: skip
+        default="auto",
+        choices=PRECISIONS,
+        metavar="TYPE",
+        panel="Model",
+    )
     start_token: str | None = option(
-        "special token before every text, as '<|begin_of_text|>'  [default: none]", default=None,
-        metavar="TOKEN", panel="Model",
-    )  # fmt: skip
+        "special token before every text, as '<|begin_of_text|>'  [default: none]",
+        default=None,
+        metavar="TOKEN",
+        panel="Model",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +133,17 @@ class ChatModel(LoadedModel):
     """How a model that exists is loaded, and what is around every question."""
 
     chat: bool = option(
-        "the question is the user's turn of the chat template", default=False, panel="Model",
+        "the question is the user's turn of the chat template",
+        default=False,
+        panel="Model",
         **NOT_IN_KEY,
-    )  # fmt: skip
+    )
     system: str | None = option(
-        "system message of the chat template; implies chat", default=None, panel="Model",
+        "system message of the chat template; implies chat",
+        default=None,
+        panel="Model",
         **NOT_IN_KEY,
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -325,9 +334,11 @@ class FewShot(Settings):
         "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
     )
     schemes: EvalSpecs = option(
-        "how the questions of the examples are tokenized, in turn", "--example-scheme",
-        default=("canonical",), metavar="SCHEME",
-    )  # fmt: skip
+        "how the questions of the examples are tokenized, in turn",
+        "--example-scheme",
+        default=("canonical",),
+        metavar="SCHEME",
+    )
 
     @property
     def scheme(self) -> str:

@@ -14,3 +14,5 @@ from robustok.tasks.words import clean_words as clean_words
 from robustok.tasks.words import frequent_words as frequent_words
 from robustok.tasks.words import read_texts as read_texts
 from robustok.tasks.words import read_words as read_words
+
+GAMES = {"langgame": langgame, "cute": cute}  # generators of questions

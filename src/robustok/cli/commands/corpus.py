@@ -12,9 +12,7 @@ from robustok.cli.options import WordOptions, draws_option, folder_option, optio
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
 from robustok.runtime.display import counted
-from robustok.tasks import cute, langgame, write_items
-
-GAMES = {"langgame": langgame, "cute": cute}
+from robustok.tasks import GAMES, write_items
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from robustok.cli.measuring import RunOptions, measure, print_comparison
 from robustok.cli.options import limit_option, option
 from robustok.cli.printing import print_table
 from robustok.errors import RobustokError
-from robustok.models.devices import PRECISIONS
 from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Evaluate, Perplexity
 from robustok.study.sections import FewShot, Sources
@@ -100,7 +99,7 @@ robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own setti
   scheme      such as 'uniform-k(alpha=0.5)'; default canonical
   draws       tokenizations of each context, over which accuracies are averaged
   seed        the same seed gives the same draws
-  dtype       type of the weights; --dtype float32 sets it too; default as saved
+  dtype       type of the weights: float32 or bfloat16; default as saved
 --scheme, given several times, runs each scheme and compares it with the first one.
 --model is robustok if not given. All other arguments are lm-eval's:
 """
@@ -112,9 +111,6 @@ LM_EVAL = {
 
 def lm_eval(
     context: typer.Context,
-    dtype: str | None = option(
-        "auto, float32 or bfloat16", default=None, choices=PRECISIONS, metavar="TYPE"
-    ),
     schemes: tuple[str, ...] = option(
         "scheme instead of that in --model_args; several are compared with the first one",
         "--scheme",
@@ -137,8 +133,6 @@ def lm_eval(
         command, args = "run", context.args
     if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = ["--model", "robustok", *args]
-    if dtype is not None:
-        args = _with_model_arg(args, "dtype", dtype)
     runs = [_with_model_arg(args, "scheme", scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
         typer.echo(LM_EVAL_HELP)

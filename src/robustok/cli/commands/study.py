@@ -120,10 +120,12 @@ def run(
         "cells to run at once  [default: by the available cores]", default=None, min=1
     ),
     engine: str = option(
-        "local, or ray for a cluster that shares the folder", default="local", metavar="NAME",
+        "local, or ray for a cluster that shares the folder",
+        default="local",
+        metavar="NAME",
         choices=("local", "ray"),
     ),
-) -> None:  # fmt: skip
+) -> None:
     """Run a study and write its report.
 
     The same command continues an interrupted run.

@@ -28,9 +28,7 @@ Preset = Annotated[
 
 
 def pretrain(
-    texts: Annotated[
-        list[Path], typer.Argument(metavar="TEXTS", help=TEXTS)
-    ],
+    texts: Annotated[list[Path], typer.Argument(metavar="TEXTS", help=TEXTS)],
     tokenizer: str,
     scheme: str,
     seed: int,
@@ -39,7 +37,10 @@ def pretrain(
     recipe: Given,
     preset: Preset = None,
     shape: str = option(
-        "tiny-llm (the paper's) or quick", default="tiny-llm", metavar="NAME", choices=SHAPES,
+        "tiny-llm (the paper's) or quick",
+        default="tiny-llm",
+        metavar="NAME",
+        choices=SHAPES,
         noun="model shape",
     ),
     scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0),
@@ -47,7 +48,7 @@ def pretrain(
     end: str | None = option("token after each document", default=None, metavar="TOKEN"),
     sample_by: str = "line",
     as_json: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an

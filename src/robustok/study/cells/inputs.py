@@ -36,11 +36,10 @@ from robustok.runtime.hub import (
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.sections import NOT_IN_KEY
 from robustok.tasks import (
+    GAMES,
     HUB,
     Item,
-    cute,
     frequent_words,
-    langgame,
     read_items,
     read_texts,
     write_items,
@@ -49,7 +48,6 @@ from robustok.tokenizer.sources import tokenizer_files
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.record import recorded_identity
 
-GENERATORS = {"langgame": langgame, "cute": cute}
 _CHUNK = 1_000  # documents that are encoded together
 # Of a model, of LoRA weights, and of what ends the text that a model writes.
 _CONFIGS = ("config.json", "adapter_config.json", "generation_config.json")
@@ -116,7 +114,7 @@ class DataCell(QuestionsCell):
         words = self.words if isinstance(self.words, tuple) else ()
         if self.words and isinstance(self.words, int):
             words = frequent_words(self.words)
-        make, settings = GENERATORS[self.game], {"seed": self.seed, "format": self.format}
+        make, settings = GAMES[self.game], {"seed": self.seed, "format": self.format}
         for done, (split, count) in enumerate(counts.items(), 1):
             own = self._read if self.files else partial(make, words, **settings)
             write_items(self.path(folder) / f"{split}.jsonl", own(count, split=split))
