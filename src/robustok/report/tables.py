@@ -210,17 +210,15 @@ def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
     """A line a kind of question, a column an evaluation scheme."""
     kinds = grouped([{"key": k, "kind": kind} for k, kind in base["kinds"].items()], "kind")
     keys = {kind: {row["key"] for row in own} for kind, own in kinds.items()}
-    cells: dict[tuple[str, str], str] = {}
-    for scheme, other in others.items():
-        pairs = {kind: (_part(base, own), _part(other, own)) for kind, own in keys.items()}
-        kept = clear_differences(pairs)
-        for kind, pair in pairs.items():
-            cells[kind, scheme] = " ".join(change_text(difference(*pair))) + " *" * (kind in kept)
+    changes = {
+        scheme: _change_texts({k: (_part(base, own), _part(other, own)) for k, own in keys.items()})
+        for scheme, other in others.items()
+    }
     lines = []
     for kind, own in keys.items():
         shares = [s for answers in _part(base, own)["answers"].values() for s in answers.values()]
         accuracy = percent(sum(shares) / len(shares))
-        lines.append([kind, str(len(own)), accuracy, *(cells[kind, scheme] for scheme in others)])
+        lines.append([kind, str(len(own)), accuracy, *(changes[scheme][kind] for scheme in others)])
     return Table([head, "questions", "canonical", *map(title, others)], lines)
 
 
@@ -268,19 +266,29 @@ def versus_canonical(results: Results) -> Section | None:
 def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str]]) -> Table:
     """The second model minus the first of each pair, a column an evaluation scheme."""
     compared = _compared(results)
-    texts: dict[tuple[str, str], str] = {}
-    for scheme in compared:
-        rows = {
-            label: (before, after)
-            for label, (first, second) in pairs.items()
-            if (before := results.get(first, scheme)) and (after := results.get(second, scheme))
-        }
-        kept = clear_differences(rows)
-        for label, pair in rows.items():
-            star = label in kept and kept[label].seeds >= LEAST_SEEDS
-            texts[label, scheme] = " ".join(change_text(difference(*pair))) + (" *" if star else "")
-    lines = [[label, *(texts.get((label, s), NOT_RUN) for s in compared)] for label in pairs]
+    columns = [
+        _change_texts(
+            {
+                label: (before, after)
+                for label, (first, second) in pairs.items()
+                if (before := results.get(first, scheme)) and (after := results.get(second, scheme))
+            },
+            LEAST_SEEDS,
+        )
+        for scheme in compared
+    ]
+    lines = [[label, *(column.get(label, NOT_RUN) for column in columns)] for label in pairs]
     return Table([head, *map(title, compared)], lines)
+
+
+def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) -> dict[str, str]:
+    """The difference of each pair of rows, with a star where Holm's method keeps it."""
+    kept = clear_differences(pairs)
+    starred = {name for name, change in kept.items() if change.seeds >= least_seeds}
+    return {
+        name: " ".join(change_text(difference(*pair))) + " *" * (name in starred)
+        for name, pair in pairs.items()
+    }
 
 
 def first_title(rows: Sequence[JsonFields]) -> str:

@@ -57,7 +57,7 @@ class Strength:
 
     @classmethod
     def joined(cls, parts: Sequence[Strength]) -> Strength:
-        """That of all rows of several ones."""
+        """That of all rows of ``parts`` together."""
         columns = ((part.splits, part.distance, part.tokens, part.canonical) for part in parts)
         return cls(*map(np.concatenate, zip(*columns, strict=True)))
 
