@@ -15,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import robustok as rt
 from robustok.evaluation import accuracy, evaluate
+from robustok.evaluation.questions import drawn_texts
 from robustok.models import save_tokenizer, train_tokenizer
 from robustok.tasks import Item, benchmark_files, read_items, write_items
 
@@ -129,6 +130,8 @@ def test_both_accuracies_are_lm_evals_on_benchmarks(
         tasks[name] = keyed(items) if items[0].question else items
     # lm-eval's draws of a whole sentence depend on the sentence, not on the item's key.
     monkeypatch.setattr(
-        accuracy, "drawn_texts", lambda item: [(choice, choice) for choice in item.choices]
+        accuracy,
+        "drawn_texts",
+        lambda item: [(c, c) for c in item.choices] if not item.question else drawn_texts(item),
     )
     compared(tmp_path, model, tasks, "uniform")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from examples.many_tokenizations import generate
 from scipy.stats import beta
 from tests.oracles.models import tiny_model
+from tests.oracles.scripts import script
 
 import robustok as rt
 from robustok import RobustokError
@@ -69,6 +69,7 @@ def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model:
             prompts = [torch.tensor([[*row.tolist(), *written]]) for row in rows]
             logits = torch.cat([model(prompt).logits[:, -1] for prompt in prompts])
             written.append(int(logits.double().softmax(-1).mean(0).argmax()))
+    generate = script("examples/many_tokenizations.py").generate
     assert generate(model, vocab, text, **settings) == written
 
 

@@ -86,11 +86,11 @@ def answered(scheme: str, seed: int, rights: dict[str, float]) -> dict[str, Any]
 
 def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
     rng = np.random.default_rng(1)
-    hard = rng.normal(0, 0.3, 60)
+    hard = rng.normal(0, 0.15, 60)
     rows = []
     for seed in range(3):
         for scheme, shift in (("canonical", 0.6), ("uniform", 0.5)):
-            values = shift + hard + rng.normal(0, 0.02, 60)
+            values = np.clip(shift + hard + rng.normal(0, 0.02, 60), 0, 1)
             rows.append(answered(scheme, seed, dict(zip(map(str, range(60)), values, strict=True))))
     results = Results(rows)
     first, second = (results.get("canonical", scheme) for scheme in ("canonical", "uniform"))
