@@ -32,7 +32,8 @@ SETTINGS = ("unk_token", "unk_id", "byte_fallback", "fuse_unk", "ignore_merges",
 PATTERNS = (r"\s", r"\d", r"\p{N}{1,3}", r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
             r"'s|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+", "[^a]b")  # fmt: skip
 REPLACED = ({"String": "a"}, {"String": "  "}, {"String": "ab"}, {"String": "\n"}, {"String": "''"},
-            {"Regex": " {2,}"}, {"Regex": "[0-9]"})  # fmt: skip
+            {"Regex": " {2,}"}, {"Regex": "[0-9]"}, {"Regex": r"\s"}, {"String": "▁"},
+            {"Regex": "^ "}, {"Regex": "(?i)A"})  # fmt: skip
 ADDED = (" ", "  ", "A", "AB", "a b", " a", "a ", "ﬁ", "é", "e\u0301", "\n", "▁", "▁a", "0", "12",
          "'", "<0x61>", "\u0301", "\x00", "ab", "İ")  # fmt: skip
 FLAGS = ("special", "lstrip", "rstrip", "single_word")
@@ -303,15 +304,23 @@ def _normalizers(rng: random.Random, style: str) -> list[dict]:
 
 def _normalizer(rng: random.Random) -> dict:
     kind = rng.choice(("NFC", "NFC", "NFKC", "NFD", "NFKD", "Lowercase", "Lowercase", "Replace",
-                       "Replace", "Prepend", "Strip", "StripAccents"))  # fmt: skip
+                       "Replace", "Prepend", "Strip", "StripAccents", "Nmt",
+                       "BertNormalizer"))  # fmt: skip
     if kind == "Replace":
         pattern = rng.choice(REPLACED)
-        return {"type": kind, "pattern": pattern, "content": rng.choice(("b", " ", "", "ab", "0"))}
+        return {
+            "type": kind,
+            "pattern": pattern,
+            "content": rng.choice(("b", " ", "", "ab", "0", "▁")),
+        }
     if kind == "Prepend":
         return {"type": kind, "prepend": rng.choice(("▁", " ", "a", "▁"))}
     if kind == "Strip":
         left = rng.random() < 0.7
         return {"type": kind, "strip_left": left, "strip_right": not left or rng.random() < 0.5}
+    if kind == "BertNormalizer":
+        return {"type": kind, "clean_text": True, "handle_chinese_chars": rng.random() < 0.5,
+                "strip_accents": None, "lowercase": rng.random() < 0.5}  # fmt: skip
     return {"type": kind}
 
 
@@ -339,8 +348,9 @@ def _cuts(rng: random.Random, dropping: bool = True) -> list[dict]:
 
 
 def _cut(rng: random.Random, dropping: bool) -> dict:
-    kind = rng.choices(("Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"),
-                       (50, 20, 20, 5 * dropping, 5 * dropping))[0]  # fmt: skip
+    kind = rng.choices(("Split", "Digits", "Punctuation", "UnicodeScripts", "FixedLength",
+                        "CharDelimiterSplit", "Whitespace", "WhitespaceSplit"),
+                       (50, 15, 15, 5, 5, 2 * dropping, 4 * dropping, 4 * dropping))[0]  # fmt: skip
     behaviors = (
         "Isolated",
         "Isolated",
@@ -358,6 +368,10 @@ def _cut(rng: random.Random, dropping: bool) -> dict:
             "behavior": behavior,
             "invert": rng.random() < 0.1,
         }
+    if kind == "FixedLength":
+        return {"type": kind, "length": rng.randint(1, 3)}
+    if kind == "CharDelimiterSplit":
+        return {"type": kind, "delimiter": "a"}
     if kind == "Digits":
         return {"type": kind, "individual_digits": rng.random() < 0.6}
     if kind == "Punctuation":

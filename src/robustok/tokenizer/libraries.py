@@ -420,7 +420,6 @@ def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
         prefix=b"" if at_end else space,
         suffix=space if at_end else b"",
         marked=True,
-        falls_back=True,
     )
 
 

@@ -53,8 +53,7 @@ class Spelling(NamedTuple):
     has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
     space. ``literal``: ids with a "▁" that no stage writes for a space. ``words``: special tokens
     that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder reads in
-    different ways. ``falls_back``: the model takes a byte of the byte fallback only where it has no
-    token for the character.
+    different ways.
     """
 
     placed: Set[int] = frozenset()
@@ -71,7 +70,6 @@ class Spelling(NamedTuple):
     literal: Set[int] = frozenset()
     words: Set[int] = frozenset()
     lossy: tuple[bytes, ...] = ()
-    falls_back: bool = False
 
     def plain_source(self, text: bytes) -> bytes:
         """The first source of ids without placed ones, which spell ``text``."""

@@ -306,7 +306,6 @@ class _Ids:
             ),
             words=frozenset(i for i, t in added.items() if t.content in words),
             lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
-            falls_back=True,
         )
         self._check_names(tokenizer, added)
 

@@ -131,8 +131,8 @@ class Vocabulary:
     def has_seconds(self) -> bool:
         """Whether canonical ids may hold one of :attr:`is_second`."""
         reached = self.is_second.copy()
-        if self.data.spelling.falls_back:
-            reached[list(self.data.byte_fallback)] = False
+        # The model takes a byte of the byte fallback only where it has no token for the character.
+        reached[list(self.data.byte_fallback)] = False
         return bool(reached.any())
 
     @derived_property
