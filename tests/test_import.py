@@ -48,6 +48,20 @@ def test_the_package_has_the_names_of_its_api() -> None:
         _ = robustok.Vocabularies
 
 
+def test_the_import_and_local_work_use_no_network() -> None:
+    """A process in which no socket can be made imports, draws, counts and judges."""
+    code = (
+        "import socket\n"
+        "def refused(*_, **__): raise AssertionError('a socket')\n"
+        "socket.socket = socket.create_connection = socket.getaddrinfo = refused\n"
+        "import robustok as rt\n"
+        "vocab = rt.Vocabulary.load('demo')\n"
+        "ids = rt.sampler('uniform', vocab).sample('hello', seed=0)\n"
+        "assert vocab.lattice('hello').count() and rt.Guard(vocab).check(ids)"
+    )
+    assert "numba" in loaded_after(code)
+
+
 def test_the_tests_above_can_fail() -> None:
     assert "pydantic" in loaded_after("import robustok, pydantic")
 

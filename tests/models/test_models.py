@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 
 import pytest
 import torch
@@ -117,6 +118,31 @@ def test_truncated_weights_are_one_line(tmp_path, cut):
     with pytest.raises(RobustokError, match="could not load the model") as error:
         load_model(tmp_path)
     assert "\n" not in str(error.value)
+
+
+class Executed:
+    """A pickle that leaves a file where it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "adapter_model.bin"])
+def test_no_pickle_is_loaded(tmp_path, name):
+    saved(tmp_path / "model").unlink()
+    folder, executed = tmp_path / "model", tmp_path / "executed"
+    if name == "adapter_model.bin":
+        saved(tmp_path / "base")
+        adapter = {"peft_type": "LORA", "base_model_name_or_path": str(tmp_path / "base")}
+        (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    torch.save({"lm_head.weight": Executed(executed)}, folder / name)
+    with pytest.raises(RobustokError) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+    assert not executed.exists()
 
 
 def test_a_model_that_needs_another_package_is_one_line(tmp_path):

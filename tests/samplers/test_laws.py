@@ -61,6 +61,10 @@ def test_words_of_many_tokenizations(length: int) -> None:
                 edges.append((size - 1, at + size, rest))
         return edges
 
+    for at in range(length, -1, -1):  # from the end, so that no call recurses deeply
+        for left in (None, *range(k + 1)):
+            count_from(at, left)
+
     def distribution_from(
         at: int, left: int | None, tokens: int
     ) -> dict[tuple[int, ...], Fraction]:

@@ -448,7 +448,10 @@ def base_of_lora(folder: str | Path) -> str:
 def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """The base model with the LoRA weights of a folder added into its own."""
     from peft import PeftModel
+    from peft.utils import SAFETENSORS_WEIGHTS_NAME
 
+    if not (Path(folder) / SAFETENSORS_WEIGHTS_NAME).is_file():  # else peft loads a pickle
+        raise RobustokError(f"'{folder}' has no {SAFETENSORS_WEIGHTS_NAME}: save the adapter anew")
     with _quiet(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
