@@ -47,7 +47,7 @@ class CanonicalProcessor(LogitsProcessor):
         self._continuation = Continuation(vocab)
         self._whole: dict[bytes, bool] = {}  # whether a prompt can be continued canonically
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         masks = [self._allowed(row) for row in input_ids.cpu().numpy()]
         return _masked(scores, np.stack(masks))
 
