@@ -147,7 +147,7 @@ class StochasticTokenizer(Wrapper):
         """Draws of texts, or of lists of words."""
         tables, spans, draws = self._get_tables(), SPANS.get(), self.draws
         special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        rows: dict[int, np.ndarray] = {}
+        rows: list[np.ndarray | None] = [None] * len(texts)
         encodings: dict[int, Encoding] = {}
 
         def encoded() -> list[Encoding]:
@@ -169,13 +169,12 @@ class StochasticTokenizer(Wrapper):
             fast = draws.vocab.fast_encoder
             for i, text in enumerate(texts):
                 if tables.is_plain(text, special_is_text):
-                    ids = fast.encode(text)
-                    if ids is not None:
-                        rows[i] = ids
-        encode([i for i in range(len(texts)) if i not in rows])
-        for i, encoding in encodings.items():
-            rows[i] = np.array(encoding.ids, np.int32)
-        old = [rows[i] for i in range(len(texts))]
+                    rows[i] = fast.encode(text)
+        others = [i for i, row in enumerate(rows) if row is None]
+        encode(others)
+        for i in others:
+            rows[i] = np.array(encodings[i].ids, np.int32)
+        old = [row for row in rows if row is not None]
         if is_pretokenized:
             new = self._by_word(old, encoded())
         else:
