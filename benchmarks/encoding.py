@@ -84,7 +84,7 @@ def main() -> None:
             rows.append({
                 "tokenizer": path.parent.name, "encoder": name, "megabytes_per_second": median,
                 "quartiles": [low, high], "times": statistics.median(times),
-                "gigatoken": vocab.fast_encoder.reason or "used",
+                "gigatoken": vocab.gigatoken.reason or "used",
             })  # fmt: skip
     if options.json:
         json.dump(rows, sys.stdout, indent=1)

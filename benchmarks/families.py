@@ -67,7 +67,7 @@ def row_of(folder: Path, texts: list[str], rounds: int) -> dict[str, Any]:
         scheme = rt.sampler(spec, vocab)
         jobs[spec] = lambda texts, scheme=scheme: scheme.sample_batch(texts, seed=0, threads=1)
     rates = measured(jobs, texts, rounds)
-    row["fast_encoder"] = vocab.fast_encoder.reason or "used"
+    row["fast_encoder"] = vocab.gigatoken.reason or "used"
     row["library_megabytes_per_second"] = statistics.median(rates["library"])
     row["times"] = {
         name: statistics.median(a / b for a, b in zip(values, rates["library"], strict=True))

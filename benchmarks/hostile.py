@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all seconds to this file")
     options = parser.parse_args()
     vocab, other = (rt.Vocabulary.load(options.tokenizer) for _ in range(2))
-    vocab.fast_encoder.load()
+    vocab.gigatoken.load()
     cache: dict[tuple[str, int], tuple[bytes, np.ndarray]] = {}
 
     def encode(name: str, size: int) -> tuple[bytes, np.ndarray]:

@@ -48,7 +48,7 @@ def read_languages(path: Path) -> dict[str, str]:
 def _forget(vocab: rt.Vocabulary) -> None:
     """Empty the caches of the vocabulary that grow with the text."""
     vars(vocab).pop("gigatoken", None)
-    vocab.fast_encoder.load()
+    vocab.gigatoken.load()
     for key in [k for k in vocab._derived if str(k).startswith("bpe-dropout merges")]:
         vocab._derived.pop(key)
 

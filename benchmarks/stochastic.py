@@ -62,7 +62,7 @@ def encoders(path: Path) -> dict[str, Encode]:
 
     def wrapped(tokenizer: Any) -> Any:
         drawing = rt.stochastic(tokenizer, SPEC, seed=0)
-        drawing.draws.vocab.fast_encoder.load()
+        drawing.draws.vocab.gigatoken.load()
         return drawing
 
     def with_lists(tokenizer: Any) -> Encode:

@@ -91,7 +91,7 @@ def main() -> None:
     wrong = 0
     for name in options.tokenizer:
         vocab = Vocabulary.load(name)
-        vocab.fast_encoder.load()
+        vocab.gigatoken.load()
         added = vocab.data.source.get_added_tokens_decoder().values()
         texts = Texts(options.seed, [token.content for token in added])
         started, seen, fast, different = time.process_time(), 0, 0, 0
@@ -99,7 +99,7 @@ def main() -> None:
             rows = texts.batch(min(BATCH, options.texts - seen))
             expected = vocab.data.encoder.encode_batch(rows, parse_special=False)
             encoded = vocab.encode_batch(rows)
-            if vocab.fast_encoder.reason is None:
+            if vocab.gigatoken.reason is None:
                 fast += sum(not has_unsafe(row) for row in rows)
             as_bytes = vocab.encode_batch([row.encode() for row in rows[::100]])
             for i, ids in enumerate(expected):
@@ -113,7 +113,7 @@ def main() -> None:
         wrong += different
         print(
             f"{name}: {seen:,} texts, {fast:,} without new code points, {different} different, "
-            f"gigatoken {vocab.fast_encoder.reason or 'used'}, "
+            f"gigatoken {vocab.gigatoken.reason or 'used'}, "
             f"{time.process_time() - started:.0f} s",
             flush=True,
         )

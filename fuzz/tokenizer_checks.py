@@ -244,8 +244,8 @@ def check_batches(s: Subject, texts: list[str], counts: Counter[str]) -> None:
         expected[text] = s.ids(text, False) or alone
     for loaded in (False, True):
         if loaded:
-            s.vocab.fast_encoder.load()
-            counts["fast encoders loaded"] += s.vocab.fast_encoder.reason is None
+            s.vocab.gigatoken.load()
+            counts["fast encoders loaded"] += s.vocab.gigatoken.reason is None
         for step, as_bytes in ((1, False), (-1, False), (1, True)):
             accepted = [*expected][::step]
             batch = [text.encode() if as_bytes else text for text in accepted]
@@ -256,7 +256,7 @@ def check_batches(s: Subject, texts: list[str], counts: Counter[str]) -> None:
                     state = "loaded" if loaded else "not loaded"
                     raise Violation(
                         f"encode_batch: {type(batch[0]).__name__}, fast encoder {state}",
-                        expected[text], row.tolist(), "v.fast_encoder.load()" * loaded,
+                        expected[text], row.tolist(), "v.gigatoken.load()" * loaded,
                         f"print(v.encode_batch({batch!r})[{number}])",
                     )  # fmt: skip
 

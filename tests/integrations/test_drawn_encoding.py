@@ -113,7 +113,7 @@ def test_canonical_encodings_are_those_of_the_library(data, name):
         plain.enable_padding(**padding)
     same = rt.stochastic(plain, "canonical", seed=0)
     if data.draw(st.booleans()):  # the fast encoder, whose texts the library encodes later
-        same.draws.vocab.fast_encoder.load()
+        same.draws.vocab.gigatoken.load()
     pairs = st.tuples(texts, texts)
     batch = data.draw(st.lists(data.draw(st.sampled_from([texts, pairs])), min_size=1, max_size=3))
     adds = data.draw(st.booleans())
@@ -171,7 +171,7 @@ def test_real_tokenizers(name):
             theirs, ours = plain.encode_batch(given_), same.encode_batch(given_)
             for a, b in zip(theirs, ours, strict=True):
                 assert everything(b) == everything(a)
-        same.draws.vocab.fast_encoder.load()
+        same.draws.vocab.gigatoken.load()
 
 
 def test_drawn_encodings_can_be_post_processed_again():
@@ -186,7 +186,7 @@ def test_drawn_encodings_can_be_post_processed_again():
 
 def test_copies_and_pickles_are_equal_and_hold_no_tokenizer():
     drawing = rt.stochastic(byte_level(), "uniform", seed=0)
-    drawing.draws.vocab.fast_encoder.load()
+    drawing.draws.vocab.gigatoken.load()
     drawing.enable_truncation(9, stride=2)
     encoding = drawing.encode_batch(TEXTS)[3]
     for twin in (
@@ -201,7 +201,7 @@ def test_copies_and_pickles_are_equal_and_hold_no_tokenizer():
 def test_lists_of_a_tokenizer_that_has_changed_are_refused():
     plain = byte_level()
     drawing = rt.stochastic(plain, "uniform", seed=0)
-    drawing.draws.vocab.fast_encoder.load()
+    drawing.draws.vocab.gigatoken.load()
     encoding = drawing.encode("the on and")
     assert encoding.ids
     plain.model.dropout = 1.0  # of the shared model
@@ -221,7 +221,7 @@ def test_a_special_token_in_a_normalized_text_is_seen_with_the_fast_encoder():
     plain = byte_level()
     plain.add_special_tokens([AddedToken("[N]", normalized=True)])
     drawing = rt.stochastic(plain, "canonical", seed=0)
-    drawing.draws.vocab.fast_encoder.load()
+    drawing.draws.vocab.gigatoken.load()
     for text in ("the [N] on", "<s>the", "the[x]", "the [x]on"):
         assert drawing.encode(text).ids == plain.encode(text).ids
         drawing.encode_special_tokens = True

@@ -50,9 +50,9 @@ def by_tokenizer(vocab: Vocabulary, texts: Sequence[Text]) -> Ragged:
 
 
 def loaded(vocab: Vocabulary) -> GigatokenEncoder:
-    vocab.fast_encoder.load()
-    assert vocab.fast_encoder.reason is None
-    return vocab.fast_encoder
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason is None
+    return vocab.gigatoken
 
 
 def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_install_it(
@@ -62,7 +62,7 @@ def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_in
     gigatoken_encoder._say_missing.cache_clear()
     vocab = Vocabulary(VOCABS["gpt2"].data)
     Guard(vocab)
-    assert vocab.fast_encoder.reason == "this needs gigatoken: pip install 'robustok[fast]'"
+    assert vocab.gigatoken.reason == "this needs gigatoken: pip install 'robustok[fast]'"
     small, large = ["hello world"], ["hello world " * 1000] * 100
     assert vocab.encode_batch(small) == by_tokenizer(vocab, small)
     assert not caplog.records
@@ -118,13 +118,13 @@ def test_objects_of_other_libraries(name: str) -> None:
 
 def test_tokens_with_one_score_are_left_to_sentencepiece() -> None:
     vocab = object_of("internlm2.model")
-    vocab.fast_encoder.load()
-    assert vocab.fast_encoder.reason == "tokens of the model have the same score"
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason == "tokens of the model have the same score"
 
 
 def test_an_unknown_pattern_is_left_to_tiktoken() -> None:
     vocab = object_of(r"\p{L}+|[^\p{L}]+")
-    assert vocab.fast_encoder.reason == "gigatoken does not know this pattern"
+    assert vocab.gigatoken.reason == "gigatoken does not know this pattern"
     assert vocab.encode("a b").tolist() == by_tokenizer(vocab, ["a b"])[0].tolist()
 
 
@@ -155,9 +155,9 @@ def test_ids_are_the_same_before_and_after_it_is_loaded(name: str) -> None:
     source = VOCABS[name] if name in VOCABS else real(name)
     vocab = Vocabulary.load(source.data.source)
     rows = [*HARD, *check_texts()][:300]
-    vocab.fast_encoder._left = 1 << 30
+    vocab.gigatoken._left = 1 << 30
     before = Ragged.from_rows([vocab.encode(row) for row in rows])
-    assert vocab.fast_encoder._backend is None
+    assert vocab.gigatoken._backend is None
     loaded(vocab)
     assert Ragged.from_rows([vocab.encode(row) for row in rows]) == before
     guard = Guard(vocab)
@@ -173,9 +173,9 @@ def test_guard_knows_ids_of_new_characters() -> None:
 def test_little_text_does_not_load_it() -> None:
     vocab = byte_level(None)
     vocab.encode_batch(["a few words"])
-    assert vocab.fast_encoder._backend is None and vocab.fast_encoder.reason is None
+    assert vocab.gigatoken._backend is None and vocab.gigatoken.reason is None
     vocab.encode_batch(["a few words" * 1000])
-    assert vocab.fast_encoder._backend is not None
+    assert vocab.gigatoken._backend is not None
 
 
 def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_the_table_is_replaced_after_much_text(monkeypatch: pytest.MonkeyPatch) 
     backends = [loaded(vocab)._backend]
     for _ in range(4):
         assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
-        backends.append(vocab.fast_encoder._backend)
+        backends.append(vocab.gigatoken._backend)
     assert len({*map(id, backends)}) > 1 and None not in backends
 
 
@@ -288,9 +288,9 @@ def test_another_result_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatc
         type(vocab.data.encoder), "encode_batch",
         lambda self, texts, parse_special: [[*row, 5] for row in right(texts, parse_special)],
     )  # fmt: skip
-    vocab.fast_encoder.load()
-    assert vocab.fast_encoder.reason == "gigatoken gives other ids for 'never seen'"
-    assert vocab.fast_encoder.encode("the") is None
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason == "gigatoken gives other ids for 'never seen'"
+    assert vocab.gigatoken.encode("the") is None
 
 
 def test_a_failure_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,8 +316,8 @@ def test_a_failure_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_others_are_left_to_the_tokenizer(vocab: Vocabulary, reason: str) -> None:
-    vocab.fast_encoder.load()
-    assert vocab.fast_encoder.reason is not None and reason in vocab.fast_encoder.reason
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason is not None and reason in vocab.gigatoken.reason
     assert vocab.encode_batch(["the rest", ""]) == by_tokenizer(vocab, ["the rest", ""])
 
 
@@ -360,7 +360,7 @@ def test_a_copy_loads_its_own() -> None:
     vocab = byte_level(None)
     loaded(vocab)
     copy = pickle.loads(pickle.dumps(vocab))
-    assert copy.fast_encoder._backend is None
+    assert copy.gigatoken._backend is None
     assert np.array_equal(copy.encode("the rest"), vocab.encode("the rest"))
 
 

@@ -71,7 +71,7 @@ def check(tokenizer: Tokenizer, *texts: str) -> rt.Vocabulary:
 
 def has_gigatoken(vocab: rt.Vocabulary) -> bool:
     """Whether gigatoken encodes for a vocabulary, where it is installed."""
-    return vocab.fast_encoder.reason is None or find_spec("gigatoken") is None
+    return vocab.gigatoken.reason is None or find_spec("gigatoken") is None
 
 
 def check_draws(vocab: rt.Vocabulary, library: Tokenizer, text: str, ids: np.ndarray) -> None:

@@ -37,7 +37,7 @@ def test_ids_are_those_of_the_library(at_whitespace: bool, monkeypatch: Any) -> 
     compared = 0
     for _ in range(30):
         tokenizer = made(random_, at_whitespace)
-        encoder = rt.Vocabulary.load(tokenizer).fast_encoder
+        encoder = rt.Vocabulary.load(tokenizer).gigatoken
         assert isinstance(encoder, WordEncoder)
         for _ in range(30):
             text = "".join(
@@ -67,5 +67,5 @@ def test_text_of_added_tokens_is_left_to_the_library() -> None:
     tokenizer = made(random.Random(2), False)
     tokenizer.add_tokens(["abc"])
     vocab = rt.Vocabulary.load(tokenizer)
-    assert vocab.fast_encoder.encode("b abc") is None
+    assert vocab.gigatoken.encode("b abc") is None
     assert vocab.encode("b abc").tolist() == tokenizer.encode("b abc").ids

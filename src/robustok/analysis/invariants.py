@@ -181,7 +181,7 @@ def _check_batches(vocab: Vocabulary, rows: dict[str, np.ndarray], check: Check)
     """``encode_batch`` in both orders, before and after the fast encoder is loaded."""
     for state in ("before", "after"):
         if state == "after":
-            vocab.fast_encoder.load()
+            vocab.gigatoken.load()
         for step in (1, -1):
             texts = [*rows][::step]
             for text, ids in zip(texts, vocab.encode_batch(texts), strict=True):

@@ -116,7 +116,7 @@ class Guard:
         spelling = vocab.data.spelling
         self._has_source = bool(spelling.prefix or spelling.suffix or spelling.marked)
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
-        vocab.fast_encoder.load()  # not in the first request
+        vocab.gigatoken.load()  # not in the first request
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
         """Compare one id sequence with the canonical encoding of its text.

@@ -202,7 +202,7 @@ class Vocabulary:
 
         ``text`` and ``parse_special`` are those of :meth:`encode`.
         """
-        ids = None if parse_special else self.fast_encoder.encode(text)
+        ids = None if parse_special else self.gigatoken.encode(text)
         if ids is None:
             return np.array(self._encode_rows([text], parse_special)[0], np.int32)
         return ids
@@ -229,7 +229,7 @@ class Vocabulary:
         """
         if parse_special:
             return Ragged.from_rows(self._encode_rows(list(texts), True))
-        fast = [self.fast_encoder.encode(text) for text in texts]
+        fast = [self.gigatoken.encode(text) for text in texts]
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_rows(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
@@ -539,8 +539,8 @@ class Vocabulary:
         return token
 
     @computed_once
-    def fast_encoder(self) -> GigatokenEncoder | WordEncoder:
-        """The fast canonical encoder, and why it is not used where it is not."""
+    def gigatoken(self) -> GigatokenEncoder | WordEncoder:
+        """The fast canonical encoder: gigatoken, or one that keeps words."""
         by_words = knows_words(self.data) and not knows_model(self.data)
         return WordEncoder(self.data) if by_words else GigatokenEncoder(self.data)
 

@@ -60,8 +60,8 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
             "special": len(vocab.special),
             "added": len(added),
             "fingerprint": vocab.fingerprint,
-            "fast_encoder": vocab.fast_encoder.reason is None,
-            "fast_encoder_reason": vocab.fast_encoder.reason,
+            "fast_encoder": vocab.gigatoken.reason is None,
+            "fast_encoder_reason": vocab.gigatoken.reason,
             "texts": result.texts,
             "refused": dict(result.refused),
             "invariants": [vars(c) for c in result.checks],
@@ -75,7 +75,7 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
             ("ordinary tokens", f"{int(vocab.ordinary.sum()):,}"),
             ("special tokens", f"{len(vocab.special):,}"),
             ("added tokens", f"{len(added):,}"),
-            ("fast encoder", vocab.fast_encoder.reason or "used"),
+            ("fast encoder", vocab.gigatoken.reason or "used"),
             ("texts", f"{result.texts}, {result.refused.total()} of them refused"),
         ]
         facts += [

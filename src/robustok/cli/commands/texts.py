@@ -141,8 +141,8 @@ def inspect(
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=SAMPLES)
     bars = distance_shares(lattice, uniform, least=0.001)
     _print_inspection(total, entries, bars)
-    vocab.fast_encoder.load()
-    reason = vocab.fast_encoder.reason
+    vocab.gigatoken.load()
+    reason = vocab.gigatoken.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
     typer.echo(f"\ncanonical ids are computed by {encoder}")
 

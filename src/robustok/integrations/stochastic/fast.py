@@ -166,7 +166,7 @@ class StochasticTokenizer(Wrapper):
                 encodings.update(zip(numbers, some, strict=True))
 
         if spans is None and not is_pretokenized:
-            fast = draws.vocab.fast_encoder
+            fast = draws.vocab.gigatoken
             for i, text in enumerate(texts):
                 if tables.is_plain(text, special_is_text):
                     rows[i] = fast.encode(text)
