@@ -75,3 +75,10 @@ def test_the_command_starts_without_the_train_extra() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "quick" in done.stdout
+
+
+def test_a_name_that_robustok_does_not_have_is_said_of_robustok() -> None:
+    with pytest.raises(AttributeError, match="'robustok' has no attribute 'Vocabular'"):
+        robustok.Vocabular  # noqa: B018
+    with pytest.raises(robustok.RobustokError, match=r"Vocabulary\.load"):
+        robustok.Vocabulary("demo")  # type: ignore[arg-type]

@@ -94,9 +94,15 @@ def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         # Python asks every package for names such as __path__, and `import *` for __all__.
         is_internal = name.startswith("__") and name != "__all__"
-        if is_internal or (names and name not in names):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return getattr(import_module(module), name)
+        if not is_internal and (not names or name in names):
+            own = import_module(module)
+            if hasattr(own, name):
+                return getattr(own, name)
+        package = module.rpartition(".")[0]
+        # Python's own line ends in a name that is alike, if it knows the package.
+        raise AttributeError(
+            f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package]
+        )
 
     return find
 

@@ -73,6 +73,8 @@ class Vocabulary:
     """
 
     def __init__(self, data: TokenizerData) -> None:
+        if not isinstance(data, TokenizerData):
+            raise RobustokError("make a Vocabulary with Vocabulary.load(TOKENIZER)")
         self.data = data
         self.tokens = data.tokens
         self.size = len(data.tokens)
