@@ -65,10 +65,10 @@ def test_a_long_text_has_a_log_prob_too() -> None:
 
 SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])
 S, HOLE = 6, 7
-# 5 and 6 are byte-fallback twins of 1 and 2; the encoder takes the last id of equal bytes.
+# 5 and 6 are twins of 1 and 2; the encoder takes the last id of equal bytes.
 TWIN_TOKENS = [b"a", b"b", b"c", b"ab", b"bc", b"b", b"c"]
 TWINS = rt.Vocabulary(
-    TokenizerData(TWIN_TOKENS, frozenset(range(7)), frozenset([5, 6]), Greedy(TWIN_TOKENS), "toy")
+    TokenizerData(TWIN_TOKENS, frozenset(range(7)), frozenset(), Greedy(TWIN_TOKENS), "toy")
 )
 EVERY_SPEC = [
     *SPECS, "grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)",
@@ -93,7 +93,7 @@ def test_log_prob_with_special_ids_is_that_of_every_segment(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", EVERY_SPEC)
 @pytest.mark.parametrize("text", [b"abbc", b"bbab", b"cabb"])
-def test_log_prob_with_byte_fallback_twins(spec: str, text: bytes) -> None:
+def test_log_prob_with_twins(spec: str, text: bytes) -> None:
     scheme = rt.sampler(spec, TWINS)
     distribution_of = {}
     for path in lattice.tokenizations(TWINS, text):

@@ -22,10 +22,6 @@ _EACH = 16
 class WordEncoder:
     """The canonical encoder of a tokenizer by the words that it has encoded before.
 
-    >>> encoder = WordEncoder(vocab.data)
-    >>> encoder.encode("hello world")
-    array([276, 275], dtype=int32)
-
     ``data``: a tokenizer of which `knows_words` is true. ``reason`` says that it can be used.
     """
 
@@ -87,5 +83,9 @@ class WordEncoder:
 
 
 def knows_words(data: TokenizerData) -> bool:
-    """Whether a text is known to be encoded word by word."""
+    """Whether a text is known to be encoded word by word.
+
+    >>> knows_words(vocab.data)  # byte-level
+    False
+    """
     return isinstance(data.encoder, TokenizersEncoder) and data.stages.ends_words is not None
