@@ -49,10 +49,16 @@ def by_tokenizer(vocab: Vocabulary, texts: Sequence[Text]) -> Ragged:
     return Ragged.from_rows(vocab._encode_rows(list(texts), False))
 
 
-def loaded(vocab: Vocabulary) -> GigatokenEncoder:
-    vocab.gigatoken.load()
-    assert vocab.gigatoken.reason is None
+def gigatoken_of(vocab: Vocabulary) -> GigatokenEncoder:
+    assert isinstance(vocab.gigatoken, GigatokenEncoder)
     return vocab.gigatoken
+
+
+def loaded(vocab: Vocabulary) -> GigatokenEncoder:
+    encoder = gigatoken_of(vocab)
+    encoder.load()
+    assert encoder.reason is None
+    return encoder
 
 
 def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_install_it(
@@ -155,9 +161,9 @@ def test_ids_are_the_same_before_and_after_it_is_loaded(name: str) -> None:
     source = VOCABS[name] if name in VOCABS else real(name)
     vocab = Vocabulary.load(source.data.source)
     rows = [*HARD, *check_texts()][:300]
-    vocab.gigatoken._left = 1 << 30
+    gigatoken_of(vocab)._left = 1 << 30
     before = Ragged.from_rows([vocab.encode(row) for row in rows])
-    assert vocab.gigatoken._backend is None
+    assert gigatoken_of(vocab)._backend is None
     loaded(vocab)
     assert Ragged.from_rows([vocab.encode(row) for row in rows]) == before
     guard = Guard(vocab)
@@ -173,9 +179,9 @@ def test_guard_knows_ids_of_new_characters() -> None:
 def test_little_text_does_not_load_it() -> None:
     vocab = byte_level(None)
     vocab.encode_batch(["a few words"])
-    assert vocab.gigatoken._backend is None and vocab.gigatoken.reason is None
+    assert gigatoken_of(vocab)._backend is None and vocab.gigatoken.reason is None
     vocab.encode_batch(["a few words" * 1000])
-    assert vocab.gigatoken._backend is not None
+    assert gigatoken_of(vocab)._backend is not None
 
 
 def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +282,7 @@ def test_the_table_is_replaced_after_much_text(monkeypatch: pytest.MonkeyPatch) 
     backends = [loaded(vocab)._backend]
     for _ in range(4):
         assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
-        backends.append(vocab.gigatoken._backend)
+        backends.append(gigatoken_of(vocab)._backend)
     assert len({*map(id, backends)}) > 1 and None not in backends
 
 
