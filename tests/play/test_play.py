@@ -123,7 +123,8 @@ def test_the_page_offers_every_scheme_that_fits() -> None:
         offered = asking.get("/api/about").json()["schemes"]
         names = [scheme["name"] for scheme in offered]
         assert names[0] == "stochastok"
-        assert {*names} == {scheme.name for scheme in BUILT_IN} - {"unigram"}  # a BPE has no scores
+        fitting = {scheme.name for scheme in BUILT_IN} - {"unigram"}  # a BPE has no scores
+        assert fitting <= {*names} and "unigram" not in names  # other tests register schemes
         for scheme in offered:
             questions = [{"text": "a word", "scheme": scheme["name"]}]
             if scheme["strength"]:
