@@ -170,20 +170,18 @@ class _Search:
         return self._patterns[start]
 
     def _pattern(self, strings: list[str]) -> re.Pattern[str]:
-        expression = _one_of(strings, 0, longest=self._longest)
-        if expression is None:
-            raise RecursionError
-        return re.compile(expression)
+        return re.compile(_one_of(strings, 0, longest=self._longest))
 
 
 _MOST_STARTS = 64  # characters that are looked for one by one
 _MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
 
 
-def _one_of(strings: list[str], depth: int, *, longest: bool = False) -> str | None:
-    """A regular expression for any of sorted, distinct strings; None where it is too deep.
+def _one_of(strings: list[str], depth: int, *, longest: bool) -> str:
+    """A regular expression for any of sorted, distinct strings.
 
-    ``longest``: whether the match is the longest of those that begin at one place.
+    ``longest``: whether the match is the longest of those that begin at one place. Raises
+    RecursionError where the expression is too deep.
     """
     if len(strings) == 1:
         return re.escape(strings[0])
@@ -194,12 +192,10 @@ def _one_of(strings: list[str], depth: int, *, longest: bool = False) -> str | N
     if is_whole and not longest:
         return begin
     if depth == _MOST_NESTED:
-        return None
+        raise RecursionError
     groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
     inner = [_one_of(list(group), depth + 1, longest=longest) for _, group in groups]
-    if None in inner:
-        return None
-    return f"{begin}(?:{'|'.join(map(str, inner))}){'?' * is_whole}"
+    return f"{begin}(?:{'|'.join(inner)}){'?' * is_whole}"
 
 
 def _shared(a: str, b: str) -> int:
