@@ -12,6 +12,7 @@ from typing import Any, Self
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.runtime.files import (
+    JsonObject,
     append_whole,
     disk_full_in_one_line,
     json_digest,
@@ -43,9 +44,9 @@ class RowFile:
     Raises RobustokError where another run holds the file.
     """
 
-    def __init__(self, path: str | Path | None, config: dict[str, Any]) -> None:
+    def __init__(self, path: str | Path | None, config: JsonObject) -> None:
         self.path = None if path is None else Path(path)
-        self.rows: dict[str, dict[str, Any]] = {}
+        self.rows: dict[str, JsonObject] = {}
         self._config = config
         self._lock = ExitStack()
 
@@ -60,7 +61,7 @@ class RowFile:
     def __exit__(self, *error: object) -> None:
         self._lock.close()
 
-    def add_row(self, row: dict[str, Any]) -> None:
+    def add_row(self, row: JsonObject) -> None:
         """Write one finished row; it has a "key"."""
         if self.path is not None:
             _append(self.path, row)
@@ -69,9 +70,9 @@ class RowFile:
     def in_groups(
         self,
         questions: Sequence[Any],
-        run: Callable[[Sequence[Any], Progress], dict[str, Any]],
+        run: Callable[[Sequence[Any], Progress], JsonObject],
         progress: Progress,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """What ``run`` gives, as JSON, for each group of questions; a row is a group.
 
         A run that was stopped repeats one group only. Groups do not depend on where it stopped: how
@@ -122,13 +123,13 @@ class RowFile:
             )
 
 
-def _append(path: Path, row: dict[str, Any]) -> None:
+def _append(path: Path, row: JsonObject) -> None:
     line = json_text(row | {CHECK: json_digest(row)}) + "\n"
     with disk_full_in_one_line(path):
         append_whole(path, line.encode())
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> JsonObject | None:
     """A row without its checksum, or None where the row is damaged."""
     try:
         row = json.loads(line)
