@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from robustok.evaluation.comparison import Difference, clear_differences, difference
-from robustok.evaluation.intervals import LEVEL, clustered, interval, over_seeds
-from robustok.report.frame import change_text
+from robustok.evaluation.intervals import LEVEL, interval
+from robustok.report.frame import Results, change_text
 from robustok.runtime.files import read_json, read_rows
 from robustok.study import find_study, studies
 
@@ -258,13 +257,9 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
 def _at_chance(test: Test, rows: list[Row]) -> bool:
     """Whether neither side is above chance on canonical questions: then no effect can show."""
     for side in (test.of, test.against):
-        row = _merged(rows, test.rows | side | {"eval_scheme": "canonical"})
-        if "chance" not in row:
-            return False
-        shared = sorted(set.intersection(*(set(own) for own in row["answers"].values())))
-        answers = np.array([[own[key] for key in shared] for own in row["answers"].values()])
-        _, low, _ = over_seeds(answers) if len(answers) > 1 else clustered(answers[0])
-        if low > row["chance"]:
+        chosen = _chosen(rows, test.rows | side | {"eval_scheme": "canonical"})
+        merged = Results([row for row in chosen if "chance" in row]).rows
+        if not merged or merged[0]["low"] > merged[0]["chance"]:
             return False
     return True
 
@@ -312,15 +307,8 @@ def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
 
 def _merged(rows: list[Row], wanted: Row) -> Row:
     """The rows with these fields as one, with the answers or the value of each seed."""
-    wanted = dict(wanted)
-    layer = wanted.pop("layer", None)
-    chosen = [
-        row
-        for row in rows
-        if ("step" in row) == ("step" in wanted)
-        and ("layers" in row) == (layer is not None)
-        and all(_field(row, name) == value for name, value in wanted.items())
-    ]
+    layer = wanted.get("layer")
+    chosen = _chosen(rows, wanted)
     seeds = {row.get("seed", 0): row for row in chosen}
     if len(seeds) < len(chosen):
         raise ValueError(f"{wanted} is true of several rows of one seed")
@@ -333,13 +321,24 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
         return {"measure": measure, "values": {0: first["value"]}, "n": own.pop("draws")} | own
     if "accuracy" in first:
         answers = {seed: row["answers"] for seed, row in seeds.items()}
-        chance = {"chance": first["chance"]} if "chance" in first else {}
-        return {"measure": "accuracy", "answers": answers} | chance
+        return {"measure": "accuracy", "answers": answers}
     if layer is not None:
         values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
         return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}
     values = {seed: math.log(row["perplexity"]) for seed, row in seeds.items()}
     return {"measure": "perplexity", "values": values, "n": first["texts"]}
+
+
+def _chosen(rows: list[Row], wanted: Row) -> list[Row]:
+    """The rows with these fields, of which `layer` only says that a row has layers."""
+    fields = {name: value for name, value in wanted.items() if name != "layer"}
+    return [
+        row
+        for row in rows
+        if ("step" in row) == ("step" in wanted)
+        and ("layers" in row) == (wanted.get("layer") is not None)
+        and all(_field(row, name) == value for name, value in fields.items())
+    ]
 
 
 def _field(row: Row, name: str) -> Any:
