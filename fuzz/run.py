@@ -1,7 +1,7 @@
 """Fuzz the public API, the guard middleware or random tokenizers: calls in a child that may crash.
 
-    python -m fuzz.run --seconds 60            # what CI does
-    python -m fuzz.run --calls 1000000 --workers 2
+    python -m fuzz.run --calls 60000 --workers 2
+    python -m fuzz.run --seconds 3600
     python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
     python -m fuzz.run --target bodies         # requests to the guard middleware instead
     python -m fuzz.run --target tokenizers     # tokenizers made at random, ten texts each

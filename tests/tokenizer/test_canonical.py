@@ -201,6 +201,15 @@ def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() ->
         rt.Vocabulary.load(tokenizer)
 
 
+def test_a_special_token_that_is_a_byte_of_the_byte_fallback_is_refused() -> None:
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model({"<0x61>": 0}, [], byte_fallback=True), decoder={"type": "ByteFallback"}
+    ))  # fmt: skip
+    with_added(tokenizer, "<0x61>", special=True)
+    with pytest.raises(RobustokError, match=r"reads the added token '<0x61>' as a byte"):
+        rt.Vocabulary.load(tokenizer)
+
+
 def test_two_added_tokens_with_one_normalized_text_are_refused() -> None:
     tokenizer = bpe([*"ab"], normalizer={"type": "Lowercase"})
     tokenizer.add_tokens([AddedToken("<X>", normalized=True), AddedToken("<x>", normalized=True)])

@@ -316,12 +316,13 @@ class _Ids:
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
                 "drawn ids would not decode to the text"
             )
-        shown = [tokenizer.id_to_token(i) for i in added]  # as the normalizer leaves them
-        named = [name for name in shown if _ANY_BYTE_NAME.fullmatch(name or "")]
-        if named and self._stages.decodes_names:
+        names = [*map(tokenizer.id_to_token, added)]  # as the normalizer leaves them
+        names += [token.content for token in added.values()] if self._falls_back else []
+        named = [name for name in names if _ANY_BYTE_NAME.fullmatch(name or "")]
+        if named and self._reads_names:
             raise RobustokError(
-                f"its decoder reads the added token {named[0]!r} as a byte, which joins those "
-                "around it: drawn ids would not decode to the text"
+                f"it reads the added token {named[0]!r} as a byte: drawn ids would not decode to "
+                "the text"
             )
 
     def _read_at_once(self, vocab: dict[str, int], loses_spaces: bool) -> dict[int, bytes]:
