@@ -6,12 +6,12 @@ at its full scale and from the `study.json` of each kept run. Nothing is measure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from verdicts import table
+from verdicts import read_claims, table
 
 from robustok.runtime.files import read_json
 from robustok.study import find_study, studies
@@ -33,12 +33,13 @@ def page(results: Path = RESULTS) -> str:
     if left := {name for name in studies() if find_study(name).paper} - grouped:
         raise ValueError(f"no group of fidelity.yaml has {sorted(left)}")
     runs = _runs(results)
+    link = read_claims(results / "claims.yaml").link
     parts = [content["page"].strip()]
     for group in content["groups"]:
         head = ["study", "of", *COLUMNS.values(), "deviates in"]
         lines = [["", "the paper", *(group["paper"][name] for name in COLUMNS), ""]]
         for name in group["studies"]:
-            lines += _lines(name, runs.get(name, []))
+            lines += _lines(name, runs.get(name, []), link)
         parts += [f"## {group['name']}", table(head, lines)]
     points = "\n".join(f"- {one}" for one in content["inconsistencies"])
     parts += ["## Inconsistencies within the paper", points]
@@ -54,7 +55,9 @@ def _runs(results: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     return runs
 
 
-def _lines(name: str, runs: Sequence[tuple[str, dict[str, Any]]]) -> list[list[str]]:
+def _lines(
+    name: str, runs: Sequence[tuple[str, dict[str, Any]]], link: Callable[[str], str]
+) -> list[list[str]]:
     """The full study, and each of its runs."""
     lines, wanted = [], None
     if name in studies():
@@ -66,7 +69,7 @@ def _lines(name: str, runs: Sequence[tuple[str, dict[str, Any]]]) -> list[list[s
         own = settings(study)
         differs = [COLUMNS[field] for field in COLUMNS if wanted and own[field] != wanted[field]]
         first = "" if lines else f"`{name}`: no figure of the paper"
-        lines.append([first, f"[run]({folder}.md)", *own.values(), ", ".join(differs)])
+        lines.append([first, f"[run]({link(folder)})", *own.values(), ", ".join(differs)])
     return lines if runs else [*lines, ["", "not run", *[NONE] * len(COLUMNS), ""]]
 
 

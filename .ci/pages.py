@@ -2,13 +2,14 @@
 
     python .ci/pages.py keep runs/quick quick    # after a run: results/quick
     python .ci/pages.py keep runs/more quick     # of other seeds: its rows join them
-    python .ci/pages.py draw                     # every page; or: draw quick, draw index
+    python .ci/pages.py draw                     # every page; or: draw schemes index
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, and the kind of each question in the first row of a task, so that all
-intervals and differences can be derived again without the run. `robustok study report
-results/quick` draws the same page. The page of all claims is made by `verdicts.py`, from
-`results/claims.yaml`.
+intervals and differences can be derived again without the run. A page has a section for each of
+the folders that `pages` of `results/claims.yaml` lists for it; `robustok study report
+results/quick` draws the same section. The page of all claims is made by `verdicts.py`, from the
+same file.
 """
 
 from __future__ import annotations
@@ -152,21 +153,33 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"low": low, "high": high, "answers": answers}
 
 
-def kept() -> list[str]:
-    """The names of the kept results, each with a page."""
-    return sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
+def pages() -> dict[str, list[str]]:
+    """The kept results that each page shows; raises ValueError where a kept one is on none."""
+    kept = {path.parent.name for path in RESULTS.glob("*/run.json")}
+    listed = {name: page["runs"] for name, page in verdicts.read_claims().pages.items()}
+    if left := kept.difference(*listed.values()):
+        raise ValueError(f"list {sorted(left)} on one of the pages of claims.yaml: {[*listed]}")
+    return {name: [run for run in runs if run in kept] for name, runs in listed.items()}
 
 
 def draw(name: str, folder: Path) -> str:
-    """Draw the page of results/NAME: figures into a folder, and its text as it is returned."""
+    """Draw a page: figures into a folder, and its text as it is returned."""
+    page = verdicts.read_claims().pages[name]
+    sections = [section(run, folder) for run in pages()[name]]
+    return "\n\n".join([f"# {page['title']}", page["about"], *sections]) + "\n"
+
+
+def section(run: str, folder: Path) -> str:
+    """Draw what a page shows of results/RUN, with the folder's name as its anchor."""
     with tempfile.TemporaryDirectory() as temporary:
-        report = write_report(RESULTS / name, out=Path(temporary))
+        report = write_report(RESULTS / run, out=Path(temporary))
         text = report.with_name("report.md").read_text(encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
         for figure in sorted((Path(temporary) / "figures").glob("*.png")):
-            shutil.copyfile(figure, folder / f"{name}-{figure.name}")
-    text = text.replace("](figures/", f"](figures/{name}-")
-    return f"{text.rstrip()}\n\n{_source(name)}\n"
+            shutil.copyfile(figure, folder / f"{run}-{figure.name}")
+    text = text.replace("](figures/", f"](figures/{run}-")
+    text = re.sub(r"^#", "##", text.strip(), flags=re.MULTILINE)
+    return f'<a id="{run}"></a>\n\n{text}\n\n{_source(run)}'
 
 
 def _source(name: str) -> str:
@@ -178,7 +191,7 @@ def _source(name: str) -> str:
     known = [f"{package} {versions[package]}" for package in ("robustok", "torch", "transformers")]
     return (
         f"Measured on {record['date']} at commit {record['commit']} with {', '.join(known)}. This "
-        f"page is drawn from `results/{name}`{answers}: "
+        f"section is drawn from `results/{name}`{answers}: "
         f"`robustok study report results/{name} --out DIR`."
     )
 
@@ -205,7 +218,7 @@ def main() -> None:
     if options.command == "keep":
         print(keep(options.run, options.name, options.commit))
         return
-    for name in options.names or (*kept(), *OF_ALL):
+    for name in options.names or (*pages(), *OF_ALL):
         page = PAGES / f"{name}.md"
         text = OF_ALL[name]() if name in OF_ALL else draw(name, PAGES / "figures")
         page.write_text(text, encoding="utf-8")

@@ -81,9 +81,17 @@ class Claims:
     not_run_text: str
     runs_text: str
     families_text: str
+    pages: dict[str, dict[str, Any]]
     models: dict[str, dict[str, str]]
     families: dict[str, dict[str, str]]
     claims: tuple[Claim, ...]
+
+    def link(self, folder: str) -> str:
+        """Where the rows of a folder are shown, relative to docs/results."""
+        for name, page in self.pages.items():
+            if folder in page["runs"]:
+                return f"{name}.md#{folder}"
+        return self.models[folder]["page"]
 
 
 @dataclass(frozen=True)
@@ -406,10 +414,10 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
     lines = []
     for test in claim.tests:
         own, unit = verdicts[test], UNITS[verdicts[test].measure]
-        entry = claims.models[test.results]
-        model, page = entry["model"], entry.get("page", f"{test.results}.md")
+        model = claims.models[test.results]["model"]
         if own.change:
-            model = f"[{model}]({page}), {own.change.n:,} × {own.change.seeds}"
+            link = claims.link(test.results)
+            model = f"[{model}]({link}), {own.change.n:,} × {own.change.seeds}"
         interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
         paper = "" if test.paper is None else unit.text(unit.read(test.paper))
         paper = paper if test.against else f"{test.paper:g}"

@@ -224,7 +224,7 @@ def test_the_commands_of_the_readme_work_as_typed_in_an_empty_folder(
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_pages() -> None:
-    page = (ROOT / "docs/results/finetuning-curve-1500.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/results/fine-tuning.md").read_text(encoding="utf-8")
     results = README.partition("## Results")[2].partition("## Speed")[0]
     accuracies = re.findall(r"([\d.]+)% (\[[\d., ]+\])", results)
     assert len(accuracies) == 4

@@ -18,15 +18,17 @@ MOST_BYTES = 12_000_000  # of results/
 
 
 PAGES = script(".ci/pages.py")
-DRAWN = PAGES.kept()
+DRAWN = PAGES.pages()
+KEPT = [run for runs in DRAWN.values() for run in runs]
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_page_is_what_today_s_code_draws_from_the_kept_results(name: str, tmp_path: Path) -> None:
     page = (PAGES.PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert page == PAGES.draw(name, tmp_path), f"run: python .ci/pages.py draw {name}"
-    shown = set(re.findall(r"\]\(figures/([^)]+)\)", page))
-    assert shown <= {figure.name for figure in tmp_path.iterdir()}
+    shown = re.findall(r"\]\(figures/([^)]+)\)", page)
+    assert len(shown) == len({*shown})
+    assert {*shown} <= {figure.name for figure in tmp_path.iterdir()}
     assert all((PAGES.PAGES / "figures" / figure).is_file() for figure in shown)
 
 
@@ -40,9 +42,9 @@ def test_every_page_has_results_and_a_place_in_the_site() -> None:
     pages = {page.stem for page in PAGES.PAGES.glob("*.md")}
     assert pages == {*DRAWN, *PAGES.OF_ALL}
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    index = (PAGES.PAGES / "index.md").read_text(encoding="utf-8")
-    assert all(f"results/{name}.md" in site or f"({name}.md)" in index for name in pages)
-    assert DRAWN
+    assert all(f"results/{name}.md" in site for name in pages)
+    assert KEPT and len(KEPT) == len({*KEPT})
+    assert {*KEPT} == {path.parent.name for path in PAGES.RESULTS.glob("*/run.json")}
 
 
 def test_no_figure_is_left_from_a_page_that_is_gone() -> None:
@@ -55,7 +57,7 @@ def test_the_kept_results_are_small() -> None:
     assert sum(path.stat().st_size for path in PAGES.RESULTS.rglob("*")) < MOST_BYTES
 
 
-@pytest.mark.parametrize("name", [n for n in DRAWN if (PAGES.RESULTS / n / "study.json").exists()])
+@pytest.mark.parametrize("name", [n for n in KEPT if (PAGES.RESULTS / n / "study.json").exists()])
 def test_accuracies_follow_from_the_kept_answers(name: str) -> None:
     rows = [row for row in read_source(PAGES.RESULTS / name).rows if "accuracy" in row]
     assert rows or name in ("embeddings", "tiny-llm-perplexity")  # which have other measures
@@ -90,7 +92,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     PAGES.keep(run, "own", "abc123")
     (kept,) = read_source(tmp_path / "results/own").rows
     assert kept["answers"] == {"a": 0.66667, "b": 0.33333}
-    text = PAGES.draw("own", tmp_path / "figures")
+    text = PAGES.section("own", tmp_path / "figures")
     assert "at commit abc123" in text
     _, low, high = clustered([0.66667, 0.33333], draws=3)
     assert (kept["low"], kept["high"]) == (low, high)  # not those of the run
@@ -104,7 +106,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     assert [one["seed"] for one in both.rows] == [0, 1]
     assert both.record["seeds"] == [0, 1]
     assert both.record["seconds"] == 2.0
-    assert "at commit abc123, def456" in PAGES.draw("own", tmp_path / "figures")
+    assert "at commit abc123, def456" in PAGES.section("own", tmp_path / "figures")
 
     other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
     (run / "results.jsonl").write_text(json.dumps(other) + "\n")
