@@ -119,14 +119,9 @@ numba.__version__ = sys.argv[1]
 import numpy as np
 import robustok as rt
 from robustok.kernels.compiler import dispatcher
-from robustok.samplers import BUILT_IN
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 print(dispatcher.load.__module__, file=sys.stderr)
-ids = {byte: i for i, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-toy = Tokenizer(models.BPE({**ids, "ab": 256, "abc": 257}, [("a", "b"), ("ab", "c")]))
-toy.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-vocab = rt.Vocabulary.load(toy)
+vocab = rt.Vocabulary.load("demo")
 texts = ["abc ab a" * n for n in range(1, 40)]
 for scheme in sys.argv[2:]:
     rows = rt.sampler(scheme, vocab).sample_batch(texts, seed=1, draws=3)
@@ -150,17 +145,3 @@ def test_another_release_of_numba_compiles_kernels_to_the_same_results(tmp_path:
     assert runs[0].stdout.startswith("stochastok [")
     compiled = [len(list(d.iterdir())) for d in tmp_path.glob("robustok/*")]
     assert len(compiled) == 2 and min(compiled) > 4
-
-
-def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
-    @njit(cache=False)
-    def add(a, b):
-        return a + b
-
-    @njit(cache=False)
-    def kernel(a):
-        return add(a, 1) + add(a, a)
-
-    template, *_ = add.get_call_template([numba.int64, numba.types.literal(1)], {})
-    assert kernel(2) == 7
-    assert template.cases[0].args == (numba.int64, numba.int64)

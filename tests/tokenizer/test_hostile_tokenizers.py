@@ -45,6 +45,11 @@ def dropout(vocab: rt.Vocabulary) -> rt.Sampler:
     return rt.sampler("bpe-dropout(p=0.5)", vocab)
 
 
+def scored(*vocab: Any, unk_id: int = 0) -> str:
+    """A tokenizer.json with a Unigram model of tokens and scores."""
+    return edited("model", value={"type": "Unigram", "unk_id": unk_id, "vocab": [*vocab]})
+
+
 REFUSED = {
     "nested arrays": "[" * 1_000_000,
     "nested objects": '{"model":' * 1_000_000,
@@ -54,12 +59,23 @@ REFUSED = {
     "id is text": edited("model", "vocab", "a", value="1"),
     "id is negative": edited("model", "vocab", "a", value=-1),
     "id is huge": edited("model", "vocab", "a", value=1_000_000_000),
+    "id is above 2 ** 64": edited("model", "vocab", "a", value=2**64),
     "id is a fraction": edited("model", "vocab", "a", value=1.5),
     "two tokens with one id": edited("model", "vocab", "abc", value=SPEC["model"]["vocab"]["ab"]),
     "merges are a number": edited("model", "merges", value=3),
     "a merge of three": edited("model", "merges", value=[["a", "b", "c"]]),
     "a merge of no token": edited("model", "merges", value=[["a", "QQ"]]),
+    "a merge to no token": edited("model", "merges", value=[["a", "c"]]),
+    "a merge without a space": edited("model", "merges", value=["ab"]),
     "merges of numbers": edited("model", "merges", value=[[1, 2]]),
+    "a lone surrogate": edited("model", "vocab", "\ud800", value=259),
+    "a dropout that is not a number": bpe(dropout=float("nan")),
+    "a score that is not a number": scored(["a", float("nan")]),
+    "a score without end": scored(["a", float("-inf")]),
+    "scores that are text": scored(["a", "b"]),
+    "a score too many": scored(["a", -1.0, 2]),
+    "no scores": scored(),
+    "an unknown token outside": scored(["a", -1.0], unk_id=7),
     "model is null": edited("model", value=None),
     "model is text": edited("model", value="BPE"),
     "pre-tokenizer is text": edited("pre_tokenizer", value="ByteLevel"),

@@ -1,12 +1,13 @@
-"""The fuzzer's random tokenizers: a script makes the same one, and a violation is made small."""
+"""Random tokenizers of the fuzzer: each is exact in all operations, or is refused with a reason."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 
+import pytest
 from fuzz.made_tokenizers import Made, random_texts, random_tokenizer
-from fuzz.random_tokenizers import Finding, Search, violated
+from fuzz.random_tokenizers import Finding, Search, call, violated
 from fuzz.tokenizer_checks import Refused, Subject, Violation, cuts_of
 from tests.oracles.lattice import tokenizations
 from tests.oracles.vocabulary import ENGLISH
@@ -14,6 +15,12 @@ from tests.oracles.vocabulary import ENGLISH
 
 def some_tokenizers(count: int) -> list[Made]:
     return [random_tokenizer(random.Random(seed)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_a_tokenizer_is_exact_or_refused(number: int) -> None:
+    counts = call(0, number)
+    assert counts["texts encoded"] or any(name.startswith("refused") for name in counts)
 
 
 def test_a_script_makes_the_same_tokenizer() -> None:
