@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tests.oracles.data import TOKENIZERS, hard_texts, real
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import robustok as rt
-from robustok.kernels.trie import find_token
 from robustok.samplers import bpe_dropout
 from robustok.tokenizer.data import byte_alphabet
 
@@ -144,18 +142,6 @@ def test_a_dropout_of_almost_zero_is_that_of_tokenizers(name: str) -> None:
             assert source.encode(text, add_special_tokens=False).ids == drawn.tolist()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3"])
-def test_a_real_word_follows_tokenizers(name: str) -> None:
-    vocab = real(name)
-    ids = {t: i for i, t in enumerate(vocab.tokens)}
-    symbols = tuple(ids[bytes([b])] for b in b" cats")
-    distribution = dropout.hf(merges_of(vocab), symbols, 0.25)
-    assert_distribution(
-        rt.BpeDropout(vocab, p=0.25, rule="hf").sample_batch([" cats"], seed=4, draws=DRAWS),
-        distribution,
-    )
-
-
 def test_tiktoken_draws_by_its_ranks() -> None:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"bc": 257, b"abc": 258}
@@ -205,46 +191,7 @@ def test_forked_processes_fill_one_cache_of_outcomes() -> None:
     assert np.array_equal(drawn.values, expected.values)
 
 
-def characters() -> rt.Vocabulary:
-    """A BPE of characters with byte fallback."""
-    tokens = ["<unk>", *(f"<0x{b:02X}>" for b in range(256)), "a", "b", "c", "ab", "abc", "bc"]
-    names = {token: i for i, token in enumerate(tokens)}
-    merges = [("a", "b"), ("ab", "c"), ("b", "c")]
-    return rt.Vocabulary.load(
-        Tokenizer(models.BPE(names, merges, unk_token="<unk>", byte_fallback=True))
-    )
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_bpe_dropout_of_characters(rule: str) -> None:
-    a, b, c, ab, abc, bc = range(257, 263)
-    merges = {(a, b): (0, ab), (ab, c): (1, abc), (b, c): (2, bc)}
-    distribution = getattr(dropout, rule)(merges, (a, b, c, b, c), 0.3)
-    scheme = rt.BpeDropout(characters(), p=0.3, rule=rule)
-    rows = scheme.sample_batch([[abc, bc]], seed=11, draws=400)
-    assert_distribution(rows, distribution)
-
-
-def test_bpe_dropout_of_characters_without_a_token_and_of_long_text() -> None:
-    vocab, text = characters(), "aéb" + "abc" * 120
-    assert vocab.decode(rt.BpeDropout(vocab, p=0.2).sample(text, seed=1)) == text
-
-
-def test_bpe_dropout_of_short_texts_is_not_by_blocks_in_any_thread(monkeypatch) -> None:
-    from robustok.kernels import dropout as kernels
-
-    merge_texts, blocks = kernels.merge_texts, []
-
-    def spy(*arguments: object) -> object:
-        blocks.append(arguments[-2])
-        return merge_texts(*arguments)
-
-    monkeypatch.setattr(kernels, "merge_texts", spy)
-    rt.BpeDropout(characters(), p=0.2).sample_batch(["abc" * 100] * 300, seed=1, threads=2)
-    assert blocks == [None, None]
-
-
-# Long pre-tokens are merged by blocks.
+# A BPE of characters, whose long pre-tokens are merged by blocks.
 
 LETTERS = "ab é世😀"
 ONE_QUEUE = 1 << 60
@@ -263,6 +210,16 @@ def sentencepiece_like(merges: list[tuple[str, str]], prefix: bool = True) -> rt
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     built.decoder = decoders.Sequence(parts)
     return rt.Vocabulary.load(built)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_merges_of_characters_follow_the_distribution(rule: str) -> None:
+    vocab = sentencepiece_like([("a", "b"), ("ab", "a"), ("b", "a")], prefix=False)
+    ids = {vocab.decode([i]): i for i in range(1, vocab.size)}  # letters come after bytes
+    a, b, ab, aba, ba = (ids[token] for token in ("a", "b", "ab", "aba", "ba"))
+    merges = {(a, b): (0, ab), (ab, a): (1, aba), (b, a): (2, ba)}
+    rows = rt.BpeDropout(vocab, p=0.3, rule=rule).sample_batch([[aba, ba]], seed=11, draws=400)
+    assert_distribution(rows, getattr(dropout, rule)(merges, (a, b, a, b, a), 0.3))
 
 
 @st.composite
@@ -329,24 +286,6 @@ def test_a_text_with_an_added_token_is_drawn_from_its_ids() -> None:
     assert rows == scheme.sample_batch(vocab.encode_batch(texts), seed=1, draws=50)
     added = vocab.tokens.index("bé".encode())
     assert all((np.array(row) == added).sum() == 1 for row in list(rows)[:50])
-
-
-def test_characters_have_the_ids_of_the_trie() -> None:
-    vocab = sentencepiece_like([("a", "b"), ("é", "世")])
-    character = rt.BpeDropout(vocab, p=0.5)._merges().character
-    for code, known in enumerate(character.tolist()):
-        if known >= 0 or code in (0x41, 0x7F, 0x80, 0x4E16):
-            spelled = np.frombuffer(bytearray(chr(code).encode("utf8", "surrogatepass")), np.uint8)
-            assert find_token(vocab.trie, spelled, 0, len(spelled)) == known
-
-
-@pytest.mark.parametrize("prefix", [True, False])
-def test_normalization_without_the_library_is_that_of_the_library(prefix: bool) -> None:
-    encoder = sentencepiece_like([("a", "b")], prefix).data.encoder
-    assert encoder.first_space == (" " if prefix else "")  # type: ignore[attr-defined]
-    for parts in product(["", "a", " ", "▁", "  ", "\n", "世"], repeat=3):
-        text = "".join(parts)
-        assert encoder.normalize(text) == encoder._normalized(text).replace("▁", " ")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["llama2", "internlm2"])

@@ -1,4 +1,4 @@
-"""log_prob is the logarithm of the law that the chi-square tests hold the draws to."""
+"""log_prob of rows with special ids, with twins and of long texts; `test_laws` holds the others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import exp, isclose, log
 
 import numpy as np
 import pytest
-from tests.oracles import lattice, samplers
+from tests.oracles import lattice
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
-from tests.oracles.vocabulary import ENGLISH, GAPPY, Greedy, toy
+from tests.oracles.vocabulary import Greedy, toy
 
 import robustok as rt
 from robustok.tokenizer.data import TokenizerData
@@ -20,35 +20,6 @@ SPECS = [
     "stochastok-uniform(alpha=0.3)", "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=3)",
     "stochastok-uniform(alpha=2, support=pairwise)",
 ]  # fmt: skip
-
-
-def distribution_of(vocab: rt.Vocabulary, ids: tuple[int, ...], spec: str) -> samplers.Distribution:
-    scheme = rt.sampler(spec, vocab)
-    if isinstance(scheme, rt.UniformK):
-        k = scheme.k if scheme.k is not None else int(np.ceil((scheme.alpha or 0) * len(ids)))
-        return samplers.uniform_k(vocab, ids, k)
-    if isinstance(scheme, rt.StochasTokUniform):
-        return samplers.stochastok_uniform(vocab, ids, scheme.alpha, scheme.support)
-    if isinstance(scheme, rt.Uniform):
-        return samplers.uniform(vocab, ids)
-    return samplers.uniform_k(vocab, ids, 0)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize(("vocab", "text"), [(ENGLISH, "abcab d"), (GAPPY, "abcddab")])
-def test_log_prob_is_exact_on_and_off_its_support(vocab, text: str, spec: str) -> None:
-    ids = tuple(vocab.encode(text).tolist())
-    exact = distribution_of(vocab, ids, spec)
-    scheme = rt.sampler(spec, vocab)
-    total = 0.0
-    for path in lattice.tokenizations(vocab, text.encode()):
-        log_prob = scheme.log_prob(path)
-        p = exact.get(path)
-        assert (
-            log_prob == -np.inf if not p else isclose(log_prob, log(p), rel_tol=1e-9, abs_tol=1e-9)
-        )
-        total += exp(log_prob)
-    assert isclose(total, 1.0, rel_tol=1e-9)
 
 
 def test_a_long_text_has_a_log_prob_too() -> None:

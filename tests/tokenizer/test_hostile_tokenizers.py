@@ -188,17 +188,6 @@ def test_the_automaton_of_a_pattern_is_bounded(pattern: str) -> None:
     assert tree is None or automaton(tree, [Symbol(chr(i), ()) for i in range(128)]) is None
 
 
-def test_an_empty_token_is_in_no_tokenization() -> None:
-    spec = copy.deepcopy(SPEC)
-    spec["model"]["vocab"][""] = 259
-    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
-    assert vocab.tokens[259] == b""
-    assert not vocab.ordinary[259]
-    for sampler in (rt.Uniform(vocab), dropout(vocab)):
-        drawn = sampler.sample("abc abc", seed=0)
-        assert vocab.decode_bytes(drawn) == b"abc abc"
-
-
 def test_a_token_beyond_what_kernels_hold_is_refused() -> None:
     for size in (MOST_BYTES, MOST_BYTES + 1):
         tokenizer = Tokenizer(models.BPE({"a": 0, "a" * size: 1}, [], ignore_merges=True))
