@@ -6,7 +6,9 @@ import json
 
 import pytest
 from tests.guard.tokenizers_of import byte_level, metaspace_tokenizer
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import Unigram
+from tokenizers.pre_tokenizers import Metaspace
 
 import robustok as rt
 from robustok.analysis import invariants
@@ -41,6 +43,33 @@ def test_another_vocabulary_has_other_ids(tokenizer) -> None:
     encoding, *others = check_invariants(tokenizer, other).checks
     assert encoding.failed and "is not [" in encoding.example
     assert not any(check.failed for check in others)  # right in themselves
+
+
+def unigram() -> Tokenizer:
+    letters = [("▁", -2.0), *((c, -3.0) for c in "abcdefghijklmnopqrstuvwxyz<>/")]
+    tokenizer = Tokenizer(Unigram([("<unk>", 0.0), ("</s>", 0.0), *letters], 0, False))
+    tokenizer.pre_tokenizer = Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    return tokenizer
+
+
+def test_special_tokens_that_the_model_reads_in_plain_text() -> None:
+    tokenizer = unigram()
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.encode_special_tokens = True
+    assert 1 in plain.encode("</s>").ids  # an end of text that anybody can write
+    assert check_invariants(tokenizer).hold
+
+
+def test_special_tokens_in_the_ids_of_plain_text_are_found(monkeypatch) -> None:
+    encode = rt.Vocabulary.encode
+
+    def wrong(self, text, *, parse_special=False):
+        return encode(self, text, parse_special=True)
+
+    monkeypatch.setattr(rt.Vocabulary, "encode", wrong)
+    assert "has a special token" in check_invariants(unigram()).checks[0].example
 
 
 def test_draws_of_another_text_are_found(tokenizer, monkeypatch) -> None:
