@@ -2,7 +2,7 @@
 
     python .ci/pages.py keep runs/quick quick    # after a run: results/quick
     python .ci/pages.py keep runs/more quick     # of other seeds: its rows join them
-    python .ci/pages.py draw                     # every page; or: draw schemes index
+    python .ci/pages.py draw                     # every page; or: draw ablations index
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, and the kind of each question in the first row of a task, so that all

@@ -229,9 +229,9 @@ def test_the_numbers_of_the_readme_are_those_of_the_pages() -> None:
     accuracies = re.findall(r"([\d.]+)% (\[[\d., ]+\])", results)
     assert len(accuracies) == 4
     assert all(f"{accuracy} {interval}" in page for accuracy, interval in accuracies)
-    which = (ROOT / "docs/which-scheme.md").read_text(encoding="utf-8")
+    training = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     (change,) = re.findall(r"−[\d.]+ points \[[^]]+\]", results)
-    assert change in which.replace("\n", " ")
+    assert change in training.replace("\n", " ")
     table = (ROOT / "docs/speed.md").read_text(encoding="utf-8").partition("## Five")[0]
     speed = README.partition("## Speed")[2].partition("## License")[0]
     assert "87 MB/s, `uniform` 30 and" in speed and "25, 8.6 and 5.7 times" in speed

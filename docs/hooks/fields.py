@@ -1,27 +1,14 @@
-"""Write docs/study-fields.md, the fields of a study's YAML, from the JSON Schema of a study.
-
-python .ci/fields.py
-"""
+"""For the page of studies: `{{ FIELDS }}` is the fields of a study's YAML, from its JSON Schema."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from robustok.study.config import study_schema
 
-PAGE = Path(__file__).parents[1] / "docs/study-fields.md"
-_INTRO = """\
-# Fields of a study
-
-`robustok study schema` prints the same for editors. A field that is not listed is an error, and so
-is a section that contradicts another one: `robustok study plan FILE.yaml` checks both.
-[Reproduce the paper](studies.md) explains them. A default of `null` stands for no value, unless the
-meaning says more.
-"""
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -34,14 +21,18 @@ _LIMITS = {
 _Node = Mapping[str, Any]
 
 
-def page() -> str:
-    """The page, a table for each section; that of the study itself is the first."""
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return markdown.replace("{{ FIELDS }}", fields()) if "{{ FIELDS }}" in markdown else markdown
+
+
+def fields() -> str:
+    """A table for each section; that of the study itself is the first."""
     schema = study_schema()
     sections = schema["$defs"]
-    parts = [_INTRO, _table(schema, sections)]
+    parts = [_table(schema, sections)]
     for name in _order(schema, sections):
         parts += [
-            f"## {name}\n",
+            f"### {name}\n",
             f"{_sentence(sections[name])}\n",
             _table(sections[name], sections),
         ]
@@ -98,8 +89,3 @@ def _type(node: _Node) -> str:
 
 def _code(value: Any) -> str:
     return f"`{json.dumps(value, ensure_ascii=False)}`"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)
