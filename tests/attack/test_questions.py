@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.attack.conftest import OPTIONS, TEXT
-from tests.oracles.lattice import distance
+from tests.attack.conftest import OPTIONS
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError
@@ -21,35 +20,6 @@ from robustok.attack import (
 from robustok.attack.search import choose
 
 LONG = "Which baby starts with glad rain: happen? Answer:"
-
-
-@pytest.mark.parametrize("objective", ["probability", "log-probability"])
-@pytest.mark.parametrize("distances", [(2,), (1, 2, 4)])
-def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
-    model, vocab, log_probs, objective: str, distances: tuple[int, ...]
-) -> None:
-    label = 2
-    result = attack(
-        model, vocab, TEXT, OPTIONS, label, distances=distances, objective=objective, steps=4
-    )
-    z = {v: np.exp(p) if objective == "probability" else p for v, p in log_probs.items()}
-    margins = {v: float(np.delete(one, label).max() - one[label]) for v, one in z.items()}
-    current = tuple(vocab.encode(TEXT).tolist())
-    assert len(margins) > 50
-    path, seen = [margins[current]], {current}
-    for _ in range(4):
-        near = [v for v in margins if distance(vocab, current, v) in distances]
-        seen |= set(near)
-        best = max(near, key=lambda v: margins[v])
-        if margins[best] <= margins[current]:
-            break
-        current = best
-        path.append(margins[best])
-    assert result.ids.tolist() == list(current)
-    assert result.margins == pytest.approx(path, abs=1e-4)
-    assert result.n_scored == len(seen)  # each counted once
-    assert len(path) > 1
-    assert vocab.decode_bytes(result.ids) == TEXT.encode()
 
 
 def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:

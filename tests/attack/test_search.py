@@ -20,20 +20,6 @@ from robustok.attack import (
 )
 
 
-def test_a_step_over_all_distances_and_annealing_reach_the_best_of_all(vocab) -> None:
-    rows = list(vocab.lattice(TEXT).enumerate())
-    best, size = rugged_rows(rows).max(), len(rows)
-    assert size > 50
-    objective = as_objective(rugged_rows)
-    beam = attack_prompt(vocab, TEXT, objective, distances=range(1, 14), seed=0)
-    annealed = attack_prompt(
-        vocab, TEXT, objective, search="annealing", beam=8, max_scored=size * 8, seed=0
-    )
-    greedy = attack_prompt(vocab, TEXT, objective, seed=0)
-    assert beam.score == pytest.approx(best)
-    assert annealed.score >= greedy.score
-
-
 @pytest.mark.parametrize("name", ["greedy", "random", "annealing"])
 def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> None:
     seen: list[bytes] = []

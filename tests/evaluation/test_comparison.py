@@ -9,27 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.evaluation.conftest import evaluation_of
 
 from robustok.cli.measuring import change_text
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, compare_answers
-from robustok.evaluation.results import Evaluation, Outcome, paired
+from robustok.evaluation.results import Evaluation, paired
 from robustok.report import Results
-
-
-def evaluation_of(answers: np.ndarray, scheme: str) -> Evaluation:
-    """Answers [items, draws], right or wrong, as an evaluation."""
-    outcomes = tuple(
-        Outcome(str(i), "", 1, tuple(map(int, own)), (0.0,) * len(own), tuple(map(int, own)))
-        for i, own in enumerate(answers)
-    )
-    accuracy = float(answers.mean())
-    return Evaluation(
-        accuracy=accuracy, low=0, high=1, acc_norm=accuracy, acc_norm_low=0, acc_norm_high=1,
-        n=len(outcomes), draws=answers.shape[1], eval_scheme=scheme, seed=0, seconds=0.0,
-        outcomes=outcomes, mode="tree", tokens_computed=0, tokens_naive=0,
-        precision="float32", strength={},
-    )  # fmt: skip
 
 
 def report_row(evaluation: Evaluation) -> dict[str, Any]:

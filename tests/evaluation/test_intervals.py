@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binomtest, t
+from tests.evaluation.conftest import evaluation_of
 
 from robustok import RobustokError
-from robustok.evaluation import Evaluation, Outcome, clustered, paired, wilson
+from robustok.evaluation import clustered, paired, wilson
 from robustok.evaluation.intervals import (
     LEVEL,
     clopper_pearson_upper,
@@ -107,22 +108,6 @@ def test_clopper_pearson_is_the_beta_quantile(trials: int, share: float, confide
     successes = min(int(share * (trials + 1)), trials)
     wanted = 1.0 if successes == trials else beta.ppf(confidence, successes + 1, trials - successes)
     assert clopper_pearson_upper(successes, trials, confidence) == pytest.approx(wanted, rel=1e-9)
-
-
-def evaluation_of(answers: np.ndarray) -> Evaluation:
-    """Answers [items, draws], right or wrong, as an evaluation."""
-    outcomes = tuple(
-        Outcome(str(i), "", 1, tuple(map(int, row)), (0.0,) * len(row), tuple(map(int, row)))
-        for i, row in enumerate(answers)
-    )
-    draws = answers.shape[1]
-    return Evaluation(
-        accuracy=float(answers.mean()), low=0, high=1, acc_norm=float(answers.mean()),
-        acc_norm_low=0, acc_norm_high=1, n=len(outcomes), draws=draws,
-        eval_scheme="", seed=0, seconds=0.0, outcomes=outcomes, mode="tree", tokens_computed=0,
-        tokens_naive=0,
-        precision="float32", strength={},
-    )  # fmt: skip
 
 
 def test_items_are_paired_by_their_key_in_any_order() -> None:

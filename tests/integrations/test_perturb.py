@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.guard.tokenizers_of import metaspace
 from tests.integrations.conftest import (
     CHATML,
@@ -25,13 +23,6 @@ from transformers import PreTrainedTokenizerFast
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.integrations.perturb import Perturb, TorchCollator, check_rows
-from robustok.integrations.rows import (
-    join_packed,
-    repacked,
-    split_packed,
-    with_padding,
-    without_padding,
-)
 from robustok.models import train_tokenizer
 from robustok.tasks import frequent_words
 from robustok.tokenizer.chat import template_headers, user_turns
@@ -100,9 +91,6 @@ def test_tokens_and_splits_are_counted():
     assert splits == sum(len(boundaries(row) - boundaries(ids)) for row, ids in pairs)
 
 
-lengths = st.lists(st.integers(1, 5), min_size=1, max_size=5)
-
-
 def boundaries_of(form: str, sizes: list[int]) -> list[int]:
     return {
         "seq_lengths": sizes,
@@ -111,16 +99,7 @@ def boundaries_of(form: str, sizes: list[int]) -> list[int]:
     }[form]
 
 
-@given(lengths, st.sampled_from(["seq_lengths", "position_ids", "attention_mask"]))
-def test_split_and_joined_a_row_is_itself(sizes, form):
-    ids = list(range(sum(sizes)))
-    row = {"input_ids": ids, "labels": ids, form: boundaries_of(form, sizes)}
-    parts = split_packed(row)
-    assert [len(part["input_ids"]) for part in parts] == sizes
-    assert join_packed(row, parts) == row
-
-
-@pytest.mark.parametrize("form", ["seq_lengths", "position_ids"])
+@pytest.mark.parametrize("form", ["seq_lengths", "position_ids", "attention_mask"])
 def test_each_sequence_of_a_packed_row_is_drawn_by_itself(form):
     ids = [i for row in IDS[:3] for i in row]
     labels = [i if n % 2 else -100 for n, i in enumerate(ids)]
@@ -134,32 +113,6 @@ def test_each_sequence_of_a_packed_row_is_drawn_by_itself(form):
     new = one(perturb_by(), row | {"labels": labels})  # labels stay canonical
     assert [i for i in new["labels"] if i != -100] == [i for i in labels if i != -100]
     assert new["input_ids"] != ids
-
-
-def test_wrapped_rows_lose_no_text():
-    rows = perturb_by(where="all")([{"input_ids": ids, "labels": ids} for ids in IDS])
-    blocks = repacked(rows, 32)
-    assert {len(block["input_ids"]) for block in blocks[:-1]} == {32}
-    spelled = b"".join(VOCAB.decode_bytes(block["input_ids"]) for block in blocks)
-    assert spelled == "".join(TEXTS).encode()
-
-
-@given(st.integers(0, 4), st.integers(0, 4))
-def test_padding_taken_off_and_put_back_is_the_row(left, right):
-    real = [7, 8, 9]
-    row = {
-        "input_ids": [0] * left + real + [0] * right,
-        "labels": [-100] * left + real + [-100] * right,
-        "attention_mask": [0] * left + [1] * 3 + [0] * right,
-    }
-    bare, *padding = without_padding(row)
-    assert bare["input_ids"] == real
-    assert padding == [left, right]
-    assert with_padding(bare, row, *padding) == row
-    shorter = with_padding({name: values[:2] for name, values in bare.items()}, row, *padding)
-    ids, mask = shorter["input_ids"], shorter["attention_mask"]
-    assert [i for i, seen in zip(ids, mask, strict=True) if seen] == real[:2]
-    assert len(ids) == (len(row["input_ids"]) if left + right else 2)
 
 
 @pytest.mark.parametrize("pads", [0, 1, 3])
@@ -178,15 +131,21 @@ def test_a_draw_shorter_than_the_row_has_its_text(pads: int) -> None:
         assert new == {"input_ids": [6, 7] * 2, "attention_mask": [1] * 4}
 
 
-def test_a_longer_draw_takes_the_place_of_padding():
+@pytest.mark.parametrize(("left", "right"), [(0, 40), (40, 0), (20, 20)])
+def test_a_longer_draw_takes_the_place_of_padding(left: int, right: int) -> None:
+    def padded(values: list[int], pad: int) -> list[int]:
+        return [pad] * left + values + [pad] * right
+
     ids = IDS[0]
-    row = {"input_ids": ids + [0] * 40, "attention_mask": [1] * len(ids) + [0] * 40}
-    perturb = perturb_by("uniform-k(alpha=0.5)")
+    mask, labels = padded([1] * len(ids), 0), padded(ids, -100)
+    perturb = perturb_by("uniform-k(alpha=0.5)", where="all")
+    row = {"input_ids": padded(ids, 0), "attention_mask": mask, "labels": labels}
     new = one(perturb, row)
+    drawn = one(perturb, {"input_ids": ids})["input_ids"]
+    marked = zip(new["input_ids"], new["attention_mask"], new["labels"], strict=True)
+    assert [i for i, real, _ in marked if real] == drawn != ids
+    assert [label for label in new["labels"] if label != -100] == drawn
     assert len(new["input_ids"]) == len(row["input_ids"])
-    real = [i for i, mask in zip(new["input_ids"], new["attention_mask"], strict=True) if mask]
-    assert real == one(perturb, {"input_ids": ids})["input_ids"] != ids
-    assert new["input_ids"][len(real) :] == [0] * (len(row["input_ids"]) - len(real))
 
 
 def test_the_role_names_of_a_template_stay():

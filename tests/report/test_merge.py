@@ -14,7 +14,6 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.evaluation import intervals
 from robustok.evaluation.comparison import clear_differences, difference
-from robustok.evaluation.intervals import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.curves import learning_curve
 from robustok.report.figures import draw_bars, heat_panels, strength_panels
@@ -84,47 +83,6 @@ def answered(scheme: str, seed: int, rights: dict[str, float]) -> dict[str, Any]
     return row("canonical", scheme, mean, seed) | {"answers": rights}
 
 
-def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
-    rng = np.random.default_rng(1)
-    hard = rng.normal(0, 0.15, 60)
-    rows = []
-    for seed in range(3):
-        for scheme, shift in (("canonical", 0.6), ("uniform", 0.5)):
-            values = np.clip(shift + hard + rng.normal(0, 0.02, 60), 0, 1)
-            rows.append(answered(scheme, seed, dict(zip(map(str, range(60)), values, strict=True))))
-    results = Results(rows)
-    first, second = (results.get("canonical", scheme) for scheme in ("canonical", "uniform"))
-    assert first and second
-    paired = difference(first, second)
-    assert paired.is_clear
-    assert paired.mean == pytest.approx(-0.1, abs=0.01)
-    alone = difference(first | {"answers": {}}, second)
-    assert alone.high - alone.low > 1.5 * (paired.high - paired.low)
-
-
-@pytest.mark.parametrize(("between_seeds", "between_questions"), [(0.1, 0.05), (0.05, 0.1)])
-def test_a_paired_difference_of_three_seeds_covers_the_true_one(
-    between_seeds: float, between_questions: float
-) -> None:
-    """Answers of models and to questions from populations whose mean difference is 0.2."""
-    rng = np.random.default_rng(2)
-    covered = 0
-    for _ in range(200):
-        hard = rng.normal(0, 0.1, 100)
-        pair = []
-        for mean in (0.4, 0.6):
-            share = mean + hard + rng.normal(0, between_seeds, (3, 1))
-            share = share + rng.normal(0, between_questions, 100)
-            pair.append((rng.random((3, 100)) < share).astype(float))
-        low, high, p = compare_answers(*pair)
-        covered += low <= 0.2 <= high
-    assert 0.92 * 200 <= covered <= 0.99 * 200
-    rows = [{"answers": pd.DataFrame(own.T, [*map(str, range(100))]).to_dict()} for own in pair]
-    change = difference(*rows)
-    assert (change.n, change.seeds) == (100, 3)
-    assert (change.low, change.high, change.p) == pytest.approx((low, high, p))
-
-
 def test_equal_changes_of_few_questions_are_not_certain() -> None:
     before = {"answers": {0: {"a": 0.0, "b": 0.0}}}
     after = {"answers": {0: {"a": 1.0, "b": 1.0}}}
@@ -133,13 +91,6 @@ def test_equal_changes_of_few_questions_are_not_certain() -> None:
     assert not change.is_clear
     many = {str(i): 1.0 for i in range(30)}
     assert difference({"answers": {0: dict.fromkeys(many, 0.0)}}, {"answers": {0: many}}).is_clear
-
-
-def test_only_shared_seeds_and_questions_are_compared() -> None:
-    before = {"answers": {0: {"a": 1.0, "b": 0.0}, 1: {"a": 1.0, "b": 1.0}}}
-    after = {"answers": {1: {"b": 0.0, "c": 1.0}, 2: {"b": 0.0, "c": 1.0}}}
-    change = difference(before, after)
-    assert (change.before, change.after, change.n, change.seeds) == (1.0, 0.0, 1, 1)
 
 
 def test_holm_steps_end_at_the_first_difference_that_is_not_clear() -> None:

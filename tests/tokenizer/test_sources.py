@@ -13,30 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, tokenizer_json
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tests.guard.tokenizers_of import added_token, bpe_model, tokenizer_json
+from tests.oracles.sentencepiece import trained
+from tests.tokenizer.test_vocabulary import bpe, unigram
+from tokenizers import Tokenizer
 
 import robustok as rt
 from robustok.models import load_tokenizer, save_tokenizer
 from robustok.tokenizer import auto, libraries, sources
-from robustok.tokenizer.data import byte_alphabet
 
 AutoTokenizer = pytest.importorskip("transformers").AutoTokenizer
 TEXTS = ("hello world", " a  <img> abc<img>\n", "ab c<|end|>ab", "x <tool>  y!", "naïve ▁ 根")
 IMAGE = {"content": "<img>", "lstrip": False, "normalized": False, "rstrip": False,
          "single_word": False, "special": False}  # fmt: skip
-
-
-def byte_level() -> str:
-    vocab = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
-    merges = [["a", "b"], ["ab", "c"], ["Ġ", "a"]]
-    for a, b in merges:
-        vocab[a + b] = len(vocab)
-    stage = BYTES | {"use_regex": True}
-    return tokenizer_json(
-        bpe_model(vocab, merges), pre_tokenizer=stage, decoder=stage,
-        added_tokens=[added_token(len(vocab), "<|end|>", special=True)],
-    )  # fmt: skip
 
 
 def llama() -> str:
@@ -56,15 +45,7 @@ def llama() -> str:
     return tokenizer_json(model, normalizer=normalizer, decoder=decoder, added_tokens=special)
 
 
-def unigram() -> str:
-    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
-    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer.to_str()
-
-
-KINDS = {"byte-level": byte_level, "llama": llama, "unigram": unigram}
+KINDS = {"byte-level": bpe, "llama": llama, "unigram": lambda: unigram().to_str()}
 PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
@@ -209,7 +190,7 @@ def test_transformers_is_not_asked_about_tokens_alone(config, tmp_path, monkeypa
 @pytest.mark.parametrize("kind", auto._PLAIN_TYPES)
 def test_transformers_uses_the_plain_class_for_these_models(kind, tmp_path) -> None:
     files = {"tokenizer_config.json": PLAIN, "config.json": {"model_type": kind}}
-    folder = folder_of(tmp_path, byte_level(), files)
+    folder = folder_of(tmp_path, bpe(), files)
     assert type(AutoTokenizer.from_pretrained(folder)).__name__ == "TokenizersBackend"
 
 
@@ -219,13 +200,13 @@ def test_without_transformers_one_line_says_what_is_ignored(tmp_path, monkeypatc
         sources, "find_spec", lambda name: None if name == "transformers" else real(name)
     )
     config = CONFIGS["the class of GPT-2"]
-    folder = folder_of(tmp_path, byte_level(), config)
+    folder = folder_of(tmp_path, bpe(), config)
     with caplog.at_level(logging.WARNING):
         vocab = rt.Vocabulary.load(folder)
     (record,) = caplog.records
     assert "only tokenizer.json is read" in record.getMessage()
     assert "the class GPT2Tokenizer" in record.getMessage()
-    assert vocab.encode("ab").tolist() == Tokenizer.from_str(byte_level()).encode("ab").ids
+    assert vocab.encode("ab").tolist() == Tokenizer.from_str(bpe()).encode("ab").ids
     caplog.clear()
     assert rt.Vocabulary.load(folder_of(tmp_path, llama(), CONFIGS["two tokens"])).size == 266
     (folder / "tokenizer.json").unlink()
@@ -234,7 +215,7 @@ def test_without_transformers_one_line_says_what_is_ignored(tmp_path, monkeypatc
 
 
 def test_a_folder_with_merges_is_read_by_transformers(tmp_path) -> None:
-    spec = json.loads(byte_level())["model"]
+    spec = json.loads(bpe())["model"]
     (tmp_path / "vocab.json").write_text(json.dumps(spec["vocab"]))
     (tmp_path / "merges.txt").write_text("\n".join(" ".join(pair) for pair in spec["merges"]))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
@@ -249,7 +230,7 @@ def test_a_hub_repository_is_read_with_its_other_files(tmp_path, monkeypatch) ->
     commit = "a" * 40
     root = tmp_path / "models--someone--small"
     files = CONFIGS["an added token"]
-    folder = folder_of(root / "snapshots" / commit, byte_level(), files)
+    folder = folder_of(root / "snapshots" / commit, bpe(), files)
     (root / "refs").mkdir()
     (root / "refs" / "main").write_text(commit)
     vocab = rt.Vocabulary.load("someone/small")
@@ -260,7 +241,7 @@ def test_a_hub_repository_is_read_with_its_other_files(tmp_path, monkeypatch) ->
 
 def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:
     """A file alone says nothing about its class; the new folder's config.json would decide."""
-    folder_of(tmp_path / "source", byte_level(), {})
+    folder_of(tmp_path / "source", bpe(), {})
     folder_of(tmp_path / "gpt2", "{}", {"config.json": {"model_type": "gpt2"}})
     save_tokenizer(tmp_path / "source" / "tokenizer.json", tmp_path / "gpt2")
     vocab = rt.Vocabulary.load(tmp_path / "source" / "tokenizer.json")
@@ -271,7 +252,7 @@ def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:
 
 def test_a_saved_sentencepiece_model_is_read_alike_or_not_at_all(tmp_path, caplog) -> None:
     """transformers leaves out the space before a text where no file names a class."""
-    (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model())
+    (tmp_path / "tokenizer.model").write_bytes(trained(vocab_size=60).serialized_model_proto())
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "llama"}')
@@ -280,30 +261,18 @@ def test_a_saved_sentencepiece_model_is_read_alike_or_not_at_all(tmp_path, caplo
     vocab = rt.Vocabulary.load(tmp_path / "tokenizer.model")
     if (folder / "tokenizer.model").exists():
         saved = rt.Vocabulary.load(folder)
-        assert saved.encode("the cat").tolist() == vocab.encode("the cat").tolist()
+        assert saved.encode("a banana").tolist() == vocab.encode("a banana").tolist()
     else:
         assert "has no tokenizer, since transformers would read" in caplog.text
         with pytest.raises(rt.RobustokError, match="the folder has no tokenizer"):
             rt.Vocabulary.load(folder)
 
 
-def sentencepiece_model() -> bytes:
-    from io import BytesIO
-
-    sentencepiece = pytest.importorskip("sentencepiece")
-    model = BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["the cat sat on a mat and the dog ran"] * 20), model_writer=model,
-        vocab_size=30, hard_vocab_limit=False, minloglevel=5,
-    )  # fmt: skip
-    return model.getvalue()
-
-
 @pytest.mark.parametrize(
     "name", ["tokenizer.model", "source.spm", "tokenizer.model.v3", "spiece.model", "x.model.v7m1"]
 )
 def test_sentencepiece_files_may_have_any_name(name, tmp_path) -> None:
-    raw = sentencepiece_model()
+    raw = trained(vocab_size=60).serialized_model_proto()
     (tmp_path / name).write_bytes(raw)
     vocab = rt.Vocabulary.load(tmp_path / name)
     assert vocab.data.family == "sentencepiece Unigram"
@@ -311,7 +280,7 @@ def test_sentencepiece_files_may_have_any_name(name, tmp_path) -> None:
 
 
 def test_a_folder_with_several_tokenizers_is_refused(tmp_path) -> None:
-    raw = sentencepiece_model()
+    raw = trained(vocab_size=60).serialized_model_proto()
     for name in ("a.model", "b.model"):
         (tmp_path / name).write_bytes(raw)
     with pytest.raises(rt.RobustokError, match=r"pass the path of one .*\(a.model, b.model\)"):
@@ -420,7 +389,7 @@ def test_what_is_no_tokenizer_is_named(content, name, tmp_path) -> None:
 
 
 def test_a_damaged_companion_is_one_line(tmp_path) -> None:
-    folder = folder_of(tmp_path, byte_level(), {})
+    folder = folder_of(tmp_path, bpe(), {})
     (folder / "tokenizer_config.json").write_text("version https://git-lfs.github.com/spec/v1")
     with pytest.raises(rt.RobustokError, match=r"tokenizer_config\.json: .*Git LFS"):
         rt.Vocabulary.load(folder)
@@ -433,12 +402,12 @@ def test_a_damaged_companion_is_one_line(tmp_path) -> None:
         ({"tokenizer_config.json": {"tokenizer_class": "ByT5Tokenizer"}}, "as a ByT5Tokenizer"),
         (
             {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["x.X", None]}},
-             "tokenizer.json": json.loads(byte_level())},
+             "tokenizer.json": json.loads(bpe())},
             "to read tokenizer.json alone, pass its path",
         ),
         (
             {"tokenizer_config.json": PLAIN | {"added_tokens_decoder": {"x": 3}},
-             "tokenizer.json": json.loads(byte_level())},
+             "tokenizer.json": json.loads(bpe())},
             "the files beside tokenizer.json are malformed",
         ),
     ],
@@ -452,7 +421,7 @@ def test_a_folder_that_transformers_cannot_read_is_one_line(files, message, tmp_
 
 
 def test_a_unigram_file_need_not_say_its_type(tmp_path) -> None:
-    spec = json.loads(unigram())
+    spec = json.loads(unigram().to_str())
     del spec["model"]["type"]
     text = json.dumps(spec)
     (tmp_path / "tokenizer.json").write_text(text)
@@ -475,5 +444,5 @@ def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
     external_model = pytest.importorskip("robustok.study.cells.inputs").external_model
     cell = external_model("demo")
     assert cell.hub_names == () and cell.identity != external_model("smollm2-135m").identity
-    (tmp_path / "demo").write_text(byte_level(), encoding="utf-8")  # a file comes first
+    (tmp_path / "demo").write_text(bpe(), encoding="utf-8")  # a file comes first
     assert rt.Vocabulary.load("demo").size < 300

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from importlib.util import find_spec
 from math import exp, fsum, isclose
 from typing import Any
@@ -24,7 +23,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import USED_BYTES, byte_alphabet, search_all, search_of
+from robustok.tokenizer.data import USED_BYTES, byte_alphabet, search_of
 
 EXACT = (
     "canonical", "characters", "uniform", "grampa(temperature=2)", "maxmatch-dropout(p=0.3)",
@@ -300,19 +299,3 @@ def test_a_special_token_that_is_a_word_is_refused_where_it_hides_another_token(
         vocab.encode("!\t!", parse_special=True)
     with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
         vocab.encode_batch(["!\t!"], parse_special=True)
-
-
-@pytest.mark.parametrize("text", ["", "xx", "x\n\n\ny", "<a><b\n", "<ab\n\n<a", "a\n<abc>\n\n\n"])
-def test_a_search_finds_the_same_whichever_beginnings_a_text_has(text: str) -> None:
-    strings = ["\n", "\n\n", "<a>", "<ab", "<abc>"]
-    expected = []
-    at = 0
-    while at < len(text):
-        found = max((s for s in strings if text.startswith(s, at)), key=len, default="")
-        expected += [found] if found else []
-        at += len(found) or 1
-    find, search = search_all(strings), search_of(strings)
-    assert find is not None and search is not None
-    assert [match.group() for match in find(text)] == expected
-    assert bool(search(text)) == bool(expected)
-    assert bool(pickle.loads(pickle.dumps(search))(text)) == bool(expected)

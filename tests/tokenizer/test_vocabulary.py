@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import numpy as np
 import pytest
@@ -30,6 +28,14 @@ def bpe(**model) -> str:
         bpe_model(vocab, merges, **model), pre_tokenizer=stage, decoder=stage,
         added_tokens=[added_token(len(vocab), "<|end|>", special=True)],
     )  # fmt: skip
+
+
+def unigram() -> Tokenizer:
+    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
 
 
 @pytest.fixture
@@ -136,12 +142,8 @@ def test_missing_files_are_one_line(tmp_path) -> None:
         rt.Vocabulary.load(3)
 
 
-def test_unigram() -> None:
-    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
-    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    vocab = rt.Vocabulary.load(tokenizer)
+def test_a_unigram_is_read_and_drawn() -> None:
+    vocab = rt.Vocabulary.load(unigram())
     ids = vocab.encode("ab ab")
     assert vocab.decode_bytes(ids) == b" ab ab"
     assert vocab.data.scores is not None
@@ -202,24 +204,6 @@ def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newl
     ids = vocab.encode_continuation(b"\n\n\tthat")
     assert vocab.decode_bytes(ids) == b"\n\n\tthat"
     assert len(ids) < len(b"\n\n\tthat")
-
-
-def test_derived_values_are_computed_once_for_all_threads() -> None:
-    vocab, barrier = toy([b"a"]), Barrier(4)
-    calls: list[int] = []
-
-    def make() -> object:
-        calls.append(vocab.derived("inner", lambda: 1))
-        return object()
-
-    def ask(_: int) -> object:
-        barrier.wait()
-        return vocab.derived("outer", make)
-
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(ask, range(4)))
-    assert len(calls) == 1
-    assert all(result is results[0] for result in results)
 
 
 def test_a_hub_name_may_have_a_revision_and_the_commit_is_recorded(tmp_path, monkeypatch) -> None:
