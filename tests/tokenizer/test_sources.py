@@ -26,6 +26,8 @@ AutoTokenizer = pytest.importorskip("transformers").AutoTokenizer
 TEXTS = ("hello world", " a  <img> abc<img>\n", "ab c<|end|>ab", "x <tool>  y!", "naïve ▁ 根")
 IMAGE = {"content": "<img>", "lstrip": False, "normalized": False, "rstrip": False,
          "single_word": False, "special": False}  # fmt: skip
+PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
+           "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}  # fmt: skip
 
 
 def llama() -> str:
@@ -124,7 +126,7 @@ def test_a_folder_is_read_as_transformers_reads_it(kind, config, tmp_path) -> No
 
 
 def random_files(chosen: random.Random, spec: dict[str, Any]) -> dict[str, Any]:
-    """Companions with random tokens; adds one to the tokenizer of ``spec``, too."""
+    """Companions with random tokens; the tokenizer of ``spec`` gets one, and padding, too."""
 
     def flags() -> dict[str, bool]:
         names = ("lstrip", "rstrip", "single_word", "normalized", "special")
@@ -140,6 +142,8 @@ def random_files(chosen: random.Random, spec: dict[str, Any]) -> dict[str, Any]:
     if spec["added_tokens"]:
         size = max(len(spec["model"]["vocab"]), spec["added_tokens"][-1]["id"] + 1)
         spec["added_tokens"].append(added_token(size, "<tool>", **flags()))
+    if chosen.random() < 0.2:
+        spec["padding"] = PADDING | {"pad_token": token()}
     config: dict[str, Any] = {"tokenizer_class": chosen.choice(auto._PLAIN_CLASSES)}
     if chosen.random() < 0.6:
         places = chosen.sample((0, 1, 2, 257, 259, 300, 301), chosen.randrange(4))
@@ -176,6 +180,18 @@ def test_random_tokens_are_added_as_transformers_adds_them(tmp_path, monkeypatch
             assert {i: repr(t) for i, t in added.items()} == {i: repr(t) for i, t in right.items()}
             assert ours.get_vocab() == library.get_vocab(), files
     assert 10 < len(asked) < 70  # both ways were tried
+
+
+@pytest.mark.parametrize("files", [{}, {"tokenizer_config.json": {"eos_token": "</s>"}}])
+def test_the_token_of_padding_is_added_as_transformers_adds_it(files, tmp_path) -> None:
+    spec = json.loads(llama()) | {"padding": PADDING}
+    folder = folder_of(tmp_path, json.dumps(spec), files)
+    vocab = rt.Vocabulary.load(folder)
+    (pad,) = vocab.encode("[PAD]", parse_special=True)
+    assert [pad] == AutoTokenizer.from_pretrained(folder)("[PAD]", add_special_tokens=False)[
+        "input_ids"
+    ]
+    assert pad in vocab.special
 
 
 @pytest.mark.parametrize("config", ["nothing", "a class", "an added token", "two tokens"])

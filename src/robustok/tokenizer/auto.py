@@ -78,6 +78,7 @@ def differences(folder: Path, spec: dict) -> Differences:
     Raises RobustokError for a damaged file.
     """
     config, model = _read(folder / CONFIG), _read(folder / "config.json")
+    config.setdefault("pad_token", (spec.get("padding") or {}).get("pad_token"))
     others = list(_settings(folder, config, model))
     known = {token["content"]: token for token in spec.get("added_tokens") or ()}
     listed, named, roles = config.get("added_tokens_decoder"), *_named(config)

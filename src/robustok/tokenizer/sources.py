@@ -194,8 +194,6 @@ def _open_folder(folder: Path, name: str) -> Opened:
     others: list[str] = []
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
-        if not companions(folder):
-            return opened
         with errors_name(opened.name):
             spec = _parsed(opened.content)
         try:
