@@ -45,6 +45,16 @@ def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
     assert frame.suffix[-1] == backend.token_to_id("<|assistant|>")
 
 
+def test_special_tokens_are_text_where_the_tokenizer_splits_them(backend) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, split_special_tokens=True)
+    tokenizer.chat_template = TEMPLATE
+    vocab, frame = rt.Vocabulary.load(tokenizer), chat_frame(tokenizer)
+    ids = [*frame.prefix, *vocab.encode("garden"), *frame.suffix]
+    chat = [{"role": "user", "content": "garden"}]
+    right = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    assert ids == right and vocab.special.isdisjoint(ids)
+
+
 def test_an_encoder_that_puts_a_space_before_a_text_puts_no_second_one() -> None:
     tokenizer = chat(
         metaspace_tokenizer(prefix=True),

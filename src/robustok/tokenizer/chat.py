@@ -105,8 +105,9 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     vocab = Vocabulary.load(tokenizer)
     if vocab.adds_space:  # the encoder puts this one before the text
         before = before.removesuffix(" ")
-    (suffix,) = vocab.encode_continuations([after], parse_special=True)
-    return Frame(vocab.encode(before, parse_special=True), suffix)
+    parse = not tokenizer.split_special_tokens
+    (suffix,) = vocab.encode_continuations([after], parse_special=parse)
+    return Frame(vocab.encode(before, parse_special=parse), suffix)
 
 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
