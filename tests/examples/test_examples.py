@@ -170,13 +170,6 @@ def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
     assert 'robustok_guard_requests_total{kind="text"} 10\n' in result["metrics"]
 
 
-def test_generation_is_canonical_with_the_processor(capsys):
-    results = example("canonical_generation").main()
-    assert results == {"plain": False, "canonical": True}
-    lines = capsys.readouterr().out.splitlines()
-    assert all(": 'see the" in line for line in lines)
-
-
 def test_one_answer_from_eight_tokenizations(tmp_path, capsys):
     accuracies = example("many_tokenizations").main(str(tmp_path), steps=3)
     assert set(accuracies) == {"each draw alone", "mean"}

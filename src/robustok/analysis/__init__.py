@@ -4,7 +4,6 @@ All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analy
 """
 
 from robustok.analysis.dropout import DROPOUT, DropoutRow, dropout_splits
-from robustok.analysis.most_probable import most_probable
 from robustok.analysis.split_bias import (
     SCHEMES,
     Bias,
@@ -17,6 +16,6 @@ from robustok.analysis.splits import DRAWS, SENTENCE, SplitCounts, split_counts
 
 __all__ = [
     "DRAWS", "DROPOUT", "SCHEMES", "SENTENCE", "Bias", "DropoutRow", "Segmentations",
-    "SplitCounts", "bias", "dropout_splits", "most_probable", "segmentations", "split_counts",
+    "SplitCounts", "bias", "dropout_splits", "segmentations", "split_counts",
     "summarize",
 ]  # fmt: skip

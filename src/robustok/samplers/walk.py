@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from robustok.errors import RobustokError
@@ -21,7 +19,6 @@ from robustok.kernels.walk import (
     StepRule,
     draw_blocks,
     log_prob_walk,
-    steps,
 )
 from robustok.runtime.environment import computed_once
 from robustok.samplers.base import Kernel, StoredSampler
@@ -49,23 +46,6 @@ class WalkSampler(StoredSampler):
         v = self.vocab
         text = np.frombuffer(bytearray(v.decode_bytes(ids)), np.uint8)
         return log_prob_walk(v.trie, text, ids, v.token_offsets, self._step_rule())
-
-    def step_log_probs(self, text: bytes) -> Iterator[list[tuple[int, int, float]]]:
-        """For each byte of a text, the tokens that a step from it may take.
-
-        Args:
-            text: bytes of one text.
-
-        Each is (id, bytes of the token, natural log-probability of the step).
-        """
-        raw = np.frombuffer(bytearray(text), np.uint8)
-        edges, p, _ = steps(self.vocab.trie, self._step_rule(), raw, 0, len(raw))
-        for i in range(len(raw)):
-            yield [
-                (int(edges.token[e]), int(edges.step[e] >> 1), float(np.log(p[e])))
-                for e in range(edges.first[i], edges.first[i + 1])
-                if p[e] > 0.0
-            ]
 
     @computed_once
     def _kernel(self) -> Kernel:

@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Split
 
 from robustok.kernels import pre_tokens as kernels
 from robustok.kernels.pre_tokens import END, UNKNOWN
-from robustok.runtime.environment import ForkSafeLock, computed_once
+from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.pattern import Pattern, Symbol, automaton, read_pattern
 from robustok.tokenizer.stages import NO_CUTS, isolating, tokenizer_json
@@ -50,11 +50,6 @@ class PreTokenizer:
     def automaton(self) -> Automaton | None:
         """The DFA that decides all cuts; None where only the library can cut."""
         return self._compiled[0]
-
-    @computed_once
-    def cuts_words(self) -> bool:
-        """Whether it cuts a text between words."""
-        return len(self.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1
 
     def cut(
         self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None

@@ -33,10 +33,10 @@ def stochastic(
         roles: roles of chat messages whose contents ``apply_chat_template`` draws; the template and
             the messages of all other roles stay canonical.
 
-    The result has the methods of ``tokenizer``, and ``train()``, ``eval()``, ``set_epoch(epoch)``,
-    ``sample_encode(text, n)`` and ``nbest_encode(text, n)``. Draws are on at first. Truncation,
-    special tokens and padding are the tokenizer's, applied to the drawn ids. ``tokenizer`` and the
-    result share one backend, so tokens added to either are in both.
+    The result has the methods of ``tokenizer``, and ``train()``, ``eval()``, ``set_epoch(epoch)``
+    and ``sample_encode(text, n)``. Draws are on at first. Truncation, special tokens and padding
+    are the tokenizer's, applied to the drawn ids. ``tokenizer`` and the result share one backend,
+    so tokens added to either are in both.
 
     A draw depends on ``seed``, the epoch, and the canonical ids of the text (of each run between
     special tokens: its ids and its number), and on nothing else: not on the call, the order of

@@ -88,12 +88,6 @@ class StochasticProcessor(Wrapper):
             return self.wrapped_tokenizer.encode_as_pieces(input, **kwargs)
         return self.encode(input, out_type=str, **kwargs)
 
-    def nbest_encode(self, *args: Any, **kwargs: Any) -> Any:
-        """As `Switch.nbest_encode`; in evaluation mode SentencePiece's own method."""
-        if not self.training:
-            return self.wrapped_tokenizer.nbest_encode(*args, **kwargs)
-        return super().nbest_encode(*args, **kwargs)
-
     Encode = tokenize = Tokenize = encode
     EncodeAsIds, EncodeAsPieces = encode_as_ids, encode_as_pieces
 

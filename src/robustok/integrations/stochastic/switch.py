@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from robustok.analysis import most_probable
 from robustok.checks import check_epoch, check_integer, check_seed, shown
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
@@ -31,15 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 class Switch:
-    """Training and evaluation mode, the epoch, samples and n-best lists.
+    """Training and evaluation mode, the epoch, and several draws of a text.
 
     >>> drawing = rt.stochastic(tokenizer, "uniform", seed=0)
     >>> drawing.training, drawing.epoch
     (True, 0)
     >>> len(drawing.sample_encode("hello", 3))
     3
-    >>> [(len(ids), round(log_prob, 2)) for ids, log_prob in drawing.nbest_encode("the", 2)]
-    [(3, -1.1), (2, -1.1)]
 
     ``draws`` are the scheme, seed, epoch and mode; ``wrapped_tokenizer`` is the canonical original.
     """
@@ -97,19 +94,6 @@ class Switch:
         n = check_integer("n", n, 1)
         ids = self.draws.vocab.encode(text)
         return [self.draws.draw([ids], number=i)[0].tolist() for i in range(n)]
-
-    def nbest_encode(self, text: str, n: int = 10) -> list[tuple[list[int], float]]:
-        """The ``n`` most probable tokenizations of a text under the scheme, best first.
-
-        Args:
-            text: a string; special tokens spelled out in it are text.
-            n: number of tokenizations, at least 1; fewer where the text has fewer.
-
-        Each has its ids and natural log-probability. See
-        :func:`robustok.analysis.most_probable`, which raises the same errors.
-        """
-        best = most_probable(self.draws.sampler, text, n)
-        return [(ids.tolist(), log_prob) for ids, log_prob in best]
 
     def _refuse(self, name: str, instead: str) -> None:
         """Raise RobustokError for a method that would silently return canonical ids."""
