@@ -25,7 +25,7 @@ import garak.probes
 from garak import _config, _plugins
 
 from robustok import RobustokError, Vocabulary
-from robustok.attack import function_named, greedy_answer, ids_in, read_attacks
+from robustok.attack import function_named, greedy_answer, read_attacks
 from robustok.models import load_model
 
 # Their base classes are unknown to type checkers where garak is not installed.
@@ -64,6 +64,8 @@ class AttackedModel(Generator):
         super().__init__(name, config_root=config_root)
         self.records = {record.text: record for record in read(self)}
         self.model, self.vocab = load_model(self.name), Vocabulary.load(self.name)
+        if {record.vocabulary for record in self.records.values()} != {self.vocab.fingerprint}:
+            raise RobustokError(f"the attacks have ids of another vocabulary than {self.name}")
 
     def _call_model(self, prompt: Any, generations_this_call: int = 1) -> list[Any]:
         text = prompt.last_message().text
@@ -72,7 +74,7 @@ class AttackedModel(Generator):
         ids: Any = self.vocab.encode(text)
         if record is not None:
             around = {"prefix": record.prefix, "suffix": record.suffix}
-            ids = ids if self.canonical else ids_in(record, self.vocab)
+            ids = ids if self.canonical else record.ids
         answer = greedy_answer(
             self.model, self.vocab, ids, max_new_tokens=self.max_tokens, **around
         )

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers as tf
 from tests.oracles.lattice import Path, tokenizations
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
@@ -57,14 +55,3 @@ def log_probs(model: Any, vocab: Vocabulary) -> dict[Path, np.ndarray]:
 @pytest.fixture(scope="session")
 def llama(vocab: Vocabulary) -> Any:
     return tiny_model("llama", vocab.size, seed=1)
-
-
-@pytest.fixture(scope="session")
-def encoder(vocab: Vocabulary) -> Any:
-    torch.manual_seed(0)
-    config = tf.BertConfig(
-        vocab_size=vocab.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, initializer_range=0.5, max_position_embeddings=128,
-    )  # fmt: skip
-    config.num_labels = 3
-    return tf.BertForSequenceClassification(config).eval()

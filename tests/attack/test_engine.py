@@ -118,4 +118,4 @@ def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(voc
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(RobustokError, match="'greedy' is already registered"):
         SEARCHES.register("greedy")(finest)
-    assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard", "classifier"}
+    assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard"}

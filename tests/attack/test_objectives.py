@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers as tf
 from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
-from tokenizers import Tokenizer, models, processors
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import (
-    ClassifierLogit,
     LogOdds,
     Margin,
     ObjectiveSettings,
@@ -24,9 +19,7 @@ from robustok.attack import (
     TargetLikelihood,
     as_objective,
     attack_prompt,
-    load_classifier,
     objective_by_name,
-    special_frame,
 )
 
 PREFIX, SUFFIX = [5, 9, 11], [7, 4]
@@ -53,7 +46,7 @@ def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, 
     [
         (ObjectiveSettings("refusal", threshold=2.0), "threshold"),
         (ObjectiveSettings("guard", target=" rain"), "target"),
-        (ObjectiveSettings("classifier", unwanted=("unsafe",)), "unwanted"),
+        (ObjectiveSettings("margin", unwanted=("unsafe",)), "unwanted"),
         (ObjectiveSettings("builtins:len", flag_probability=0.2), "flag_probability"),
     ],
 )
@@ -108,42 +101,6 @@ def test_a_guard_passes_below_its_threshold(model, vocab, rows) -> None:
     assert guard(rows) == pytest.approx(np.log(z[:, 0] / z[:, 1]), abs=2e-4)
 
 
-def naive_logits(classifier: Any, rows: Ragged) -> np.ndarray:
-    with torch.no_grad():
-        ids = [torch.tensor([[*PREFIX, *row.tolist(), *SUFFIX]]) for row in rows]
-        return np.array([classifier(input_ids=i).logits[0].double().numpy() for i in ids])
-
-
-def test_the_classifier_score_is_the_log_odds_of_the_other_labels(encoder, vocab, rows) -> None:
-    objective = ClassifierLogit(encoder, [0, "LABEL_2"], prefix=PREFIX, suffix=SUFFIX)
-    p = torch.softmax(torch.tensor(naive_logits(encoder, rows)), -1).numpy()
-    wanted = np.log(p[:, 1] / (p[:, 0] + p[:, 2]))
-    assert objective(rows) == pytest.approx(wanted, abs=1e-4)
-
-
-@pytest.mark.parametrize("pad", [None, 0])
-def test_a_causal_classifier_with_one_output_is_read_through_a_sigmoid(vocab, rows, pad) -> None:
-    torch.manual_seed(0)
-    config = tf.LlamaConfig(
-        vocab_size=vocab.size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, initializer_range=0.3, pad_token_id=pad,
-    )  # fmt: skip
-    config.num_labels = 1
-    classifier = tf.LlamaForSequenceClassification(config).eval()
-    objective = ClassifierLogit(classifier, [0], flag_probability=0.9, prefix=PREFIX, suffix=SUFFIX)
-    logits = naive_logits(classifier, rows)[:, 0]
-    assert objective(rows) == pytest.approx(-logits, abs=1e-4)
-    flagged = 1 / (1 + np.exp(-logits)) >= 0.9
-    assert ((objective(rows) > objective.threshold) == ~flagged).all()
-
-
-def test_special_tokens_are_those_around_a_text() -> None:
-    words = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="[SEP]"))
-    words.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
-    before, after = special_frame(tf.PreTrainedTokenizerFast(tokenizer_object=words))
-    assert (before.tolist(), after.tolist()) == ([0], [1])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -153,8 +110,6 @@ def test_special_tokens_are_those_around_a_text() -> None:
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
         (lambda m, v: named(m, v, "guard", flag_probability=1.0), "not between 0 and 1"),
-        (lambda m, v: ClassifierLogit(m, ["LABEL_9"]), "unknown label 'LABEL_9'"),
-        (lambda m, v: ClassifierLogit(m, [0, 1]), "leave another"),
         (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),
         (
             lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])),
@@ -185,22 +140,3 @@ def test_candidates_longer_than_the_context_are_left_out(vocab) -> None:
     result = attack_prompt(vocab, TEXT, target, seed=0, steps=2)
     assert result.overflowed > 0
     assert len(result.ids) <= len(canonical)
-
-
-def test_positions_that_a_classifier_reserves_are_not_for_candidates(vocab) -> None:
-    config = tf.RobertaConfig(
-        vocab_size=vocab.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=34, pad_token_id=1,
-    )  # fmt: skip
-    objective = ClassifierLogit(tf.RobertaForSequenceClassification(config).eval(), [1])
-    assert objective.max_length == 32
-    assert np.isfinite(objective(Ragged.from_rows([[5] * 32]))).all()
-
-
-def test_what_is_no_classifier_and_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
-    tiny_model("gpt2", 300).save_pretrained(tmp_path)
-    with pytest.raises(RobustokError, match="is no sequence classifier"):
-        load_classifier(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(RobustokError, match=r"^could not load the model '[^\n]*$"):
-        load_classifier(tmp_path)

@@ -1,37 +1,28 @@
-"""The suite, replay, and generation, against naive loops."""
+"""The suite, files of attacks, and generation, against naive loops."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.attack.conftest import TEXT, WORDS, rugged_rows
+from tests.attack.conftest import TEXT, rugged_rows
 from tests.oracles.models import tiny_model
 
-from robustok import RobustokError, Vocabulary
+from robustok import RobustokError
 from robustok.attack import (
     Attack,
-    ObjectiveSettings,
     Prompt,
-    TargetLikelihood,
     as_objective,
     attack_prompt,
-    attack_prompts,
     generate_answers,
     greedy_answer,
-    ids_in,
-    objective_by_name,
     read_attacks,
-    replay,
     run_suite,
     suite_settings,
     write_attacks,
 )
-from robustok.models import train_tokenizer
-from robustok.tasks import Item
 
 PROMPTS = [Prompt("a", "happen, glad"), Prompt("b", "glad rain"), Prompt("c", "happen rain")]
 
@@ -55,48 +46,11 @@ def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
         assert row["success"] >= max(curves[name][i]["success"] for name in result.parts)
 
 
-def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path) -> None:
-    objective = TargetLikelihood(model, vocab, " rain", threshold=-9.0, prefix=[3], suffix=[4])
-    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, seed=0, steps=2)
-    write_attacks(tmp_path / "a.jsonl", attacks)
-    records = read_attacks(tmp_path / "a.jsonl")
-    assert (records[0].prefix, records[0].suffix) == ([3], [4])
-    for attack, again in zip(attacks, replay(records, vocab, lambda _: objective), strict=True):
-        assert again.ids.tolist() == attack.ids.tolist()
-        assert again.score == pytest.approx(attack.score, abs=1e-4)
-        assert again.canonical_score == pytest.approx(attack.canonical_score, abs=1e-4)
-        assert again.success == attack.success
-
-
-@pytest.mark.filterwarnings("ignore:all options have probability 0")
-def test_a_replay_counts_a_success_as_the_attack_does(vocab, llama) -> None:
-    """The probabilities of such long answers are 0 as floats, but their logarithms differ."""
-    item = Item("a", TEXT, (" up" * 200, " baby" * 200), 0)
-    objective = objective_by_name(llama, vocab, ObjectiveSettings("margin"), prefix=[3])
-    for label in (0, 1):
-        prompt = Prompt.of_item(replace(item, label=label))
-        (attack,) = attack_prompts(vocab, [prompt], objective, steps=0, seed=0)
-        (again,) = replay([attack], vocab, objective)
-        assert attack.score == 0.0
-        assert again.success == attack.success
-        (framed,) = replay([replace(attack, prefix=[], suffix=[9])], vocab, objective)
-        assert (framed.prefix, framed.suffix) == ([3], [])
-
-
-def test_an_attack_is_carried_to_another_vocabulary_by_its_cuts(vocab) -> None:
-    other = Vocabulary.load(train_tokenizer(["happy gladness rainy"] * 3 + [" ".join(WORDS)], 300))
-    attack = attack_prompt(vocab, TEXT, as_objective(rugged_rows), seed=0)
-    ids = ids_in(attack, other)
-    assert other.decode(ids) == TEXT
-    cuts = np.cumsum(attack.lengths).tolist()
-    assert set(cuts) <= set(np.cumsum([len(other.tokens[i]) for i in ids]).tolist())
-
-
 def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:
     attack = attack_prompt(vocab, TEXT, as_objective(rugged_rows), seed=0)
     write_attacks(tmp_path / "a.jsonl", [attack])
     row = json.loads((tmp_path / "a.jsonl").read_text())
-    for change in ({"lengths": [1]}, {"ids": [-1] * len(row["ids"])}, {"steps": 1}, {"ids": []}):
+    for change in ({"ids": [-1] * len(row["ids"])}, {"steps": 1}, {"ids": []}):
         (tmp_path / "b.jsonl").write_text(json.dumps(row | change) + "\n")
         with pytest.raises(RobustokError, match=r"b\.jsonl:1: not an attack"):
             read_attacks(tmp_path / "b.jsonl")

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers as tf
 from tests.oracles.models import tiny_model
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import (
     Attack,
-    ClassifierLogit,
     Margin,
     Prompt,
     as_objective,
@@ -160,18 +158,6 @@ def test_an_objective_gives_finite_scores_or_excludes(vocab: Vocabulary, value: 
     for objective in (Own(), as_objective(lambda rows: [value] * len(rows), name="own")):
         with pytest.raises(RobustokError, match=r"'p1': .*'own' gave a score that is not a finite"):
             attack_prompts(vocab, prompts, lambda _, own=objective: own, seed=0)
-
-
-def test_a_classifier_s_logits_are_checked(vocab: Vocabulary) -> None:
-    shape: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = tf.BertConfig(vocab_size=vocab.size, intermediate_size=16, **shape)
-    classifier = tf.BertForSequenceClassification(config).eval()
-    with torch.no_grad():
-        classifier.classifier.weight.fill_(math.nan)
-    with pytest.raises(RobustokError, match="'p1': candidate 0: the model's logit is not a number"):
-        attack_prompts(
-            vocab, [Prompt("p1", "happen")], lambda _: ClassifierLogit(classifier, [1]), seed=0
-        )
 
 
 def test_a_judge_gives_finite_numbers(model: Any, vocab: Vocabulary) -> None:

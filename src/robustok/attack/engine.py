@@ -1,16 +1,16 @@
-"""Attacks on one question or prompt, and on many at once."""
+"""Attacks on one question or prompt, on many at once, and on the batches of a fine-tuning."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.attack.objectives import Constraint, Margin, Objective
-from robustok.attack.records import Attack, Prompt, ids_in
+from robustok.attack.objectives import Constraint, Margin, Objective, TargetLikelihood
+from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
@@ -20,13 +20,13 @@ from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
     Window,
-    check_candidate_length,
     check_keyed,
     check_options,
     check_questions,
     encode_options,
 )
 from robustok.evaluation.results import Accuracy, accuracy_line
+from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.scoring import scoring_mode
@@ -387,44 +387,88 @@ def attack_prompts(
     return _attack_all([Trial(text, settings, seed) for text in texts], Scorer(), progress)
 
 
-def replay(
-    records: Sequence[Attack],
-    vocab: Vocabulary,
-    objective: Callable[[Prompt], Objective],
-) -> list[Attack]:
-    """Score attacks on another model, without any search.
+class Adversary:
+    """Attacks the questions of every n-th batch; the option ``adversary`` of ``finetune``.
 
-    >>> from robustok.attack import as_objective, read_attacks, write_attacks
-    >>> length = as_objective(lambda rows: rows.lengths, name="length")
-    >>> write_attacks("d.jsonl", [attack_prompt(vocab, "hello", length, seed=0)])
-    >>> replay(read_attacks("d.jsonl"), vocab, lambda prompt: length)[0].canonical_score
-    1.0
+    >>> from robustok.training import finetune
+    >>> adversary = Adversary(model, vocab, items, every=2, max_scored=8, seed=0)
+    >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform", vocab), steps=2,
+    ...                 batch_size=2, learning_rate=1e-3, seed=0, out="runs/adv",
+    ...                 adversary=adversary)
+    >>> adversary.n_scored > 0
+    True
 
     Args:
-        records: the attacks, as :func:`read_attacks` gives them.
-        vocab: the other model's vocabulary.
-        objective: the objective of a prompt on the other model.
+        model: the model in training.
+        vocab: its vocabulary.
+        items: the questions that it is trained on, in the same order.
+        every: attacks one batch of so many, at least 1.
+        max_scored: tokenizations scored for a question, at least 2.
+        prefix: ids before every question, those given to ``finetune``; by default none.
+        seed: any integer; it decides which neighbors are scored.
 
-    The records have the ids, scores and outcome on the other model and the ids around the prompt
-    there, and the steps of the search on the attacked one.
+    An attack is a greedy ascent of minus the log-probability of the answer, from the canonical
+    tokenization, with a quarter of ``max_scored`` neighbors a step. It reads the weights when its
+    batch is loaded, which is a step before the batch is trained on. A question too long for the
+    model is not attacked.
 
-    Raises RobustokError as `ids_in`, and for ids that do not fit the other model.
+    Raises RobustokError for a number out of range.
     """
-    replayed, scorer = [], Scorer()
-    for record in records:
-        prompt = Prompt(record.key, record.text, record.fields)
-        text, ids = AttackedText(vocab, prompt, objective(prompt)), ids_in(record, vocab)
-        one = text.objective
-        check_candidate_length(f"attack '{record.key}'", len(ids), one.max_length)
-        (scored,) = scorer.score([(text, [text.canonical, ids])])
-        canonical_score, score = scored.scores.tolist()
-        replayed.append(
-            replace(
-                record,
-                score=score,
-                canonical_score=canonical_score,
-                success=None if one.threshold is None else bool(scored.succeeded[1]),
-                **text.as_record(ids),
-            )
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        vocab: Vocabulary,
+        items: Sequence[Item],
+        *,
+        every: int = 4,
+        max_scored: int = 32,
+        prefix: Ids | None = None,
+        seed: int = 0,
+    ) -> None:
+        if every < 1 or max_scored < 2:
+            raise RobustokError("every must be at least 1, and max_scored at least 2")
+        self.model, self.vocab, self.items = model, vocab, items
+        self.every, self.prefix, self.seed, self.n_scored = every, prefix, seed, 0
+        self.settings = AttackSettings(
+            steps=8, max_neighbors=max(1, max_scored // 4), max_scored=max_scored
         )
-    return replayed
+
+    @property
+    def spec(self) -> str:
+        """The settings as one string, for the record of a training."""
+        return f"every {self.every}: {self.settings}, seed {self.seed}"
+
+    def __call__(self, numbers: Sequence[int]) -> Ragged:
+        """A tokenization with a low probability of the answer, for some numbers of ``items``."""
+        prompts: list[Prompt] = []
+        ids: dict[str, np.ndarray] = {}
+        losses: dict[str, _AnswerLoss] = {}
+        for number in dict.fromkeys(numbers):
+            key, item = str(number), self.items[number]
+            ids[key] = self.vocab.encode(item.question)
+            losses[key] = _AnswerLoss(self.model, self.vocab, item.answer, prefix=self.prefix)
+            longest = losses[key].max_length
+            # A question too long for an attack is left to the data set's overflow policy.
+            if longest is None or len(ids[key]) <= longest:
+                prompts.append(Prompt(key, item.question))
+        if prompts:
+            attacks = attack_prompts(
+                self.vocab,
+                prompts,
+                lambda prompt: losses[prompt.key],
+                settings=self.settings,
+                seed=self.seed,
+            )
+            self.n_scored += sum(attack.n_scored for attack in attacks)
+            ids |= {attack.key: attack.ids for attack in attacks}
+        return Ragged.from_rows([ids[str(number)] for number in numbers])
+
+
+class _AnswerLoss(TargetLikelihood):
+    """Minus the log-probability of an answer."""
+
+    name = "loss"
+
+    def read(self, log_probs: np.ndarray) -> np.ndarray:
+        return -super().read(log_probs)

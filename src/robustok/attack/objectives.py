@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_chec
 
 import numpy as np
 
-from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
 from robustok.attack.settings import (
     SCALES,
@@ -399,7 +398,7 @@ def objective_by_name(
     'target'
 
     Args:
-        model: the attacked model: a causal one, or a sequence classifier for ``classifier``.
+        model: the attacked model, a causal one.
         vocab: its vocabulary.
         settings: which objective, and what it needs.
         frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
@@ -468,11 +467,11 @@ def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
     )
 
 
-@OBJECTIVES.register("classifier")
-def _classifier(named: NamedObjective, prompt: Prompt) -> Objective:
-    labels = [int(one) if one.isdecimal() else one for one in named.settings.flagged]
-    chance = named.settings.flag_probability
-    return ClassifierLogit(named.model, labels, flag_probability=chance, **named.frame)
+def log_odds(flag_probability: float) -> float:
+    """Least log-odds of passing a guard that flags from ``flag_probability`` on."""
+    if not 0 < flag_probability < 1:
+        raise RobustokError(f"flag_probability {flag_probability} is not between 0 and 1")
+    return float(np.log1p(-flag_probability) - np.log(flag_probability))
 
 
 class Constraint(Protocol):

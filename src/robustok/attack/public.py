@@ -4,23 +4,16 @@ from robustok.runtime.environment import require
 
 require("torch", "transformers")
 
-from robustok.attack.adversary import Adversary as Adversary
-from robustok.attack.answers import Answers as Answers
-from robustok.attack.answers import generate_answers as generate_answers
-from robustok.attack.answers import greedy_answer as greedy_answer
 from robustok.attack.certificates import Certificate as Certificate
 from robustok.attack.certificates import Certification as Certification
 from robustok.attack.certificates import certify as certify
 from robustok.attack.certificates import certify_items as certify_items
-from robustok.attack.classifier import ClassifierLogit as ClassifierLogit
-from robustok.attack.classifier import load_classifier as load_classifier
-from robustok.attack.classifier import special_frame as special_frame
+from robustok.attack.engine import Adversary as Adversary
 from robustok.attack.engine import AttackEvaluation as AttackEvaluation
 from robustok.attack.engine import attack as attack
 from robustok.attack.engine import attack_items as attack_items
 from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
-from robustok.attack.engine import replay as replay
 from robustok.attack.objectives import CausalObjective as CausalObjective
 from robustok.attack.objectives import Constraint as Constraint
 from robustok.attack.objectives import LogOdds as LogOdds
@@ -30,10 +23,12 @@ from robustok.attack.objectives import Objective as Objective
 from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
 from robustok.attack.objectives import as_objective as as_objective
 from robustok.attack.objectives import objective_by_name as objective_by_name
+from robustok.attack.records import Answers as Answers
 from robustok.attack.records import Attack as Attack
 from robustok.attack.records import Prompt as Prompt
 from robustok.attack.records import Step as Step
-from robustok.attack.records import ids_in as ids_in
+from robustok.attack.records import generate_answers as generate_answers
+from robustok.attack.records import greedy_answer as greedy_answer
 from robustok.attack.records import read_attacks as read_attacks
 from robustok.attack.records import read_prompts as read_prompts
 from robustok.attack.records import success_curve as success_curve

@@ -1,23 +1,30 @@
-"""Prompts and attacks: one record of each, files of them, and the curves of many attacks."""
+"""Prompts, attacks and answers: one record of each, files of them, and curves of many attacks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
+from robustok.evaluation.completions import generated
 from robustok.evaluation.intervals import curve_of
-from robustok.evaluation.questions import check_keyed
+from robustok.evaluation.questions import Ids, check_keyed, plain_ids
+from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
 from robustok.scoring.engine import LOG_ZERO
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Judge = Callable[[str, str], Any]
 _EXCLUDED = LOG_ZERO  # score in files of what may not be chosen: JSON has no minus infinity
 
 
@@ -103,8 +110,6 @@ class Attack:
     >>> vocab.decode(result.ids) == vocab.decode(result.start)
     True
 
-    A record is complete enough to be replayed on another model.
-
     Args:
         key: key of the item or prompt, or the text itself.
         text: the text.
@@ -122,7 +127,6 @@ class Attack:
         seed: seed of its random choices.
         overflowed: number of tokenizations that did not fit the model.
         canonical_ids: the canonical tokenization, int32 [m].
-        lengths: number of bytes of each token of ``ids``.
         vocabulary: fingerprint of the vocabulary that the ids belong to.
         prefix: ids before the text, such as those of a chat template.
         suffix: ids after it.
@@ -143,7 +147,6 @@ class Attack:
     seed: int
     overflowed: int
     canonical_ids: np.ndarray
-    lengths: list[int]
     vocabulary: str
     prefix: list[int]
     suffix: list[int]
@@ -219,8 +222,8 @@ class Attack:
             raise RobustokError(f"it has no field {error}") from None
         except (TypeError, ValueError) as error:
             raise RobustokError(str(error)) from None
-        if not len(values["ids"]) or len(values["lengths"]) != len(values["ids"]):
-            raise RobustokError("lengths must be given for each of at least one id")
+        if not len(values["ids"]):
+            raise RobustokError("it has no ids")
         return cls(**values)
 
     def __str__(self) -> str:
@@ -297,51 +300,127 @@ def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict
     return curve_of("success", [attack.reached_at for attack in attacks], limits)
 
 
-def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
-    """The attack's tokenization in any vocabulary, int32.
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers to a prompt, tokenized canonically and by an attack.
+
+    >>> Answers("a", "hi", "hello", "bye").as_row()["attacked"]
+    'bye'
+
+    Args:
+        key: name of the prompt.
+        text: the prompt.
+        canonical: answer to its canonical tokenization.
+        attacked: answer to the attacked one.
+        canonical_verdict: what the judge gave for ``canonical``; None without a judge.
+        attacked_verdict: what it gave for ``attacked``.
+        seed: seed of the attack; None where it is unknown.
+    """
+
+    key: str
+    text: str
+    canonical: str
+    attacked: str
+    canonical_verdict: float | None = None
+    attacked_verdict: float | None = None
+    seed: int | None = None
+
+    def as_row(self) -> JsonObject:
+        """A plain dictionary, ready for JSON."""
+        return asdict(self)
+
+
+def greedy_answer(
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    ids: Ids,
+    *,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    max_new_tokens: int = 64,
+) -> str:
+    """The model's greedy answer to one tokenization.
+
+    >>> isinstance(greedy_answer(model, vocab, vocab.encode("hello"), max_new_tokens=2), str)
+    True
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        ids: the tokenization of the prompt.
+        prefix: ids before it, such as those of a chat template; by default none.
+        suffix: ids after it; by default none.
+        max_new_tokens: greatest number of generated tokens, at least 1.
+
+    Generation stops at the model's end tokens. Special tokens are left out of the answer.
+
+    Raises RobustokError where prompt and answer do not fit the model's longest input.
+    """
+    whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
+    greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    (answer,) = generated(model, whole, max_new_tokens, **greedy)
+    kept = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
+    return vocab.decode_bytes(kept).decode("utf-8", "replace")
+
+
+def generate_answers(
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    attacks: Sequence[Attack],
+    *,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    max_new_tokens: int = 64,
+    judge: Judge | None = None,
+    progress: Progress | None = None,
+) -> list[Answers]:
+    """Answers to the canonical and the attacked tokenization of each prompt.
 
     >>> from robustok.attack import as_objective, attack_prompt
-    >>> objective = as_objective(lambda rows: rows.lengths, name="length")
-    >>> write_attacks("c.jsonl", [attack_prompt(vocab, "hello", objective, seed=0)])
-    >>> vocab.decode(ids_in(read_attacks("c.jsonl")[0], vocab))
+    >>> length = as_objective(lambda rows: rows.lengths, name="length")
+    >>> attacks = [attack_prompt(vocab, "hello", length, seed=0)]
+    >>> judge = lambda prompt, answer: len(answer) > 3
+    >>> generate_answers(model, vocab, attacks, judge=judge, max_new_tokens=2)[0].key
     'hello'
 
     Args:
-        record: the attack.
-        vocab: the vocabulary to carry it to.
+        attacks: the attacks.
+        judge: called with (prompt, answer); returns a number or a truth value. By default none.
+        progress: called with (prompts done, prompts).
 
-    In another vocabulary than the attacked one, the text is cut at the same bytes. A part that is
-    no token there is cut into the longest tokens from its left.
+    ``model``, ``vocab``, ``prefix``, ``suffix`` and ``max_new_tokens`` are those of
+    :func:`greedy_answer`.
 
-    Raises RobustokError where the other vocabulary normalizes the text to other bytes.
+    Raises RobustokError as :func:`greedy_answer`, and where the judge gives no number.
     """
-    if record.vocabulary == vocab.fingerprint:
-        return check_ids(record.ids, vocab.size)
-    data = vocab.decode_bytes(vocab.encode(record.text))
-    if sum(record.lengths) != len(data):
-        raise RobustokError(
-            f"attack '{record.key}' cuts {sum(record.lengths)} bytes, but the other vocabulary "
-            f"reads its text as {len(data)}: attack that model itself"
+    rows: list[Answers] = []
+    for attack in attacks:
+        canonical, attacked = (
+            greedy_answer(
+                model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=max_new_tokens
+            )
+            for ids in (attack.canonical_ids, attack.ids)
         )
-    by_bytes = vocab.derived(
-        "ids by bytes",
-        lambda: {spelled: i for i, spelled in enumerate(vocab.tokens) if vocab.ordinary[i]},
-    )
-    ids: list[int] = []
-    begin = 0
-    for length in record.lengths:
-        ids += _split(data[begin : begin + length], by_bytes)
-        begin += length
-    return np.asarray(ids, np.int32)
+        before, after = (_verdict(judge, attack.text, one) for one in (canonical, attacked))
+        rows.append(
+            Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
+        )
+        if progress is not None:
+            progress(len(rows), len(attacks))
+    return rows
 
 
-def _split(part: bytes, by_bytes: dict[bytes, int]) -> list[int]:
-    """The longest tokens of a part from its left."""
-    ids, begin = [], 0
-    while begin < len(part):
-        end = next((e for e in range(len(part), begin, -1) if part[begin:e] in by_bytes), None)
-        if end is None:
-            raise RobustokError(f"the other vocabulary has no token for byte {part[begin]:#x}")
-        ids.append(by_bytes[part[begin:end]])
-        begin = end
-    return ids
+def _verdict(judge: Judge | None, text: str, answer: str) -> float | None:
+    """The number that a judge gives to an answer; None without a judge."""
+    if judge is None:
+        return None
+    verdict = judge(text, answer)
+    try:
+        number = float(verdict)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RobustokError(
+            f"the judge gave {verdict!r}, which is no number: return a number or True or False"
+        )
+    return number

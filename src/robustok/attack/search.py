@@ -162,7 +162,6 @@ class AttackedText:
         return around | {
             "ids": ids,
             "canonical_ids": self.canonical,
-            "lengths": [len(self.vocab.tokens[i]) for i in ids.tolist()],
             "vocabulary": self.vocab.fingerprint,
             "objective": " ".join([self.objective.name, *self.constraint_names]),
         }

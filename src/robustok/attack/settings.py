@@ -170,14 +170,13 @@ class ObjectiveSettings(Settings):
     ' world'
 
     Args:
-        name: a registered objective: ``margin``, ``target``, ``refusal``, ``guard`` or
-            ``classifier``; or ``MODULE:FUNCTION``, a function that takes a
-            :class:`robustok.Ragged` of candidates and returns a number for each.
+        name: a registered objective: ``margin``, ``target``, ``refusal`` or ``guard``; or
+            ``MODULE:FUNCTION``, a function that takes a :class:`robustok.Ragged` of candidates and
+            returns a number for each.
         target: the response of ``target``, where a prompt has no field ``target``.
         wanted: openings of an answer (``refusal``), or safe verdicts (``guard``).
         unwanted: openings of a refusal, or unsafe verdicts.
-        flagged: labels that a ``classifier`` must not give.
-        flag_probability: least probability at which a guard or classifier flags a text.
+        flag_probability: least probability at which a guard flags a text.
         threshold: score above which ``target`` and functions succeed; None for never.
         constraints: what a candidate must keep: each ``MODULE:FUNCTION``, a function that takes a
             :class:`robustok.Ragged` of candidates and returns which are allowed.
@@ -193,12 +192,7 @@ class ObjectiveSettings(Settings):
     unwanted: tuple[str, ...] = _objective_option(
         "opening of a refusal, or unsafe verdict", default=()
     )
-    flagged: tuple[str, ...] = _objective_option(
-        "label that the classifier must not give", default=()
-    )
-    flag_probability: float = _objective_option(
-        "probability at which a guard or classifier flags", default=0.5
-    )
+    flag_probability: float = _objective_option("probability at which a guard flags", default=0.5)
     threshold: float | None = _objective_option(
         "score above which the attack succeeds", default=None
     )
@@ -213,7 +207,6 @@ SETTINGS_READ = {
     "target": ("target", "threshold"),
     "refusal": ("wanted", "unwanted"),
     "guard": ("wanted", "unwanted", "flag_probability"),
-    "classifier": ("flagged", "flag_probability"),
 }
 
 

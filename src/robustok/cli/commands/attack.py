@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
-_MORE: JsonObject = {"panel": "Other models and answers"}
+_MORE: JsonObject = {"panel": "Answers"}
 
 
 def attack(
@@ -69,9 +69,6 @@ class RedTeamOptions(ChatModel):
     out: Path | None = folder_option(
         "folder for attacks.jsonl, a row a prompt; the same command goes on there"
     )
-    transfer: tuple[str, ...] = option(
-        "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
-    )
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
         default=False,
@@ -95,7 +92,7 @@ class RedTeamOptions(ChatModel):
 def red_team(
     model: str,
     objective: str = option(
-        "margin, target, refusal, guard, classifier or MODULE:FUNCTION",
+        "margin, target, refusal, guard or MODULE:FUNCTION",
         metavar="NAME",
         panel="Objective",
     ),
@@ -126,11 +123,6 @@ def red_team(
             print_result(one, one.as_row(), options.as_json)
     if options.out is not None:
         attacks.write_attacks(options.out / "attacks.jsonl", found)
-    # Other models have a start token of their own.
-    own = replace(options, start_token=None)
-    for name in options.transfer:
-        another = _objective(name, options if name == model else own, settings)
-        _transfer(name, another, found, options.as_json)
     if options.generate:
         _generate(options, named, found)
 
@@ -138,21 +130,10 @@ def red_team(
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
     """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
     vocab = Vocabulary.load(name)
-    if settings.name != "classifier":
-        model, around = load_model(name, dtype=options.dtype), _around(name, vocab, options)
-        if not options.as_json:
-            typer.echo(f"{name}: weights in {precision_of(model)}")
-        return attacks.objective_by_name(model, vocab, settings, **around)
-    if options.start_token is not None or options.generate:
-        raise RobustokError(
-            "a classifier has its own start token and writes no answers: leave "
-            "--start-token and --generate out"
-        )
-    around: Any = _around(name, vocab, options)
-    if not options.is_chat:
-        special = attacks.special_frame(load_tokenizer(name))
-        around = dict(zip(("prefix", "suffix"), special, strict=True))
-    return attacks.objective_by_name(attacks.load_classifier(name), vocab, settings, **around)
+    model, around = load_model(name, dtype=options.dtype), _around(name, vocab, options)
+    if not options.as_json:
+        typer.echo(f"{name}: weights in {precision_of(model)}")
+    return attacks.objective_by_name(model, vocab, settings, **around)
 
 
 def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> JsonObject:
@@ -224,16 +205,6 @@ def _print_suite(result: Any, as_json: bool) -> None:
             f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
             f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
         )
-
-
-def _transfer(name: str, objective: Any, records: Sequence[Any], as_json: bool) -> None:
-    for result in attacks.replay(records, objective.vocab, objective):
-        row = result.as_row()
-        outcome = {True: ", broken", False: ", held", None: ""}[result.success]
-        scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
-        names = ("key", "ids", "canonical_score", "score", "success")
-        row = {"model": name, **{field: row[field] for field in names}}
-        print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
 
 
 def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> None:
