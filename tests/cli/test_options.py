@@ -16,7 +16,6 @@ from tests.cli.conftest import Shell
 from typer.testing import CliRunner
 
 from robustok.attack.settings import AttackSettings, ObjectiveSettings, SamplingSettings
-from robustok.cli import printing
 from robustok.cli.app import application, names_alone
 from robustok.cli.options import add_commands, option
 from robustok.runtime import hub
@@ -156,18 +155,6 @@ def test_the_folder_that_is_the_current_one_is_a_model(
     monkeypatch.chdir(model)
     (row,) = shell.rows("evaluate", ".", "--items", "items.jsonl", "-s", "canonical", "--seed", "0")
     assert row["model"] == model.name
-
-
-def test_a_log_gets_a_line_every_30_seconds(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with printing.bar("evaluate") as report:
-        for done in range(1, 11):
-            clock[0] += 10.0
-            report(done, 20, "items uniform")
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert lines[0] == "items uniform: 15.0% of 20, 0:02:50 left"
 
 
 def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,15 +51,6 @@ def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
     assert (run / "figures" / "heatmap.png").is_file()
 
 
-def test_the_run_of_attack_has_a_report(results: Path) -> None:
-    folder = results / "attacks"
-    text = (folder / "report.md").read_text()
-    (attacks,) = items_in(folder)
-    held = 100 * sum(not row["success"] for row in attacks) / len(attacks)
-    assert re.search(rf"\| adversarial.*steps=1\) \| {held:.1f} \|", text)
-    assert "seed 0" in text
-
-
 def test_every_row_says_seed_and_draws(results: Path) -> None:
     for draws, rows in zip((1, 3), items_in(results / "predictions"), strict=True):
         assert {(row["seed"], row["draws"], len(row["predictions"])) for row in rows} == {

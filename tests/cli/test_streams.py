@@ -182,12 +182,3 @@ def test_accelerate_with_one_process_in_place_of_two_is_named(
     with caplog.at_level(logging.WARNING):
         check_launch()
     assert ("use torchrun" in caplog.text) is is_named
-
-
-def test_a_plain_run_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
-    with caplog.at_level(logging.WARNING):
-        check_launch()
-    assert not caplog.text

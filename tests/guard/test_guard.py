@@ -124,13 +124,6 @@ def test_a_row_alone_gets_the_verdict_of_its_batch(
         assert verdict.repaired.dtype == np.int32
 
 
-def test_canonical_text_is_clean_and_comes_back(vocab: rt.Vocabulary) -> None:
-    plain = [line.replace("e\u0301", "é") for line in TEXT[:3]]
-    verdicts = guard_of(vocab).check_batch(vocab.encode_batch(plain))
-    assert verdicts.canonical.all() and verdicts.clean.all() and verdicts.round_trip.all()
-    assert verdicts.repaired == vocab.encode_batch(plain)
-
-
 def test_says_where_and_what(gpt2_like: rt.Vocabulary) -> None:
     ids = gpt2_like.encode("the rest of the theater")
     second = int(np.flatnonzero(ids == gpt2_like.encode(" the")[0])[0])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +23,7 @@ from tests.integrations.conftest import (
     trl_trainer,
 )
 from tests.integrations.test_perturb import other_tokenizer
+from tests.oracles.processes import as_two_processes
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq, TrainerCallback
 
 import robustok as rt
@@ -187,27 +185,14 @@ def test_the_log_has_what_was_perturbed(tmp_path):
     assert 0 < entry["perturb/replaced"] < 1 and entry["perturb/splits_per_token"] > 0
 
 
-def log_as(rank: int, port: int, folder: Any) -> None:
-    torch.set_num_threads(1)  # those of this process are gone
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+def log_row(rank: int, folder: Any) -> None:
     row = logged(folder, use_cpu=True, per_device_train_batch_size=4)[-1]
     (folder / f"{rank}.json").write_text(json.dumps(row))
 
 
 def test_counts_are_those_of_all_processes(tmp_path):
     expected = logged(tmp_path, use_cpu=True, per_device_train_batch_size=8)[-1]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")  # imports take longer than the training
-    ranks = [context.Process(target=log_as, args=(i, port, tmp_path)) for i in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(300)
-        rank.kill()
-    assert [rank.exitcode for rank in ranks] == [0, 0]
+    as_two_processes(log_row, tmp_path)
     first, second = (json.loads((tmp_path / f"{i}.json").read_text()) for i in range(2))
     for name, value in expected.items():
         if name.startswith("perturb/"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import uvicorn
 from starlette.testclient import TestClient
+from tests.oracles.processes import free_port
 
 import robustok as rt
 from robustok.models import Shape, small_model, train_tokenizer
@@ -26,12 +26,6 @@ MODEL = small_model(VOCAB.size, SHAPE, seed=1)
 
 def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
     return TestClient(application({"tiny": VOCAB}, **options), base_url=f"http://{host}")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.play.conftest import TEXT, TOKENIZER, client, free_port, serving
+from tests.oracles.processes import free_port
+from tests.play.conftest import TEXT, TOKENIZER, client, serving
 
 from robustok.play import server
 

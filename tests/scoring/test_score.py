@@ -160,31 +160,15 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.parametrize("mode", ("tree", "plain"))
-@pytest.mark.parametrize("most", [60, 4])
+@pytest.mark.parametrize(("read", "computed"), [(60, None), (4, None), (None, 20)])
 def test_out_of_memory_in_the_output_layer_halves_its_rows(
-    mode: str, in_blocks: bool, most: int, monkeypatch: pytest.MonkeyPatch
+    mode: str,
+    in_blocks: bool,
+    read: int | None,
+    computed: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = tiny_model("llama")
-    questions = neighbors(30)
-    wanted = score(model, questions, OPTIONS, PREFIX).log_probs
-    log_probs_of = modes.log_probs_of
-
-    def full(outputs, rows, tokens):
-        if len(outputs.values) > most:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return log_probs_of(outputs, rows, tokens)
-
-    monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
-    monkeypatch.setattr(head, "_in_blocks", lambda *others: in_blocks)
-    monkeypatch.setattr(modes, "log_probs_of", full)
-    result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs
-    np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("mode", ("tree", "plain"))
-def test_logits_too_large_for_any_reading_are_computed_for_fewer_rows(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """At most so many rows fit, where they are read or where the logits are computed."""
     model = tiny_model("llama")
     questions = neighbors(30)
     wanted = score(model, questions, OPTIONS, PREFIX).log_probs
@@ -197,11 +181,12 @@ def test_logits_too_large_for_any_reading_are_computed_for_fewer_rows(
         return outputs
 
     def full(outputs, rows, tokens):
-        if held[-1] > 20:  # the logits themselves leave no memory
+        if (read and len(outputs.values) > read) or (computed and held[-1] > computed):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return log_probs_of(outputs, rows, tokens)
 
     monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
+    monkeypatch.setattr(head, "_in_blocks", lambda *others: in_blocks)
     monkeypatch.setattr(modes, "outputs_at", forward)
     monkeypatch.setattr(modes, "log_probs_of", full)
     result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs

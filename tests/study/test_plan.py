@@ -52,12 +52,6 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
     assert changed(QUICK.replace("title: Stoch", "title: A stoch")) == set()
 
 
-def test_two_studies_share_the_cells_that_are_the_same() -> None:
-    longer = QUICK.replace("    - canonical\n", "    - canonical\n    - uniform\n", 1)
-    first, other = keys(QUICK), keys(longer)
-    assert set(first.values()) - set(other.values()) == {first["examples"]}
-
-
 def test_every_model_is_trained_from_every_base() -> None:
     text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1)
     cells = plan(load_study(text, "a"))

@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 import pytest
 
-from robustok.models import SHAPES
 from robustok.study import find_study, studies
 from robustok.study.schema import Study
 from robustok.study.sections import TrainingSection
@@ -67,8 +66,3 @@ def test_a_study_at_full_scale_has_the_settings_of_the_tables(study: Study) -> N
     assert study.evaluate is None or study.evaluate.draws == 10
     for attack in study.attacks:
         assert (attack.items, attack.steps, attack.objective) == (500, 10, "probability")
-
-
-def test_the_named_shape_is_the_papers() -> None:
-    shape = SHAPES["tiny-llm"]
-    assert {name: getattr(shape, name) for name in TINY} == TINY

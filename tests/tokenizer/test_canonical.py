@@ -189,16 +189,6 @@ def test_an_accepted_text_is_canonical_everywhere(name: str) -> None:
     assert accepted(make(), text) == expected
 
 
-def test_a_text_after_a_special_token_is_repaired_to_its_own_ids() -> None:
-    tokenizer = with_added(
-        bpe(["a", "b", "▁", "ab"], [["a", "b"]], pre_tokenizer=FIRST), "<s>", special=True
-    )
-    vocab = rt.Vocabulary.load(tokenizer)
-    ids = vocab.encode("ab<s>ab", parse_special=True).tolist()
-    assert ids == [2, 3, 4, 3]
-    assert rt.Guard(vocab, allow_special=True).repair([2, 0, 1, 4, 0, 1]).tolist() == ids
-
-
 @needs_normalized_contents
 def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() -> None:
     tokenizer = Tokenizer.from_str(tokenizer_json(

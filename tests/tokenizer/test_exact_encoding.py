@@ -6,7 +6,6 @@ Broken UTF-8 is found in one pass.
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -97,17 +96,6 @@ def test_a_special_token_that_the_model_would_find_in_a_text_is_text(model: str)
             assert 1 not in own.encode(text)
             assert own.decode_bytes(own.encode(text)) == text.encode()
             assert 1 in own.encode(text, parse_special=True)
-
-
-def test_threads_that_parse_special_tokens_do_not_change_what_others_encode() -> None:
-    vocab = rt.Vocabulary.load(Tokenizer.from_str(bpe()))
-    text, end = "hi <|end|> there" * 20, vocab.tokens.index(b"<|end|>")
-
-    def count(i: int) -> int:
-        return int((vocab.encode(text, parse_special=bool(i % 2)) == end).sum())
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(count, range(4000))) == [0, 20] * 2000
 
 
 def test_a_tokenizer_object_of_the_caller_stays_as_it_is() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.oracles.processes import as_two_processes
 from tests.training.conftest import PLAN, VOCAB, stopped, tiny, tune
 
 import robustok as rt
@@ -253,10 +252,7 @@ def test_an_error_of_reading_is_not_called_one_of_writing(tmp_path, monkeypatch)
     assert not isinstance(error.value, RobustokError)
 
 
-def train_as(rank: int, port: int, folder: Path) -> None:
-    torch.set_num_threads(1)  # those of this process are gone
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+def train(rank: int, folder: Path) -> None:
     for name, pack in RUNS.items():
         tune(folder / name, pack=pack, steps=20)
 
@@ -270,18 +266,7 @@ def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(t
     alone = {"gradient_accumulation_steps": 2, "steps": 20}
     expected = {None: tune(tmp_path / "one", **alone), 128: tune(tmp_path / "p", pack=128, **alone)}
     stopped(tmp_path / "both", 13, **alone)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # Forked, since imports take longer than the training.
-    context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=train_as, args=(i, port, tmp_path)) for i in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(300)
-        rank.kill()
-    assert [rank.exitcode for rank in ranks] == [0, 0]
+    as_two_processes(train, tmp_path)
     for name, pack in RUNS.items():
         record = json.loads((tmp_path / name / "training.json").read_text())["training"]
         assert dict(record["losses"]) == pytest.approx(dict(expected[pack].losses), rel=1e-4)
