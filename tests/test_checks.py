@@ -67,6 +67,10 @@ def test_a_wrong_row_is_named() -> None:
         with pytest.raises(rt.RobustokError, match="give a list") as e:
             checks.check_id_rows(rows)
         assert one_line(e)
+    with pytest.raises(rt.RobustokError, match=r"as vocab.encode_batch\(texts\), not one str"):
+        checks.check_id_rows("hello")
+    with pytest.raises(rt.RobustokError, match="give a list of rows"):
+        checks.check_id_rows([1, 2])
 
 
 def test_numbers_are_finite_and_within_their_range() -> None:

@@ -139,7 +139,9 @@ def check_id_rows(rows: object) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RobustokError that names the first wrong row.
     """
-    listed = check_list("rows of token ids", rows)
+    listed = check_list("rows of token ids", rows, "vocab.encode_batch(texts)")
+    if listed and isinstance(listed[0], (int, np.integer)):
+        raise RobustokError("rows of token ids: give a list of rows, as [[1, 2]], not one row")
     if listed and all(type(row) is list for row in listed):  # many short lists in one step
         values = check_ids(list(chain.from_iterable(listed)))
     else:
@@ -228,10 +230,10 @@ def check_texts(texts: object) -> list[str | bytes]:
     return [check_text(text) for text in check_list("texts", texts)]
 
 
-def check_list(name: str, values: object) -> list[Any]:
+def check_list(name: str, values: object, example: str = "[text]") -> list[Any]:
     """The items of an iterable that is not a str, bytes or a mapping."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise RobustokError(f"{name}: give a list, as [text], not one {type(values).__name__}")
+        raise RobustokError(f"{name}: give a list, as {example}, not one {type(values).__name__}")
     if isinstance(values, dict) or not isinstance(values, Iterable):
         raise RobustokError(f"{name}: give a list, not {shown(values)}")
     try:

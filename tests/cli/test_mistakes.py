@@ -9,8 +9,11 @@ from tests.cli.conftest import Shell
 
 # A command => a part of its error.
 MISTAKES = """
-sampel => sample
-sample x --frob => --frob
+sampel => Did you mean 'sample'? See robustok --help
+sample x --frob => --frob; see robustok sample --help
+sample x y -s uniform --seed 0 => put the text in quotes
+attack {m} --text a --target b --seed 0 => robustok red-team has it; see
+evaluate {m} --items {i} --seed 0 --num-fewshot 2 => robustok icl has it; see
 sample x -t {t} -s uniform => seed
 sample x -t {t} -s uniform --seed abc => seed
 sample x -t {t} -s unifrom --seed 0 => uniform

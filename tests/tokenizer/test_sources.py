@@ -455,6 +455,8 @@ def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
     assert file.stat().st_size < 100_000 and vocab.size == 4000
     assert [vocab.tokens[i] for i in vocab.encode("hello world")] == [b"hello", b" world"]
     assert vocab.decode_bytes(vocab.encode(bytes(range(256)))) == bytes(range(256))
+    assert load_tokenizer("demo")("hello")["input_ids"] == vocab.encode("hello").tolist()
+    assert load_tokenizer("demo").eos_token == "<|endoftext|>"
     save_tokenizer("demo", tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == file.read_bytes()
     external_model = pytest.importorskip("robustok.study.cells.inputs").external_model

@@ -16,7 +16,8 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ModuleNotFoundError:
-        sys.stderr.write("robustok: the command line needs more: pip install 'robustok[all]'\n")
+        command = "pip install 'robustok[cli]', or '.[cli]' in a checkout"
+        sys.stderr.write(f"robustok: the command line needs the extra cli: {command}\n")
         sys.exit(2)
     try:
         from robustok.cli.app import run

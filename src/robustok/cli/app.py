@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -172,7 +172,8 @@ def error_line(error: BaseException) -> str:
     if callable(message := getattr(error, "format_message", None)):
         command = getattr(getattr(error, "ctx", None), "command_path", "robustok")
         text = str(message()).replace("Value error, ", "")  # pydantic's mark, no part of ours
-        return " ".join(text.split()).rstrip(".") + f"; see {command} --help"
+        text = " ".join(text.split()).rstrip(".") + _hint(error, command.partition(" ")[2])
+        return f"{text}{' See' if text.endswith('?') else '; see'} {command} --help"
     if isinstance(error, RobustokError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
@@ -184,6 +185,25 @@ def error_line(error: BaseException) -> str:
     name = type(error).__name__
     reason = " ".join(str(error).split()) or "no reason given"
     return f"{'a library failed' if name == _PANIC else name}: {reason} (--debug shows where)"
+
+
+def _hint(error: BaseException, command: str) -> str:
+    """What helps against a wrong command line, beside typer's own words.
+
+    A text without quotes is several arguments. An option may be one of another command, of which
+    those in the same module are imported already.
+    """
+    module = _COMMANDS[command][0] if command in _COMMANDS else ""
+    if module == "texts" and "unexpected extra argument" in str(error):
+        return ": put the text in quotes"
+    option = getattr(error, "option_name", None)
+    if type(error).__name__ != "NoSuchOption" or option is None:
+        return ""
+    for name in (name for name, (own, _) in _COMMANDS.items() if own == module != ""):
+        group: Any = typer.main.get_command(application(name))
+        if any(option in one.opts for one in group.commands[name].params):
+            return f"; robustok {name} has it"
+    return ""
 
 
 def _broken_pipe(error: BrokenPipeError) -> int:

@@ -115,8 +115,10 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
         ImportError,
         SafetensorError,
     ) as e:
-        reason = hub_failure(e) + packaged_hint(path_or_name)
-        raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}") from e
+        reason, hint = hub_failure(e), packaged_hint(path_or_name)
+        if reason.endswith("the local cache does not have it"):
+            reason = f"no folder has this name, {reason}"
+        raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}{hint}") from e
 
 
 def _from_pretrained(
@@ -208,12 +210,16 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     'TokenizersBackend'
 
     Args:
-        path_or_name: a model folder, a hub name with or without ``@revision``, or
-            ``smollm2-135m``. A folder is read without asking the hub.
+        path_or_name: a model folder, a hub name with or without ``@revision``,
+            ``smollm2-135m`` or ``demo``. A folder is read without asking the hub.
 
     Raises RobustokError where there is no tokenizer that transformers can load.
     """
     with loading("tokenizer of", path_or_name):
+        if own := own_tokenizer(path_or_name):
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast(tokenizer_file=str(own), **_roles(own))
         return auto_tokenizer(path_or_name)
 
 
@@ -271,10 +277,15 @@ def _name_class(folder: Path) -> None:
     """Make transformers read tokenizer.json as it is, and say which token ends a text."""
     file = folder / "tokenizer.json"
     if file.is_file():
-        is_known = END_OF_TEXT in file.read_text(encoding="utf-8")
-        roles = ("bos_token", "eos_token", "pad_token") if is_known else ()
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **dict.fromkeys(roles, END_OF_TEXT)}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **_roles(file)}
         write_json(folder / "tokenizer_config.json", config)
+
+
+def _roles(file: Path) -> dict[str, str]:
+    """The roles of the end-of-text token, which a tokenizer.json does not say."""
+    is_known = END_OF_TEXT in file.read_text(encoding="utf-8")
+    roles = ("bos_token", "eos_token", "pad_token") if is_known else ()
+    return dict.fromkeys(roles, END_OF_TEXT)
 
 
 def max_length_of(model: PreTrainedModel) -> int | None:

@@ -211,9 +211,11 @@ def own_tokenizer(name: str | Path) -> Path | None:
 def packaged_hint(name: str | Path) -> str:
     """What ends the error message on a model name that is nearly one of a packaged model.
 
-    >>> packaged_hint("smollm2-135"), packaged_hint("gpt2")
-    ("; did you mean 'smollm2-135m'?", '')
+    >>> packaged_hint("smollm2-135"), packaged_hint("demo"), packaged_hint("gpt2")
+    ("; did you mean 'smollm2-135m'?", '; demo is a tokenizer, not a model', '')
     """
+    if own_tokenizer(name):
+        return "; demo is a tokenizer, not a model"
     close = get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.8)
     return f"; did you mean '{close[0]}'?" if close else ""
 
