@@ -23,7 +23,6 @@ from robustok.attack import (
 )
 from robustok.attack.objectives import OBJECTIVES
 from robustok.attack.search import SEARCHES
-from robustok.runtime.registry import function_named
 
 PROMPTS = [Prompt(str(n), text) for n, text in enumerate(
     ("happen, glad", "glad rain", "happen rain", "straight garden", "half", "carry, baby up")
@@ -101,18 +100,13 @@ def finest(trial: Any) -> Any:
     yield trial.text.draw("characters", trial.seed, 1, 0)
 
 
-def short(rows: Any) -> Any:
-    return rows.lengths < 8
-
-
-def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(vocab) -> None:
+def test_a_search_of_a_user_has_the_name_of_its_function(vocab) -> None:
     longest = as_objective(lambda rows: rows.lengths, name="length")
     found = attack_prompt(vocab, TEXT, longest, search=f"{__name__}:finest", seed=0)
     assert found.score == len(TEXT)
     assert AttackSettings.parse(found.settings).search == f"{__name__}:finest"
-    within = [function_named(f"{__name__}:short")]
-    attack = attack_prompt(vocab, TEXT, longest, constraints=within, distances=(1, 2), seed=0)
-    assert attack.score == 7
+    within = as_objective(lambda rows: np.where(rows.lengths < 8, rows.lengths, -np.inf))
+    assert attack_prompt(vocab, TEXT, within, distances=(1, 2), seed=0).score == 7
 
 
 def test_a_name_is_registered_once() -> None:

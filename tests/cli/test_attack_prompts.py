@@ -35,7 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "judges.py").write_text(
         "def length(prompt, answer):\n    return len(answer)\n"
         "def short(rows):\n    return -rows.lengths\n"
-        "def allowed(rows):\n    return rows.lengths < 40\n"
     )
     return folder
 
@@ -98,7 +97,6 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
         ("one", "--objective", "guard", "--unwanted", " up", "--wanted", " rain"),
         ("one", "--objective", "margin"),
         ("one", "--objective", "judges:short"),
-        ("one", "--objective", "target", "--constraint", "judges:allowed"),
         ("one", "--objective", "target", "--search", "annealing(max_scored=20)"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.attack.objectives import Constraint, Margin, Objective, TargetLikelihood
+from robustok.attack.objectives import Margin, Objective, TargetLikelihood
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
@@ -308,7 +308,6 @@ def attack_prompt(
     text: str,
     objective: Objective,
     *,
-    constraints: Sequence[Constraint] = (),
     settings: AttackSettings | None = None,
     seed: int,
     **changes: Any,
@@ -324,7 +323,6 @@ def attack_prompt(
         vocab: the model's vocabulary.
         text: the prompt, not empty.
         objective: what is maximized, such as :class:`TargetLikelihood`.
-        constraints: what a candidate must keep; by default nothing.
         settings: how to search; by default as in the paper. Its ``objective`` has no effect here
             and must be the default.
         seed: any integer; decides all random draws.
@@ -337,7 +335,6 @@ def attack_prompt(
         vocab,
         [Prompt(text, text)],
         lambda _: objective,
-        constraints=lambda _: constraints,
         settings=settings,
         seed=seed,
         **changes,
@@ -350,7 +347,6 @@ def attack_prompts(
     prompts: Sequence[Prompt],
     objective: Callable[[Prompt], Objective],
     *,
-    constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     settings: AttackSettings | None = None,
     seed: int,
     progress: Progress | None = None,
@@ -367,7 +363,6 @@ def attack_prompts(
     Args:
         prompts: the prompts, each with its own key.
         objective: the objective of a prompt, such as an :func:`objective_by_name`.
-        constraints: the constraints of a prompt; by default none.
         seed: any integer; a draw depends on it and the text.
         progress: called with (prompts done, prompts).
 
@@ -380,10 +375,7 @@ def attack_prompts(
     settings = (settings or AttackSettings()).replaced(**changes)
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
-    texts = [
-        AttackedText(vocab, p, objective(p), () if constraints is None else constraints(p))
-        for p in prompts
-    ]
+    texts = [AttackedText(vocab, prompt, objective(prompt)) for prompt in prompts]
     return _attack_all([Trial(text, settings, seed) for text in texts], Scorer(), progress)
 
 

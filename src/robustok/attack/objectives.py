@@ -1,9 +1,9 @@
-"""Objectives: a score for each candidate tokenization; constraints: which of them are allowed.
+"""Objectives: a score for each candidate tokenization, minus infinity for one that is excluded.
 
-The search knows nothing else about the model. A forbidden candidate counts as scored, with minus
-infinity. Objectives have names. An objective on a causal language model scores continuations of
-(prefix, candidate, suffix): it gives the engine its requests, so that the candidates of many texts
-are scored in one batch, through the prefix tree that they form together (`robustok.scoring`).
+The search knows nothing else about the model. Objectives have names. An objective on a causal
+language model scores continuations of (prefix, candidate, suffix): it gives the engine its
+requests, so that the candidates of many texts are scored in one batch, through the prefix tree that
+they form together (`robustok.scoring`).
 """
 
 from __future__ import annotations
@@ -472,19 +472,3 @@ def log_odds(flag_probability: float) -> float:
     if not 0 < flag_probability < 1:
         raise RobustokError(f"flag_probability {flag_probability} is not between 0 and 1")
     return float(np.log1p(-flag_probability) - np.log(flag_probability))
-
-
-class Constraint(Protocol):
-    """What an attack may not do.
-
-    >>> short = lambda rows: rows.lengths < 9
-    >>> short(rt.Ragged.from_rows([[5, 6], [7]])).tolist()
-    [True, True]
-    """
-
-    def __call__(self, rows: Ragged, /) -> np.ndarray:
-        """Whether each candidate is allowed, bool [candidates].
-
-        ``rows`` are tokenizations of the text without what is around it.
-        """
-        ...

@@ -15,7 +15,6 @@ from robustok.attack.engine import attack_items as attack_items
 from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
 from robustok.attack.objectives import CausalObjective as CausalObjective
-from robustok.attack.objectives import Constraint as Constraint
 from robustok.attack.objectives import LogOdds as LogOdds
 from robustok.attack.objectives import Margin as Margin
 from robustok.attack.objectives import NamedObjective as NamedObjective

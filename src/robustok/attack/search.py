@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustok.attack.objectives import CausalObjective, Constraint, Objective
+from robustok.attack.objectives import CausalObjective, Objective
 from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed
@@ -28,7 +28,6 @@ from robustok.runtime.files import JsonObject
 from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
-from robustok.scoring.engine import LOG_ZERO
 from robustok.scoring.forward import PrefixCache
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -42,7 +41,7 @@ _COOLED = 0.01  # last temperature of annealing, as a share of the first
 
 @dataclass(eq=False)
 class AttackedText:
-    """A text under attack: its tokenizations, what is maximized, and what is allowed.
+    """A text under attack: its tokenizations, and what is maximized.
 
     Its random draws depend on the seed and on ``key``, by default the text. ``filtered`` counts the
     candidates left out because they do not fit the model. Raises RobustokError for an empty text.
@@ -51,7 +50,6 @@ class AttackedText:
     vocab: Vocabulary
     prompt: Prompt
     objective: Objective
-    constraints: Sequence[Constraint] = ()
     key: str | None = None
     filtered: int = 0
 
@@ -71,14 +69,6 @@ class AttackedText:
         return Lattice(self.vocab, self.canonical)
 
     @property
-    def constraint_names(self) -> list[str]:
-        """The name of each constraint; that of a function is its own."""
-        return [
-            getattr(one, "name", "") or str(getattr(one, "__name__", one))
-            for one in self.constraints
-        ]
-
-    @property
     def overflowed(self) -> int:
         """Tokenizations that did not fit the model."""
         window = getattr(self.objective, "window", None)
@@ -90,13 +80,6 @@ class AttackedText:
         kept = [row for row in rows if limit is None or len(row) <= limit]
         self.filtered += len(rows) - len(kept)
         return kept
-
-    def allowed(self, rows: Rows) -> np.ndarray:
-        """Whether the constraints allow each row, bool [rows]."""
-        allowed = np.ones(len(rows), bool)
-        for constraint in self.constraints:
-            allowed &= np.asarray(constraint(Ragged.from_rows(rows)), bool)
-        return allowed
 
     def neighbors(self, ids: np.ndarray, distance: int) -> list[np.ndarray]:
         """The tokenizations at a distance from ``ids`` that fit the model."""
@@ -163,7 +146,7 @@ class AttackedText:
             "ids": ids,
             "canonical_ids": self.canonical,
             "vocabulary": self.vocab.fingerprint,
-            "objective": " ".join([self.objective.name, *self.constraint_names]),
+            "objective": self.objective.name,
         }
 
 
@@ -229,26 +212,12 @@ class Trial:
             new = [row for key, row in distinct.items() if key not in self.scores]
             new = new if self.left is None else new[: self.left]
             if new:
-                self._add(new, (yield from self._score(new)))
+                self._add(new, (yield new))
             answer = np.array([self.scores.get(row.tobytes(), -math.inf) for row in rows])
         canonical = self.scores.get(self.text.canonical.tobytes())
         if canonical is None:  # the search had another start
-            canonical = float((yield from self._score([self.text.canonical])).scores[0])
+            canonical = float((yield [self.text.canonical]).scores[0])
         return self._record(canonical)
-
-    def _score(self, rows: list[np.ndarray]) -> Generator[list[np.ndarray], Scored, Scored]:
-        """The scores of all rows from those of the allowed ones; minus infinity for the others."""
-        allowed = self.text.allowed(rows)
-        if allowed.all():
-            return (yield rows)
-        scores, succeeded = np.full(len(rows), -np.inf), np.zeros(len(rows), bool)
-        log_probs = np.zeros((len(rows), 0))
-        if allowed.any():
-            scored = yield [rows[i] for i in np.flatnonzero(allowed).tolist()]
-            scores[allowed], succeeded[allowed] = scored.scores, scored.succeeded
-            log_probs = np.full((len(rows), scored.log_probs.shape[1]), LOG_ZERO)
-            log_probs[allowed] = scored.log_probs
-        return Scored(scores, succeeded, log_probs)
 
     def _add(self, rows: Rows, scored: Scored) -> None:
         """Keep the scores of a batch, none of whose rows was scored before."""

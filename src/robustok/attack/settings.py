@@ -178,8 +178,6 @@ class ObjectiveSettings(Settings):
         unwanted: openings of a refusal, or unsafe verdicts.
         flag_probability: least probability at which a guard flags a text.
         threshold: score above which ``target`` and functions succeed; None for never.
-        constraints: what a candidate must keep: each ``MODULE:FUNCTION``, a function that takes a
-            :class:`robustok.Ragged` of candidates and returns which are allowed.
 
     Raises RobustokError for a value out of range.
     """
@@ -195,9 +193,6 @@ class ObjectiveSettings(Settings):
     flag_probability: float = _objective_option("probability at which a guard flags", default=0.5)
     threshold: float | None = _objective_option(
         "score above which the attack succeeds", default=None
-    )
-    constraints: tuple[str, ...] = _objective_option(
-        "MODULE:FUNCTION that says which candidates are allowed", "--constraint", default=()
     )
 
 

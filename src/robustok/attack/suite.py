@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robustok.attack.engine import attack_prompts
-from robustok.attack.objectives import Constraint, Objective
+from robustok.attack.objectives import Objective
 from robustok.attack.records import Attack, Prompt, success_curve
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import curve_of, share
@@ -117,7 +117,6 @@ def run_suite(
     *,
     max_scored: int = SUITE_LIMIT,
     seed: int,
-    constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     progress: Progress | None = None,
 ) -> SuiteResult:
     """Attack every prompt with every search of the suite.
@@ -133,7 +132,7 @@ def run_suite(
         seed: any integer; decides all random choices.
         progress: called with (searches of prompts done, all of them).
 
-    ``vocab``, ``prompts``, ``objective`` and ``constraints`` are those of :func:`attack_prompts`.
+    ``vocab``, ``prompts`` and ``objective`` are those of :func:`attack_prompts`.
 
     Raises RobustokError as :func:`attack_prompts`.
     """
@@ -147,7 +146,6 @@ def run_suite(
             vocab,
             prompts,
             objective,
-            constraints=constraints,
             settings=settings,
             seed=seed,
             progress=part_of_progress(

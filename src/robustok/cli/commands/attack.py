@@ -169,14 +169,12 @@ def _search(
     search: AttackSettings | int, objective: Any, seed: int
 ) -> Callable[[Sequence[Any], Progress], JsonObject]:
     """What attacks a group of prompts, and gives the rows of its attacks by search."""
-    functions = [function_named(name) for name in objective.settings.constraints]
-    common: Any = {"seed": seed, "constraints": lambda _: functions}
     if isinstance(search, int):
-        return suite_search(objective.vocab, objective, max_scored=search, **common)
+        return suite_search(objective.vocab, objective, max_scored=search, seed=seed)
 
     def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
         found = attacks.attack_prompts(
-            objective.vocab, group, objective, settings=search, progress=progress, **common
+            objective.vocab, group, objective, settings=search, seed=seed, progress=progress
         )
         return {"attacks": [one.as_row() for one in found]}
 
