@@ -89,7 +89,7 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
     trained.save(str(folder / "tokenizer.json"))
     saved = [{**t, "ids": t["ids"].tolist()} if "ids" in t else t for t in turns]
     (folder / "rollouts.jsonl").write_text(json.dumps({"turns": saved}))
-    print(f"robustok audit {folder} -t {folder}/tokenizer.json --html {folder}/drift.html")
+    print(f"robustok audit {folder} -t {folder}/tokenizer.json")
     return {
         "drifted": audit.report().drifted_rows,
         "log_prob": float(log_probs.sum()),

@@ -200,13 +200,6 @@ def test_turns_and_roles_are_counted_apart(
             one = alone[group.name].report()
             assert (group.rows, group.drifted_rows) == (one.rows, one.drifted_rows)
             assert (group.ids, group.drifted) == (one.ids, one.drifted)
-    assert [e.row for e in drift.examples] == list(drift.first_rows)
-    for example in drift.examples:
-        row = rows[example.row].tolist()
-        assert row[example.begin : example.end] == list(example.ids)
-        assert row[: example.begin][-8:] == list(example.before)
-        assert row[example.end :][:8] == list(example.after)
-        assert (example.turn, example.role) == (turns[example.row], roles[example.row])
     with pytest.raises(rt.RobustokError, match="1 turns or roles for 2 rows"):
         audit.add(rows[:2], turns[:1])
 

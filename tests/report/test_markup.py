@@ -9,14 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.report.test_report import ROWS
 
-import robustok as rt
-from robustok.guard import Audit
 from robustok.report import write_report
-from robustok.report.page import write_drift
 from robustok.runtime.display import markdown
 from robustok.runtime.files import write_csv, write_rows
 
@@ -87,16 +83,6 @@ def test_a_report_shows_markup_as_text(folder: Path) -> None:
         assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
     for path in sorted((folder / "figures").glob("*.svg")):
         assert "<script" not in path.read_text(encoding="utf-8")
-
-
-def test_the_page_of_an_audit_shows_markup_as_text(tmp_path: Path) -> None:
-    vocab = rt.Vocabulary.load("demo")
-    audit = Audit(vocab)
-    drifted = np.concatenate([vocab.encode(part) for part in "<b>"])
-    audit.add([drifted.tolist()], roles=[NAME])
-    page = tmp_path / "audit.html"
-    write_drift(page, audit.report(), vocab, NAME, lambda row: NAME)
-    assert flat(Page(page).text).count(flat(NAME)) >= 2
 
 
 def test_a_csv_has_no_formulas(tmp_path: Path) -> None:

@@ -182,32 +182,6 @@ def figure_folder(path: Path | None) -> Path | None:
     return output_folder(path)
 
 
-def output_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """A check of a file to write: not a folder, an allowed suffix, a writable folder.
-
-    >>> output_file(".png", ".svg")(Path("curve.png")).name
-    'curve.png'
-    """
-
-    def check(path: Path | None) -> Path | None:
-        if path is None:
-            return None
-        if path.is_dir():
-            raise RobustokError(f"{path} is a folder: give a file")
-        if suffixes and path.suffix not in suffixes:
-            raise RobustokError(f"{path}: the name must end in {' or '.join(suffixes)}")
-        _check_writable(path)
-        return path
-
-    return check
-
-
-def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metadata: object) -> Any:
-    """A field that is a file to write."""
-    metadata |= {"metavar": "FILE", "callback": output_file(*suffixes)}
-    return option(help, *flags, default=None, **metadata)
-
-
 def folder_option(help: str, *, required: bool = False, check: object = output_folder) -> Any:
     """A field that is a folder to write to."""
     default = MISSING if required else None

@@ -23,7 +23,6 @@ from robustok.guard.findings import (
     SPECIAL_TEXT,
     TEXT_CHANGES,
     UNKNOWN,
-    UNKNOWN_ID,
     Verdicts,
 )
 from robustok.ragged import Ragged
@@ -34,7 +33,6 @@ from robustok.tokenizer.vocabulary import Vocabulary
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
 _MOST_EXCHANGES = 100_000  # counted at most
 _FIRST_ROWS = 10  # drifted rows that a report names
-_AROUND = 8  # ids of an example before and after its first finding
 ROWS = 4096  # sequences in a batch
 _PARQUET_ROWS = 256  # read at a time
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
@@ -84,26 +82,6 @@ class GroupDrift:
 
 
 @dataclass(frozen=True)
-class DriftExample:
-    """The first finding of a drifted row: ids ``begin`` to ``end`` (not included) of it.
-
-    ``before`` and ``after`` are up to eight ids around them, ``ids`` the ids themselves and
-    ``canonical`` those of the encoder in their place. ``turn`` and ``role`` are those of the row,
-    where they are known.
-    """
-
-    row: int
-    turn: int | None
-    role: str | None
-    begin: int
-    end: int
-    before: tuple[int, ...]
-    ids: tuple[int, ...]
-    canonical: tuple[int, ...]
-    after: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Drift:
     """Totals of an audit, over all sequences.
 
@@ -129,7 +107,6 @@ class Drift:
         first_rows: numbers of the first ten drifted rows.
         by_turn: totals by the number of the turn, where the rows were given one.
         by_role: totals by the role, where the rows were given one, most drifted ids first.
-        examples: the first finding of each of the first ten drifted rows.
     """
 
     rows: int
@@ -146,7 +123,6 @@ class Drift:
     first_rows: tuple[int, ...]
     by_turn: tuple[GroupDrift, ...] = ()
     by_role: tuple[GroupDrift, ...] = ()
-    examples: tuple[DriftExample, ...] = ()
 
     def as_dict(self) -> JsonObject:
         """The whole report for JSON."""
@@ -177,7 +153,6 @@ class Audit:
         self._at = np.zeros((2, 64), np.int64)
         self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
         self._first_rows: list[int] = []
-        self._examples: list[DriftExample] = []
         self._turns: dict[Any, np.ndarray] = {}
         self._roles: dict[Any, np.ndarray] = {}
 
@@ -217,7 +192,6 @@ class Audit:
         for row in np.flatnonzero(~verdicts.canonical).tolist():
             if len(self._first_rows) < _FIRST_ROWS:
                 self._first_rows.append(self._totals["rows"] + row)
-                self._examples += _example(verdicts, row, self._totals["rows"], turns, roles)
             if self._totals["exchanges"] >= _MOST_EXCHANGES:
                 break
             runs = [f for f in verdicts[row].findings if f.kind == NOT_CANONICAL]
@@ -279,39 +253,10 @@ class Audit:
                 GroupDrift(role, *map(int, count))
                 for role, count in sorted(self._roles.items(), key=lambda e: (-e[1][3], e[0]))
             ),
-            examples=tuple(self._examples),
         )
 
     def _text(self, ids: Iterable[int]) -> str:
         return "|".join(visible(self.vocab.tokens[i]) for i in ids)
-
-
-def _example(
-    verdicts: Verdicts,
-    row: int,
-    rows_before: int,
-    turns: Sequence[int] | None,
-    roles: Sequence[str] | None,
-) -> list[DriftExample]:
-    """The first finding of drift in a row; none if it is beyond the listed findings."""
-    findings = verdicts[row].findings
-    finding = next((f for f in findings if f.kind in (NOT_CANONICAL, UNKNOWN_ID)), None)
-    if finding is None:
-        return []
-    start, stop = verdicts.offsets[row : row + 2].tolist()
-    ids = verdicts.given[start:stop].tolist()
-    example = DriftExample(
-        row=rows_before + row,
-        turn=None if turns is None else int(turns[row]),
-        role=None if roles is None else roles[row],
-        begin=finding.begin,
-        end=finding.end,
-        before=tuple(ids[max(finding.begin - _AROUND, 0) : finding.begin]),
-        ids=finding.ids,
-        canonical=finding.canonical if finding.kind == NOT_CANONICAL else (),
-        after=tuple(ids[finding.end : finding.end + _AROUND]),
-    )
-    return [example]
 
 
 def _bin_start(number: int) -> int:

@@ -1,22 +1,20 @@
 """Pages from Jinja templates: an HTML page is one file without external resources or scripts.
 
-Beside the page of a report: tokenizations in color, and the page of an audit.
+Beside the page of a report: tokenizations in color.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustok.guard.audit import Drift, DriftExample
 from robustok.report.style import TOKEN_COLORS, colors
 from robustok.runtime.display import markdown, markdown_table, visible
 from robustok.runtime.files import JsonFields, JsonObject, write_whole
-from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class Entry(NamedTuple):
@@ -168,103 +166,3 @@ def _draws(entries: Sequence[JsonObject]) -> list[JsonObject]:
         }
         for entry, color in zip(entries, tints, strict=True)
     ]
-
-
-DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, columns, rows
-
-
-def drift_tables(drift: Drift) -> list[DriftTable]:
-    """The tables of an audit that have rows: by turn, role, position, token; exchanges of ids.
-
-    >>> from robustok.guard import Audit
-    >>> audit = Audit(vocab)
-    >>> _ = audit.add([[*vocab.encode("t"), *vocab.encode("he")]], roles=["assistant"])
-    >>> [(title, len(rows)) for title, _, rows in drift_tables(audit.report())]
-    [('by role', 1), ('by position', 1), ('by token', 2), ('given', 1)]
-    """
-    counts = ("ids", "drifted", "share")
-    grouped = ("sequences", "with drift", *counts)
-    tables: list[DriftTable] = [
-        ("by turn", ("turn", *grouped), [_group_line(group) for group in drift.by_turn]),
-        ("by role", ("role", *grouped), [_group_line(group) for group in drift.by_role]),
-        (
-            "by position",
-            ("position", *counts),
-            [(f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position],
-        ),
-        (
-            "by token",
-            ("token", *counts),
-            [(repr(t.token), *_drift_counts(t)) for t in drift.by_token],
-        ),
-        (
-            "given",
-            ("given", "canonical", "times"),
-            [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges],
-        ),
-    ]
-    return [table for table in tables if table[2]]
-
-
-def write_drift(
-    path: Path, drift: Drift, vocab: Vocabulary, name: str, where: Callable[[int], str]
-) -> None:
-    """Write the page of an audit of ``name``; ``where`` gives the place of a row by its number."""
-    page = render(
-        "audit.html",
-        drift=drift,
-        share=share,
-        path=name,
-        tables=drift_tables(drift),
-        examples=[_drift_example(example, vocab, where) for example in drift.examples],
-    )
-    write_whole(path, page)
-
-
-def share(part: int, whole: int) -> str:
-    """A share in percent: two significant digits, no exponent, 100% only where it is all.
-
-    >>> share(1, 800), share(799, 800), share(800, 800), share(996, 1000)
-    ('0.12%', '99.9%', '100%', '99.6%')
-    """
-    if not part or part == whole:
-        return "100%" if part else "0%"
-    percent = 100 * part / whole
-    if percent < 10:
-        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
-    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"
-
-
-def _group_line(group: Any) -> tuple[str, ...]:
-    return (group.name, f"{group.rows:,}", f"{group.drifted_rows:,}", *_drift_counts(group))
-
-
-def _drift_counts(entry: Any) -> tuple[str, str, str]:
-    return f"{entry.ids:,}", f"{entry.drifted:,}", share(entry.drifted, entry.ids)
-
-
-def _drift_example(
-    example: DriftExample, vocab: Vocabulary, where: Callable[[int], str]
-) -> dict[str, str]:
-    place = where(example.row)
-    if example.turn is not None:
-        place += f", turn {example.turn} ({example.role})"
-    known = [
-        [vocab.tokens[i] if 0 <= i < vocab.size else f"<{i}?>".encode() for i in ids]
-        for ids in (example.before, example.ids, example.canonical, example.after)
-    ]
-    before, ids, canonical, after = known
-    return {
-        "where": f"{place}, ids {example.begin} to {example.end - 1}",
-        "given": _marked(before, ids, after),
-        "canonical": _marked(before, canonical, after),
-    }
-
-
-def _marked(before: Sequence[bytes], tokens: Sequence[bytes], after: Sequence[bytes]) -> str:
-    """The tokens of a finding as boxes, between plain text."""
-    head, tail = (
-        escape(visible(b"".join(part).decode(errors="replace").encode()))
-        for part in (before, after)
-    )
-    return head + colored(tokens) + tail

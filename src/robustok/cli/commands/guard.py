@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import file_option, option
+from robustok.cli.options import option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
-from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
+from robustok.guard import Audit, Drift, Guard, describe, read_rollouts, rollout_files
 from robustok.guard.audit import id_columns
-from robustok.report.page import drift_tables, share, write_drift
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -165,7 +164,6 @@ def audit(
     column: str | None = option(
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     ),
-    html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",)),
     as_json: bool = False,
 ) -> None:
     """Report how far id sequences in PATHS drifted.
@@ -178,37 +176,23 @@ def audit(
     vocab = Vocabulary.load(tokenizer)
     audited = Audit(vocab)
     files = [file for path in paths for file in rollout_files(path)]
-    starts: list[int] = []  # number of the first sequence of each file
-    rows = 0
     with bar("audit") as progress:
         for number, file in enumerate(files):
-            starts.append(rows)
             for batch in read_rollouts(file, column):
                 audited.add(batch.rows, batch.turns, batch.roles)
-                rows += len(batch.rows)
                 progress(round(1000 * (number + batch.share)), 1000 * len(files))
-    names = ", ".join(map(str, paths))
-    if not rows:
-        raise RobustokError(f"{names}: no sequence of ids to audit")
     drift = audited.report()
-    if html:
-        write_drift(html, drift, vocab, names, lambda row: _place(files, starts, row))
+    if not drift.rows:
+        raise RobustokError(f"{', '.join(map(str, paths))}: no sequence of ids to audit")
     if as_json:
         print_json(drift.as_dict())
     else:
         _print_drift(drift, len(files))
-        if html:
-            typer.echo(f"The page is at {html.resolve()}")
     if drift.drifted_rows:
         raise typer.Exit(1)
 
 
-def _place(files: list[Path], starts: list[int], row: int) -> str:
-    number = max(i for i, start in enumerate(starts) if start <= row)
-    return f"{files[number].name}, sequence {row - starts[number]}"
-
-
-def _print_drift(drift: Any, files: int) -> None:
+def _print_drift(drift: Drift, files: int) -> None:
     of = f" in {files:,} files" if files > 1 else ""
     splits = counted(drift.splits, "split")
     typer.echo(
@@ -223,7 +207,58 @@ def _print_drift(drift: Any, files: int) -> None:
         typer.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
-    for title, columns, rows in drift_tables(drift):
+    for title, columns, rows in _drift_tables(drift):
         typer.echo()
         left = columns.index("canonical") if "canonical" in columns else 0
         print_table((title, *columns[1:]), rows, left=left + 1)
+
+
+DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, columns, rows
+
+
+def _drift_tables(drift: Drift) -> list[DriftTable]:
+    """The tables of an audit that have rows: by turn, role, position, token; exchanges of ids."""
+    counts = ("ids", "drifted", "share")
+    grouped = ("sequences", "with drift", *counts)
+    tables: list[DriftTable] = [
+        ("by turn", ("turn", *grouped), [_group_line(group) for group in drift.by_turn]),
+        ("by role", ("role", *grouped), [_group_line(group) for group in drift.by_role]),
+        (
+            "by position",
+            ("position", *counts),
+            [(f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position],
+        ),
+        (
+            "by token",
+            ("token", *counts),
+            [(repr(t.token), *_drift_counts(t)) for t in drift.by_token],
+        ),
+        (
+            "given",
+            ("given", "canonical", "times"),
+            [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges],
+        ),
+    ]
+    return [table for table in tables if table[2]]
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent: two significant digits, no exponent, 100% only where it is all.
+
+    >>> share(1, 800), share(799, 800), share(800, 800), share(996, 1000)
+    ('0.12%', '99.9%', '100%', '99.6%')
+    """
+    if not part or part == whole:
+        return "100%" if part else "0%"
+    percent = 100 * part / whole
+    if percent < 10:
+        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
+    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"
+
+
+def _group_line(group: Any) -> tuple[str, ...]:
+    return (group.name, f"{group.rows:,}", f"{group.drifted_rows:,}", *_drift_counts(group))
+
+
+def _drift_counts(entry: Any) -> tuple[str, str, str]:
+    return f"{entry.ids:,}", f"{entry.drifted:,}", share(entry.drifted, entry.ids)
