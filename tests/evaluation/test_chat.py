@@ -46,7 +46,7 @@ def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
 
 
 def test_special_tokens_are_text_where_the_tokenizer_splits_them(backend) -> None:
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, split_special_tokens=True)
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=backend, split_special_tokens=True)
     tokenizer.chat_template = TEMPLATE
     vocab, frame = rt.Vocabulary.load(tokenizer), chat_frame(tokenizer)
     ids = [*frame.prefix, *vocab.encode("garden"), *frame.suffix]
