@@ -235,6 +235,10 @@ def test_the_start_token_of_another_model_is_that_of_its_fine_tuning_or_tokenize
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert find_study("model-card", model=str(tmp_path)).model.start_token == token
     assert find_study("model-card", model=str(model)).model.start_token is None
+    tokenizer.post_processor = TemplateProcessing(f"$A {token}", special_tokens=[(token, number)])
+    (tmp_path / "ending").mkdir()
+    tokenizer.save(str(tmp_path / "ending" / "tokenizer.json"))
+    assert find_study("model-card", model=str(tmp_path / "ending")).model.start_token is None
     record = tmp_path / "training.json"
     write_json(record, {"identity": {"prefix": None}})
     assert find_study("model-card", model=str(tmp_path)).model.start_token is None

@@ -295,6 +295,24 @@ def test_sentencepiece_files_may_have_any_name(name, tmp_path) -> None:
     assert rt.Vocabulary.load(tmp_path).fingerprint == vocab.fingerprint
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"add_bos": True, "add_eos": True},
+        {"reverse": True},
+        {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1},
+    ],
+)
+def test_settings_of_a_sentencepiece_object_change_no_ids(settings) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    plain = trained(vocab_size=60)
+    raw = plain.serialized_model_proto()
+    source = sentencepiece.SentencePieceProcessor(model_proto=raw, **settings)
+    vocab, texts = rt.Vocabulary.load(source), ["ab abc", "hello there"]
+    assert [row.tolist() for row in vocab.encode_batch(texts)] == plain.encode(texts)
+    assert rt.Guard(vocab).check(vocab.encode("ab abc")).canonical
+
+
 def test_a_folder_with_several_tokenizers_is_refused(tmp_path) -> None:
     raw = trained(vocab_size=60).serialized_model_proto()
     for name in ("a.model", "b.model"):

@@ -114,7 +114,12 @@ def open_tokenizer(source: Any) -> Opened:
         return _open_name(str(source))
     source = getattr(source, "wrapped_tokenizer", source)  # of one that draws: the canonical one
     module = type(source).__module__.split(".")[0]
-    if module in ("tiktoken", "sentencepiece", "tokenizers"):
+    if module == "sentencepiece":
+        # One with its own settings may add a BOS, sample or reverse, or load another model.
+        with library_errors(f"{_OBJECT}: no SentencePiece model"):
+            raw = source.serialized_model_proto()
+        return Opened(open_sentencepiece(raw, _OBJECT))
+    if module in ("tiktoken", "tokenizers"):
         return Opened(source)
     backend = getattr(source, "backend_tokenizer", None)
     if backend is not None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
@@ -368,9 +367,7 @@ def start_token_of(name: str) -> str | None:
     It is that of a fine-tuning by robustok, or else the one that the tokenizer adds.
     """
     vocab = Vocabulary.load(name)
-    source = vocab.data.source
-    added = source.encode("").ids[:1] if isinstance(source, Tokenizer) else []
-    ids = recorded_identity(Path(name)).get("prefix", added)
+    ids = recorded_identity(Path(name)).get("prefix", vocab.frame[0])
     return vocab.tokens[ids[0]].decode() if ids and ids[0] in vocab.special else None
 
 
