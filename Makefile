@@ -39,8 +39,9 @@ test: lint
 # The kernels as plain Python, whose lines coverage can count.
 coverage: $(STAMP)
 	mkdir -p build
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q tests/kernels \
-	tests/samplers/test_laws.py tests/samplers/test_walks.py tests/samplers/test_bpe_dropout.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q tests/kernels tests/lattice \
+	tests/guard/test_guard.py tests/samplers/test_laws.py tests/samplers/test_walks.py \
+	tests/samplers/test_bpe_dropout.py
 	$(BIN)/python -m coverage report
 
 # The kernels with every array access checked.

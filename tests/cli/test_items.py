@@ -48,21 +48,14 @@ def items_of(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_applies_the_wording_of_the_benchmark(
+def test_every_command_words_a_benchmark_and_keeps_what_write_items_wrote(
     command: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "copa.jsonl"
     path.write_text(json.dumps(COPA) + "\n" + json.dumps({**COPA, "id": "c2"}) + "\n")
     first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
     assert first == Item("c1", "It rained. effect?", (" It is wet.", " It is dry."), 0)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_keeps_what_write_items_wrote(
-    command: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     item = Item("k", 'Spell out the word " to ". Answer:', ("t o", "o t"), 0, "spelling")
-    path = tmp_path / "copa.jsonl"
     write_items(path, [item, replace(item, key="k2")])
     first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
     assert first == item

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from tests.oracles import lattice as oracle
+from tests.oracles.chi_square import only_compiled
 from tests.oracles.data import real
 from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import canonical, toy
@@ -148,8 +149,9 @@ def test_infeasible_distances_of_a_long_text_have_no_count() -> None:
         ([b"x", b"x" * 300], "x" * 600,
          {2: 0, 299: 0, 300: 300, 301: 301, 302: 301, 599: 301, 600: 600}),
         # Each reference token alone has distances 0 and 2; a token across two of them gives 3.
-        ([b"h", b"e", b"he", b"eh"], "he" * 200_000,
-         {1: 0, 99_999: 99_999, 200_001: 200_001, 399_999: 399_999}),
+        pytest.param([b"h", b"e", b"he", b"eh"], "he" * 200_000,
+                     {1: 0, 99_999: 99_999, 200_001: 200_001, 399_999: 399_999},
+                     marks=only_compiled),
     ],
 )  # fmt: skip
 def test_a_text_may_lack_distances(tokens: list[bytes], text: str, feasible: dict) -> None:
@@ -167,6 +169,7 @@ def test_feasible_distances_are_those_with_a_count(case) -> None:
         assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
 
 
+@only_compiled
 def test_feasible_distances_of_longer_texts() -> None:
     """From distance 64 on the answer comes from what the segments of the text can do."""
     vocab = toy([b"a", b"b", b"ab", b"aab", b"ba" * 40])
@@ -177,6 +180,7 @@ def test_feasible_distances_of_longer_texts() -> None:
             assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
 
 
+@only_compiled
 def test_counts_of_any_size_are_refused_where_they_would_fill_memory() -> None:
     vocab = toy([b"a", b"aa"])
     lattice = vocab.lattice("a" * 20_000)

@@ -12,6 +12,7 @@ from tests.oracles.lattice import Path
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 DRAWS = 20_000 if COMPILED else 400  # `make coverage` runs the kernels as plain Python
+OF_LONG_TEXTS = DRAWS if COMPILED else 20
 only_compiled = pytest.mark.skipif(not COMPILED, reason="takes minutes in plain Python")
 
 Z = 4.27  # standard deviations of the normal that cut off one part in 100,000

@@ -10,7 +10,7 @@ from math import ceil, inf, log
 import numpy as np
 import pytest
 from tests.oracles import lattice, samplers
-from tests.oracles.chi_square import DRAWS, assert_distribution, only_compiled
+from tests.oracles.chi_square import DRAWS, OF_LONG_TEXTS, assert_distribution, only_compiled
 from tests.oracles.data import real
 from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
 from tokenizers import Tokenizer, models
@@ -51,7 +51,7 @@ def test_uniform_k_at_every_distance(vocab: rt.Vocabulary, text: bytes) -> None:
 
 
 # 108 tokenizations, 20,569, beyond 2^31, and a block that is too long for a record.
-@pytest.mark.parametrize("length", [8, 16, 40, pytest.param(300, marks=only_compiled)])
+@pytest.mark.parametrize("length", [8, 16, 40, 300])
 def test_words_of_many_tokenizations(length: int) -> None:
     vocab = toy([b"a", b"aa", b"aaa", b"aaaa"])
     ids, k = canonical(vocab, b"a" * length), length // 2
@@ -89,8 +89,10 @@ def test_words_of_many_tokenizations(length: int) -> None:
             for more, p in distribution_from(end, rest, tokens - 1).items()
         }
 
+    count = DRAWS if length < 100 else OF_LONG_TEXTS
     for scheme, left in ((rt.Uniform(vocab), None), (rt.UniformK(vocab, k=k), k)):
-        assert_distribution((row[:4] for row in draws(scheme, ids)), distribution_from(0, left, 4))
+        rows = draws(scheme, ids, count)
+        assert_distribution((row[:4] for row in rows), distribution_from(0, left, 4))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
@@ -138,7 +140,6 @@ def test_stochastok_reaches_half_of_revolution(name: str, reached: int, all_: in
     assert_distribution(draws(rt.StochasTok(vocab, alpha=3.0), ids), distribution)
 
 
-@only_compiled
 def test_uniform_k_through_blocks_of_words() -> None:
     """A text of 200 words: the last block is convolved, the rest drawn; word 1 is as it must be.
 
@@ -169,13 +170,12 @@ def test_uniform_k_through_blocks_of_words() -> None:
     assert np.abs(share - distribution).max() < 0.03
 
 
-@only_compiled
 def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     vocab = toy([b"x", b"x" * 300])
     for k, expected in ((2, 0), (299, 0), (300, 300), (450, 300)):
         row = rt.UniformK(vocab, k=k).sample("x" * 300, seed=0)
         assert rt.distance(vocab, [1], row) == expected
-    rows = rt.UniformK(vocab, k=310).sample_batch(["x" * 600], seed=0, draws=3000)
+    rows = draws(rt.UniformK(vocab, k=310), (1, 1), min(3000, OF_LONG_TEXTS))
     offsets = [int(np.flatnonzero(np.asarray(row) == 1)[0]) for row in rows]
     distribution = {
         (at,): Fraction(1, 299) for at in range(1, 300)
@@ -183,13 +183,12 @@ def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     assert_distribution([(at,) for at in offsets], distribution)
 
 
-@only_compiled
 def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
     """Under any weights, distance 41 has a probability below 1e-15 here: a table is drawn from."""
     vocab = toy([b"x", b"xx", b"xxx", b"x" * 120, b"x" * 240])
     ids = canonical(vocab, b"x" * 240)
     assert vocab.lattice("x" * 240).count(distance=41) == 41
-    rows = draws(rt.UniformK(vocab, k=41), ids, 2000)
+    rows = draws(rt.UniformK(vocab, k=41), ids, min(2000, OF_LONG_TEXTS))
     distribution = {(2,) * at + (3,) + (2,) * (40 - at): Fraction(1, 41) for at in range(41)}
     assert_distribution(rows, distribution)
 
@@ -205,14 +204,13 @@ def _paths_after(length: int, period: int, k: int) -> list[list[int]]:
     return counts
 
 
-@only_compiled
 @pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
 def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> None:
     """1,350 bytes without a cut: the first tokens, and how far the middle is from the reference."""
     length = 1350
     vocab = toy([b"a", b"aa", b"aaa"])
     ids = canonical(vocab, b"a" * length)
-    rows = draws(rt.UniformK(vocab, k=k), ids, count)
+    rows = draws(rt.UniformK(vocab, k=k), ids, min(count, OF_LONG_TEXTS))
     assert all(rt.distance(vocab, ids, row) == k for row in rows)
     on = _paths_after(length, 3, k)
     distribution: dict[tuple[int, ...], Fraction] = {}
