@@ -231,6 +231,11 @@ def test_a_log_has_lines_of_a_running_cell(clock: list[float]) -> None:
     assert lines[0] == f"{cell.label}: 41.0% of 100, 0:19:40 left"
 
 
+def test_help_is_no_error(shell: Shell) -> None:
+    assert "study" in shell.ok()
+    assert "study" in shell.ok("--help")
+
+
 def test_debug_shows_the_traceback(tokenizer: str) -> None:
     with pytest.raises(Exception, match="unknown scheme"):
         run(["--debug", *sample(tokenizer, "x", "unifrom")])

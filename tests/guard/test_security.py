@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import real
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 import robustok as rt
 from robustok.guard import NOT_CANONICAL, NOT_UTF8, SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard
@@ -49,6 +49,21 @@ def test_a_lone_first_space_is_a_finding() -> None:
     assert not verdict.canonical and TEXT_CHANGES in verdict.findings.kinds
     assert verdict.repaired.tolist() == []
     assert Guard(real("llama2")).check([29871]).canonical is False
+
+
+@pytest.mark.parametrize("options", [{"single_word": True}, {"lstrip": True}, {"rstrip": True}])
+def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]) -> None:
+    vocab = byte_level(LLAMA3)
+    tokenizer = Tokenizer.from_str(vocab.data.source.to_str())
+    tokenizer.add_tokens([AddedToken("<w>", normalized=False, **options)])
+    vocab = rt.Vocabulary.load(tokenizer)
+    texts = ["the <w> rest", "the<w>rest", "<w>", "  <w>  the", "the <w><w> rest", "a<w> b"]
+    guard = Guard(vocab, allow_special=True)
+    assert guard.check_batch(vocab.encode_batch(texts)).canonical.all()
+    added = vocab.size - 1
+    inside = [*vocab.encode("the").tolist(), added, *vocab.encode("rest").tolist()]
+    expected = vocab.encode(vocab.decode(inside)).tolist() == inside
+    assert guard.check(inside).canonical == expected
 
 
 def test_a_replacing_normalizer_does_not_cut_the_text() -> None:

@@ -277,6 +277,15 @@ def test_what_takes_long_is_read_with_pauses(value: Any, monkeypatch: pytest.Mon
     assert len(pauses) >= 2
 
 
+@given(st.text(alphabet=" \t+-_.019٣a", max_size=12))
+def test_long_strings_are_read_as_short_ones(text: str) -> None:
+    read = bodies._can_be_digits(text)
+    assert read == (set(text) <= set(" \t+-_.019٣") and bool(set(text) & set("019٣")))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bodies, "_SHORT", 3)
+        assert bodies._can_be_digits(text) == read
+
+
 def test_deep_nesting_ends_in_an_error() -> None:
     deep = b'{"prompt": [5], "tools": %s5%s}' % (b"[" * 100_000, b"]" * 100_000)
     with pytest.raises(Refused, match="nested too deeply"):
@@ -289,6 +298,15 @@ def test_deep_nesting_ends_in_an_error() -> None:
             assert json.loads(read.replaced({0: np.array([6])}))["prompt"] == [6]
         except Refused as refused:
             assert refused.reason == "too-deep"
+
+
+def test_values_in_strings_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_STEPS", 2)  # pauses, which are rare otherwise
+    text = '[{":",}\\"' * 500
+    found = read_body(
+        json.dumps({"prompt": text, text: [A, text, {"": ""}]}).encode(), FIELDS, LIMITS
+    )
+    assert found.value["prompt"] == text and found.unknown == 1
 
 
 JSON = st.recursive(

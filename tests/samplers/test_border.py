@@ -69,6 +69,16 @@ def test_a_sampler_of_another_vocabulary_is_refused() -> None:
             call()
 
 
+def test_a_string_or_bytes_is_no_batch() -> None:
+    for texts in ("hello", b"hello", 5, None):
+        for call in (rt.Uniform(TOY).sample_batch, TOY.encode_batch):
+            with pytest.raises(rt.RobustokError, match="give a list"):
+                call(texts, **({"seed": 0} if call != TOY.encode_batch else {}))  # type: ignore
+    for rows in (["ab", [1]], [[1], "ab"]):
+        with pytest.raises(rt.RobustokError):
+            rt.Uniform(TOY).sample_batch(rows, seed=0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "spec",
     [

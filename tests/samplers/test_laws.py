@@ -243,6 +243,16 @@ def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> N
     assert_distribution(seen, {(d,): p / whole for d, p in enumerate(split) if p})
 
 
+@pytest.mark.parametrize(("size", "k"), [(120, 3), (120, 100), (1300, 40)])
+def test_uniform_k_of_long_words(size: int, k: int) -> None:
+    """Words too long for a table, beside short ones; every draw has the distance k."""
+    vocab = toy([b"a", b"aa", b"aaa", b" ", b"b", b"bb", b" b"])
+    ids = tuple(vocab.encode("a" * size + " bb b" * 3 + "a" * 60).tolist())
+    for row in draws(rt.UniformK(vocab, k=k), ids, 2):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
+        assert rt.distance(vocab, ids, row) == k
+
+
 @only_compiled
 def test_uniform_k_of_very_many_words_is_at_its_distance() -> None:
     """40,000 words: the last group alone has 625."""

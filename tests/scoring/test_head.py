@@ -8,7 +8,7 @@ import torch
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import checked_scores, score_naively
 
-from robustok.scoring import head
+from robustok.scoring import head, score, scoring_mode
 
 QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
 OPTIONS = [[5], [2047, 2048], [4096, 4999, 0], [4999]]
@@ -29,6 +29,15 @@ def test_an_output_layer_with_a_bias() -> None:
     checked_scores(model, QUESTIONS, OPTIONS)
 
 
+def test_the_log_sum_exp_of_a_block() -> None:
+    logits = torch.randn(3, 70) * 50
+    logits[1] = -torch.inf  # tokens that a bias rules out
+    logits[2, 1:] = -torch.inf
+    wanted, out = torch.logsumexp(logits, -1), torch.empty(3)
+    head._log_sum_exp_(logits.clone(), out)
+    torch.testing.assert_close(out, wanted)
+
+
 def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
     model = tiny_model("gemma3", 5000)
     assert head._in_blocks(model, model.lm_head)
@@ -37,3 +46,17 @@ def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
     assert not head._in_blocks(capped, capped.lm_head)
     uncapped = score_naively(model, QUESTIONS, OPTIONS)
     assert np.abs(checked_scores(capped, QUESTIONS, OPTIONS).log_probs - uncapped).max() > 0.1
+
+
+def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
+    model = tiny_model("llama", 5000)
+    scoring_mode(model)
+    head._in_blocks(model, model.lm_head)
+    rows = []
+    hook = model.lm_head.register_forward_hook(
+        lambda module, inputs, output: rows.append(output.shape[:-1].numel())
+    )
+    score(model, QUESTIONS, OPTIONS)
+    hook.remove()
+    assert rows
+    assert not any(rows)

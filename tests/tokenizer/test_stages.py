@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from robustok.errors import RobustokError
@@ -12,9 +12,9 @@ from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 
 
-def stages_of(pre_tokenizer: object) -> Stages:
+def stages_of(pre_tokenizer: object = None, normalizer: object = None) -> Stages:
     tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = pre_tokenizer  # type: ignore[assignment]
+    tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizer, normalizer  # type: ignore
     return Stages.of_tokenizer(tokenizer)
 
 
@@ -49,6 +49,24 @@ def test_the_pattern_cuts_as_the_library_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stage", "keeps"),
+    [
+        (None, True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=True), True),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]), False),
+        (pre_tokenizers.Metaspace(), True),
+        (pre_tokenizers.Digits(individual_digits=True), True),
+        (pre_tokenizers.Punctuation("isolated"), True),
+        (pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+         False),
+    ],
+)  # fmt: skip
+def test_stages_that_keep_the_text(stage: object, keeps: bool) -> None:
+    assert stages_of(stage).keeps_text is keeps
+
+
+@pytest.mark.parametrize(
     "stage",
     [
         pre_tokenizers.Whitespace(), pre_tokenizers.WhitespaceSplit(),
@@ -79,3 +97,22 @@ def test_decoders_whose_text_depends_on_the_cuts_are_refused(decoder: object, na
         return
     with pytest.raises(RobustokError, match=f"its {name} decoder"):
         Stages.of_tokenizer(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "local", "composes", "rules"),
+    [
+        (None, True, True, ()),
+        (normalizers.NFC(), False, True, None),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()]), False, True, None),
+        (normalizers.Lowercase(), True, False, None),
+        (normalizers.Replace(" ", "▁"), True, False, ("inside",)),
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+         False, False, ("before", "inside")),
+        (normalizers.Prepend("x"), False, False, None),
+        (normalizers.Strip(), False, False, None),
+    ],
+)  # fmt: skip
+def test_normalizers(normalizer: object, local: bool, composes: bool, rules: object) -> None:
+    stages = stages_of(normalizer=normalizer)
+    assert (stages.is_local, stages.composes, stages.space_rules) == (local, composes, rules)
