@@ -214,7 +214,7 @@ def judge(
         note = f"{change.seeds} of {test.seeds} seeds{excluded}"
         return Verdict(UNDECIDED, note, change, measure)
     if others:
-        return Verdict(UNDECIDED, f"{others} tests of its family have no rows", change, measure)
+        return Verdict(UNDECIDED, f"tests of its family without rows: {others}", change, measure)
     if HYPOTHESES[test.hypothesis]:
         verdict, note = _within_margin(test, pair, change, is_clear=is_clear)
     elif is_clear:

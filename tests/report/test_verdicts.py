@@ -129,7 +129,7 @@ def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
     missing = family[0] | {"of": {"train_scheme": "missing"}}
     first, second = verdicts(tmp_path, rows, [family[0], missing])
     assert (first.verdict, second.verdict) == ("undecided", "not tested")
-    assert first.note == "1 tests of its family have no rows"
+    assert first.note == "tests of its family without rows: 1"
 
 
 @pytest.mark.parametrize("scheme", ["before fine-tuning", "canonical"])
