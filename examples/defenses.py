@@ -37,8 +37,8 @@ from robustok.attack import (
     read_attacks,
     write_attacks,
 )
-from robustok.evaluation import certify_smoothed, choose, clustered
-from robustok.evaluation.questions import Ids, encode_options, item_keys, sequence_log_probs
+from robustok.evaluation import choose, clustered
+from robustok.evaluation.questions import Ids, encode_options, item_keys, start_ids
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
 from robustok.scoring import Request, score_many
@@ -355,12 +355,14 @@ def likelihood_scores(
     Costs two forward passes for each tokenization, and none for a canonical one.
     """
     scores, cache = [], {}
+    before = start_ids(model) if prefix is None else prefix
     for row in rows:
         pair = [vocab.canonicalize(row), np.asarray(row, np.int32)]
         if np.array_equal(*pair):
             scores.append(0.0)
             continue
-        canonical, given = sequence_log_probs(model, pair, prefix, cache).tolist()
+        (scored,) = score_many(model, [Request([[]], pair, before)], prefix_cache=cache)
+        canonical, given = scored.log_probs[0].tolist()
         scores.append(canonical - given)
     return np.array(scores)
 
@@ -461,22 +463,14 @@ def main(arguments: list[str] | None = None) -> None:
         model, Task(vocab, items, prefix, seed=0, folder=given.out / "attacks"), trained=models,
         spec=SPEC, draws=given.draws, benign=BENIGN, max_scored=given.max_scored,
     )  # fmt: skip
-    certified = certify_smoothed(
-        model, vocab, items[0].question, items[0].choices, SPEC, draws=50, prefix=prefix, seed=0
-    )
     record = {
         "n": table.n, "seed": table.seed, "seconds": time.perf_counter() - began,
         "rows": [asdict(row) for row in table.rows],
-        "certificate": [certified.answer, certified.lower, certified.certified],
     }  # fmt: skip
     (given.out / "defenses.json").write_text(json.dumps(record, indent=1))
     draw_defenses(table, given.out / "defenses")
     draw_roc(table, given.out / "roc")
     print(f"\n{table}")
-    print(
-        f"'{items[0].choices[certified.answer].strip()}' is the vote for '{items[0].key}' with "
-        f"probability {certified.lower:.1%} or more"
-    )
 
 
 if __name__ == "__main__":

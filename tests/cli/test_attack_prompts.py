@@ -124,19 +124,3 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
 )
 def test_a_mistake_is_one_line(shell: Shell, args: tuple[str, ...], message: str) -> None:
     assert message in shell.fails("red-team", *args)
-
-
-def test_the_vote_over_draws_is_certified(shell: Shell) -> None:
-    args = ("certify", "one", "--smoothed", "uniform", "--draws", "20", "--seed", "0")
-    output = shell.ok(*args, "--text", "glad", "--option", " up", "--option", " rain")
-    first, second = output.splitlines()
-    assert first == "one: weights in float32"
-    assert second.startswith("answer ' ") and "of uniform" in second
-    lines = [{"query": p["prompt"], "choices": p["choices"], "label": 0} for p in PROMPTS]
-    Path("items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    certificates = shell.rows(*args, "--items", "items.jsonl", "--enumerate", "1")
-    assert [c["method"] for c in certificates] == ["sampling"] * 2
-    assert all(c["certified"] == (c["lower"] > 0.5) for c in certificates)
-    assert "vote.distances" in shell.fails(
-        *args, "--text", "a", "--option", "b", "--option", "c", "--distance", "2"
-    )

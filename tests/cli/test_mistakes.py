@@ -47,7 +47,6 @@ bound {m} --items {i} => --seed
 certify {m} --seed 0 => give either items, or one text
 certify {m} --seed 0 --items {i} --distance far => or all
 certify {m} --seed 0 --text a --out {out} => two options
-certify {m} --seed 0 --items {i} --smoothed uniform --distance 2 => vote.distances
 certify {m} --seed 0 --text a --option b => two options
 certify {m} --seed 0 --items {i} --chat => chat template
 certify {m} --seed 0 --items {i} --chat --start-token x => its own start token

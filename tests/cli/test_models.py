@@ -13,7 +13,7 @@ from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
 from robustok import Vocabulary
 from robustok.attack import attack
-from robustok.evaluation import marginal, perplexity
+from robustok.evaluation import perplexity
 from robustok.models import load_model
 from robustok.tokenizer.vocabulary import start_token_ids
 
@@ -229,9 +229,6 @@ def test_perplexity_measures_after_the_start_token(
     texts = ["which word starts with street"]
     expected = perplexity(model, vocab, texts, "canonical", seed=0, start=start)
     assert row["perplexity"] == pytest.approx(expected.perplexity)
-    (row,) = shell.rows(f"{line} --marginal -n 4")
-    (one,) = marginal(model, vocab, texts, draws=4, seed=0, start=start)
-    assert row["log_marginal"] == pytest.approx(one.log_marginal)
 
 
 def test_a_start_token_that_cannot_be_is_one_line(shell: Shell, folder: Path) -> None:

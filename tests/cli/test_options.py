@@ -15,7 +15,7 @@ import typer
 from tests.cli.conftest import Shell
 from typer.testing import CliRunner
 
-from robustok.attack.settings import AttackSettings, ObjectiveSettings, SamplingSettings
+from robustok.attack.settings import AttackSettings, CertifySettings, ObjectiveSettings
 from robustok.cli.app import application, names_alone
 from robustok.cli.options import add_commands, option
 from robustok.runtime import hub
@@ -76,7 +76,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("attack", AttackSettings), ("red-team", ObjectiveSettings), ("certify", SamplingSettings),
+    [("attack", AttackSettings), ("red-team", ObjectiveSettings), ("certify", CertifySettings),
      ("finetune", Recipe), ("pretrain", Recipe)],
 )  # fmt: skip
 def test_every_field_with_help_is_an_option(

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import beta
-from tests.oracles.models import tiny_model
 from tests.oracles.scripts import script
 
 import robustok as rt
-from robustok import RobustokError
 from robustok.evaluation import choose, evaluate
-from robustok.evaluation.completions import completion_drift
 from robustok.evaluation.questions import item_keys
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
@@ -100,16 +97,3 @@ def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
         assert isinstance(cell, MeasuredCell) and isinstance(cell.measurement, Evaluate)
         assert (cell.measurement.ensemble, cell.measurement.draws) == (8, 8)
         assert "draws=8" in cell.label
-
-
-def test_settings_of_generation_do_not_change_the_distribution(vocab) -> None:
-    model = tiny_model("gpt2", vocab.size)
-    plain = completion_drift(model, vocab, ["happen"], samples=4, tokens=12, seed=0)
-    model.generation_config.repetition_penalty = 50.0
-    again = completion_drift(model, vocab, ["happen"], samples=4, tokens=12, seed=0)
-    assert again.completions == plain.completions
-
-
-def test_a_completion_longer_than_the_model_reads_is_one_line(vocab) -> None:
-    with pytest.raises(RobustokError, match="256 positions"):
-        completion_drift(tiny_model("gpt2", vocab.size), vocab, ["happen"], tokens=256, seed=0)

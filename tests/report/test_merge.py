@@ -23,7 +23,7 @@ from robustok.report.frame import (
     over_seeds,
 )
 from robustok.report.paper import paper_section
-from robustok.report.tables import other_section, perplexity_section
+from robustok.report.tables import perplexity_section
 from robustok.runtime.display import Z95
 from robustok.runtime.files import write_rows
 
@@ -148,7 +148,6 @@ def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str
         for kind, measured in {
             "text": {"perplexity": 10.0 * n, "bits_per_byte": 1.0, "training": ""},
             "layers": {"layers": [layer | {"mean": 0.1 * n}]},
-            "drift": {"drifted": 0.1 * n},
         }.items()
     ]
     named = ["one → canonical", "two → canonical"]
@@ -157,30 +156,10 @@ def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str
     assert layers["model"].tolist() == named
     assert perplexities["perplexity"].tolist() == pytest.approx([10, 20])
     assert layers["mean"].tolist() == pytest.approx([0.1, 0.2])
-    section = other_section(Results(rows))
-    assert section and section.tables[0].head[1:] == ["measured", "drifted"]
-    assert section.tables[0].lines == [
-        [named[0], "uniform", "0.1"], [named[1], "uniform", "0.2"],
-    ]  # fmt: skip
-
-
-def test_other_measurements_of_several_seeds_have_no_interval_and_readable_numbers() -> None:
-    names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
-    rows = [names | {"seed": seed, "cell": str(seed), "drifted": 0.1, "low": 0.0, "high": 0.2,
-                     "completions": 16_000} for seed in range(2)]  # fmt: skip
-    rows.append(names | {"eval_scheme": "canonical", "seed": 0, "cell": "other", "kept": 0.5})
-    section = other_section(Results(rows))
-    assert section and section.tables[0].head[2:] == ["drifted", "completions", "kept"]
-    assert section.tables[0].lines == [
-        ["canonical", "uniform", "0.1", "16,000", ""], ["canonical", "canonical", "", "", "0.5"],
-    ]  # fmt: skip
 
 
 def test_repeats_have_the_mean_and_of_perplexities_the_geometric_one() -> None:
     names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
-    rows = [names | {"seed": seed, "drifted": 0.1 + seed, "cell": str(seed)} for seed in range(2)]
-    section = other_section(Results(rows))
-    assert section and section.tables[0].lines == [["canonical", "uniform", "0.6"]]
     rows = [
         names | {"seed": seed, "perplexity": value, "bits_per_byte": 1.0, "cell": str(seed)}
         for seed, value in enumerate((10.0, 40.0))

@@ -1,4 +1,4 @@
-"""Certificates, votes and the bound in a study of trained models."""
+"""Certificates and the bound in a study of trained models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ SECTIONS = {
     "evaluate": None,
     "attacks": [{"items": 5, "steps": 1, "max_neighbors": 3}],
     "certify": {"items": 5, "distances": ["all", 2], "limit": 40, "draws": 20},
-    "vote": {"items": 2, "eval_schemes": ["uniform"], "limit": 3, "draws": 20},
     "bound": {"items": 3, "draws": 2},
 }
 
@@ -67,8 +66,6 @@ def test_a_report_has_the_verdicts_and_the_bound_of_each_model(tmp_path: Path) -
         for one in gap:
             counts = " | ".join(str(one[verdict]) for verdict in ("n", "same", "open", "flips"))
             assert f"| {name} | {one['distance']} | {counts} |" in text
-    votes = [row for row in rows if row["eval_scheme"] == "vote of uniform"]
-    assert [row["n"] for row in votes] == [2, 2] and "certified" in text
     bounds = [row for row in rows if "bound" in row]
     assert [row["train_scheme"] for row in bounds] == ["canonical", "uniform"]
     assert {one["kind"] for one in bounds[0]["changes"]} == {
@@ -82,7 +79,6 @@ def test_a_report_has_the_verdicts_and_the_bound_of_each_model(tmp_path: Path) -
     [
         ({"certify": {"distances": ["far"]}}, "whole number, or all"),
         ({"certify": {"distances": [0]}}, "from 1 on"),
-        ({"vote": {"eval_schemes": ["unifrom"]}}, "uniform"),
         ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
         ({"questions": {"items": ["f.jsonl"], "label": 1}}, "of one text"),
         ({"model": {"chat": True}}, "no chat template"),

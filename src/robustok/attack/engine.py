@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,6 @@ def attack_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_scored_by_key: Mapping[str, int] | None = None,
     progress: Progress | None = None,
     **changes: object,
 ) -> AttackEvaluation:
@@ -214,8 +213,6 @@ def attack_items(
     Args:
         items: the questions, each with its own key.
         seed: any integer; a draw depends on it and the item's key.
-        max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
-            of another attack as its control.
         progress: called with (items done, items).
 
     ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
@@ -226,14 +223,11 @@ def attack_items(
     """
     began = time.perf_counter()
     seed = check_integer("seed", seed)
-    limits = dict(max_scored_by_key or {})
-    if limits:
-        changes["max_scored"] = max(limits.values())
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
     scorer = Scorer()
     attacks, dropped = attack_questions(
-        attacked_model, items, settings, seed, limits, scorer=scorer, progress=progress
+        attacked_model, items, settings, seed, scorer=scorer, progress=progress
     )
     return AttackEvaluation(
         **accuracy_under(attacks),
@@ -253,15 +247,11 @@ def attack_questions(
     items: Sequence[Item],
     settings: AttackSettings,
     seed: int,
-    limits: Mapping[str, int],
     *,
     scorer: Scorer | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Attack], int]:
-    """The attacks on the items that fit the model, and how many tokenizations others have.
-
-    ``limits`` is ``max_scored`` of single items, by key.
-    """
+    """The attacks on the items that fit the model, and how many tokenizations others have."""
     check_questions(items)
     trials: list[Trial] = []
     dropped = 0
@@ -270,8 +260,7 @@ def attack_questions(
         if question.is_dropped(settings.start, seed):
             dropped += question.overflowed
             continue
-        limit = limits.get(item.key, settings.max_scored)
-        trials.append(Trial(question, settings.replaced(max_scored=limit), seed))
+        trials.append(Trial(question, settings, seed))
     return _attack_all(trials, scorer or Scorer(), progress), dropped
 
 

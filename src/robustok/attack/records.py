@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.completions import generated
 from robustok.evaluation.intervals import curve_of
-from robustok.evaluation.questions import Ids, check_keyed, plain_ids
+from robustok.evaluation.questions import Ids, check_generated_length, check_keyed, plain_ids
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
-from robustok.scoring.engine import LOG_ZERO
+from robustok.scoring.engine import LOG_ZERO, check_no_overflow, not_a_number
+from robustok.scoring.forward import quiet
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -357,10 +358,33 @@ def greedy_answer(
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
     whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
-    greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    (answer,) = generated(model, whole, max_new_tokens, **greedy)
+    check_generated_length(model, len(whole), max_new_tokens)
+    check_no_overflow(model, f"a prompt of {len(whole)} tokens")
+    input_ids = torch.as_tensor(whole, device=model.device)[None]
+    end = getattr(model.generation_config, "eos_token_id", None)
+    generate: Any = model.generate
+    with quiet(model):
+        output = generate(
+            input_ids=input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            max_new_tokens=max_new_tokens,
+            pad_token_id=end[0] if isinstance(end, list) else end or 0,
+            logits_processor=[_checked],
+            do_sample=False,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+        )
+    answer = output[0, len(whole) :].tolist()
     kept = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
     return vocab.decode_bytes(kept).decode("utf-8", "replace")
+
+
+def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The logits of the next token as they are: a step of transformers' generation."""
+    if not bool(torch.isfinite(logits.amax(dim=-1)).all()):  # NaN, or no token with a probability
+        raise not_a_number(f"a prompt of {ids.shape[1]} tokens", "next-token distribution")
+    return logits
 
 
 def generate_answers(

@@ -218,22 +218,7 @@ def objectives_reading(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class SamplingSettings(Settings):
-    """The most tokenizations of a question to score one by one, and the draws from more."""
-
-    limit: int = option(
-        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
-    )
-    draws: int = option(
-        "draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
-    )
-    confidence: float = option(
-        "confidence of each sampled bound", default=0.95, gt=0, lt=1, flags=()
-    )
-
-
-@dataclass(frozen=True)
-class CertifySettings(SamplingSettings):
+class CertifySettings(Settings):
     """What to certify, and how many tokenizations to score for it.
 
     >>> CertifySettings(distances=(4, None, 2)).distances
@@ -254,6 +239,15 @@ class CertifySettings(SamplingSettings):
     Raises RobustokError for a value out of range.
     """
 
+    limit: int = option(
+        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
+    )
+    draws: int = option(
+        "draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
+    )
+    confidence: float = option(
+        "confidence of each sampled bound", default=0.95, gt=0, lt=1, flags=()
+    )
     distances: tuple[int | None, ...] = (2, 4, 6)
     attack: bool = option("also run the greedy attack", "--attack/--no-attack", default=True)
 

@@ -1,4 +1,4 @@
-"""Perplexity of text under drawn tokenizations, and its marginal over all of them."""
+"""Perplexity of text under drawn tokenizations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
+from robustok.evaluation.questions import as_sampler, start_ids
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Z95, Progress
 from robustok.samplers import Sampler, measure
@@ -131,102 +131,3 @@ def _ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]
     ratio = float(parts.sum()) / total
     squares = float(((parts - ratio * wholes) ** 2).sum())
     return ratio, float(np.sqrt(squares * n / max(n - 1, 1)) / total)
-
-
-@dataclass(frozen=True)
-class Marginal:
-    """The probability of a text over all its tokenizations, estimated.
-
-    >>> result = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
-    >>> result.tokenizations, result.draws
-    (3, 64)
-
-    Args:
-        log_marginal: estimated log-probability of the text over all tokenizations, in nats.
-        log_canonical: log-probability of the canonical tokenization, in nats.
-        error: standard error of ``log_marginal``; infinite if at most one draw is not canonical and
-            the text has other tokenizations.
-        tokenizations: exact number of tokenizations of the text.
-        draws: number of draws.
-        effective: effective number of draws that are not canonical. Near 1, a single draw dominates
-            and ``error`` is too small.
-    """
-
-    log_marginal: float
-    log_canonical: float
-    error: float
-    tokenizations: int
-    draws: int
-    effective: float
-
-
-def marginal(
-    model: PreTrainedModel,
-    vocab: Vocabulary,
-    texts: Sequence[str | bytes],
-    *,
-    draws: int = 256,
-    seed: int,
-    start: int | None = None,
-    progress: Progress | None = None,
-) -> list[Marginal]:
-    """Sum a model's probability over all tokenizations of each text, by importance sampling.
-
-    >>> result = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
-    >>> result.log_marginal > result.log_canonical
-    True
-
-    Args:
-        texts: the texts, none empty. The variance grows fast with their length: give sentences, not
-            pages, and check ``effective``.
-        draws: draws of each text, at least 1. Draws that are canonical count nothing.
-        progress: called with (texts done, all texts).
-
-    ``model``, ``vocab``, ``seed`` and ``start`` are those of :func:`perplexity`.
-
-    The canonical tokenization, which mostly has the greatest share, is counted exactly. The others
-    are drawn uniformly and weighted by their probability times their number, so the estimate of the
-    probability is unbiased.
-
-    Raises RobustokError for an empty text.
-    """
-    texts = check_texts(texts)
-    uniform = as_sampler("uniform", vocab)
-    prefix = None if start is None else [start]
-    marginals = []
-    for number, text in enumerate(texts):
-        canonical = vocab.encode(text)
-        if not len(canonical):
-            raise RobustokError(f"text {number} is empty: leave it out")
-        # Text by text, since the draws of all may be larger than memory.
-        rows = uniform.sample_batch([text], seed=seed, draws=draws, keys=np.array([number]))
-        others = [row for row in rows if not np.array_equal(row, canonical)]
-        scored = sequence_log_probs(model, [canonical, *others], prefix, name=f"text {number}")
-        marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
-        if progress is not None:
-            progress(number + 1, len(texts))
-    return marginals
-
-
-def _sum(canonical: float, others: np.ndarray, count: int, draws: int) -> Marginal:
-    if count == 1:
-        return Marginal(canonical, canonical, 0.0, count, draws, float(draws))
-    if not len(others):
-        return Marginal(canonical, canonical, math.inf, count, draws, 0.0)
-    # In logarithms throughout, relative to the greatest: a long text's other tokenizations are
-    # less likely than the canonical one by factors that underflow.
-    weights = np.exp(others - others.max())
-    log_rest = math.log(count - 1) + float(others.max()) + math.log(weights.mean())
-    log_marginal = float(np.logaddexp(canonical, log_rest))
-    error = math.inf
-    if len(weights) > 1:
-        spread = float(weights.std(ddof=1) / weights.mean())
-        error = math.exp(log_rest - log_marginal) * spread / math.sqrt(len(weights))
-    return Marginal(
-        log_marginal=log_marginal,
-        log_canonical=canonical,
-        error=error,
-        tokenizations=count,
-        draws=draws,
-        effective=float(weights.sum() ** 2 / (weights**2).sum()),
-    )

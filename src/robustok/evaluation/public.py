@@ -12,14 +12,9 @@ from robustok.evaluation.embeddings import (
     WordDistances,
     embedding_distances,
 )
-from robustok.evaluation.ensemble import (
-    EnsembleAnswer,
-    SmoothedCertificate,
-    certify_smoothed,
-    choose,
-)
+from robustok.evaluation.ensemble import EnsembleAnswer, choose
 from robustok.evaluation.intervals import clustered, wilson
-from robustok.evaluation.likelihood import Marginal, TextPerplexity, marginal, perplexity
+from robustok.evaluation.likelihood import TextPerplexity, perplexity
 from robustok.evaluation.questions import HEADER, solved_examples
 from robustok.evaluation.results import (
     Accuracy,
@@ -32,8 +27,7 @@ from robustok.tokenizer.chat import Frame, chat_frame
 
 __all__ = [
     "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "EnsembleAnswer",
-    "Evaluation", "Frame", "Marginal", "Outcome", "Ratios", "SmoothedCertificate",
-    "TextPerplexity", "WordDistances", "certify_smoothed", "chat_frame", "choose", "clustered",
-    "embedding_distances", "evaluate", "lipschitz_bound",
-    "lipschitz_ratios", "marginal", "paired", "perplexity", "solved_examples", "wilson",
+    "Evaluation", "Frame", "Outcome", "Ratios", "TextPerplexity", "WordDistances", "chat_frame",
+    "choose", "clustered", "embedding_distances", "evaluate", "lipschitz_bound", "lipschitz_ratios",
+    "paired", "perplexity", "solved_examples", "wilson",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from robustok.models.load import OVERFLOW, max_length_of
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
-from robustok.scoring import Request, score_many
+from robustok.scoring import Request
 from robustok.scoring.engine import Ids
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
@@ -128,23 +128,6 @@ def start_ids(model: PreTrainedModel) -> list[int]:
         "the model names no token that begins a text (bos_token_id), so whole sentences cannot be "
         "scored: set one in its config"
     )
-
-
-def sequence_log_probs(
-    model: PreTrainedModel,
-    rows: Iterable[Ids],
-    prefix: Ids | None,
-    prefix_cache: dict[bytes, Any] | None = None,
-    name: str = "a tokenization",
-) -> np.ndarray:
-    """The log-probability of each whole tokenization, in nats, float64 [rows].
-
-    It is after ``prefix``, or without one after the model's start token. Errors about it call it
-    ``name``.
-    """
-    start = prefix if prefix is not None and len(prefix) else start_ids(model)
-    request = Request([[]], list(rows), start, name)
-    return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
 
 
 def drawn_texts(item: Item) -> list[tuple[str, str]]:

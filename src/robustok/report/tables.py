@@ -23,9 +23,7 @@ from robustok.report.frame import (
     bounds,
     change_text,
     merged_perplexities,
-    name_models,
     percent,
-    rows_with,
 )
 from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
@@ -338,33 +336,6 @@ def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NO
         [head, *map(str, columns)],
         [[str(name), *row] for name, row in zip(lines, values, strict=True)],
     )
-
-
-def other_section(results: Results) -> Section | None:
-    """Measurements of any other kind: the mean of each number over the seeds.
-
-    An interval of one seed is not one over several, so several seeds have none.
-    """
-    frame = rows_with(results.all_rows, None)
-    if frame.empty:
-        return None
-    known = {"seed", "seconds", "draws", "chance", "start_accuracy"}
-    numbers = [c for c in frame.select_dtypes("number").dropna(axis=1, how="all") if c not in known]
-    name_models(frame, "train_scheme")
-    names = ["name", "eval_scheme"]
-    groups = frame.groupby(names, sort=False)
-    if groups.size().max() > 1:
-        numbers = [column for column in numbers if column not in ("low", "high")]
-    means = groups[numbers].mean().reset_index()
-    lines = [[*row[:2], *map(_shown, row[2:])] for row in means.to_numpy()]
-    table = Table([first_title(results.all_rows), "measured", *numbers], lines)
-    return Section("others", "Other measurements", tables=[table])
-
-
-def _shown(value: float) -> str:
-    if value != value:  # NaN: the group does not measure it
-        return ""
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def measurement_table(results: Results) -> Table:

@@ -57,7 +57,7 @@ class _Planner:
         self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
         text = None
         corpus = study.corpus
-        if corpus and (self.on_text or (study.reads_text and (corpus.hub or corpus.held_out))):
+        if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
             text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None

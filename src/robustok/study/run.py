@@ -276,13 +276,8 @@ class Row(TypedDict):
     bits_per_byte: float
     layers: list[JsonObject]  # distances between tokenizations of a word
     gap: list[JsonObject]  # certified, open and broken questions, by distance
-    certified: int  # questions whose vote over draws is certified
     bound: list[JsonObject]  # the bound from the weights, by layer
     changes: list[dict[str, Any]]  # of hidden states per root of a distance: measured, and bounded
-    completions: int  # that the model sampled after questions
-    drifted: float  # share of them that are not canonical
-    drifted_ids: float  # share of their ids that the encoder would not give
-    changed: float  # share of them that decoding and encoding changes
     splits: float  # measured strength, per canonical token
     distance: float
     length_ratio: float

@@ -14,15 +14,11 @@ from robustok.study.measurements import (
     Attack,
     Bound,
     Certify,
-    Drift,
     Embeddings,
     Evaluate,
-    Marginal,
     Measurement,
     Perplexity,
-    Vote,
 )
-from robustok.study.measurements.text import OnText
 from robustok.study.sections import (
     BenchmarksSection,
     CorpusSection,
@@ -90,12 +86,9 @@ class Study(Strict):
     strength: StrengthSection | None = None
     attacks: tuple[Attack, ...] = ()
     certify: Certify | None = None
-    vote: Vote | None = None
     bound: Bound | None = None
     perplexity: Perplexity | None = None
-    marginal: Marginal | None = None
     embeddings: Embeddings | None = None
-    drift: Drift | None = None
     examples: ExamplesSection | None = None
     paper: Paper | None = None
 
@@ -115,17 +108,10 @@ class Study(Strict):
     @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
-        of_text = (self.perplexity, self.marginal)
-        of_answers = (self.evaluate, *self.attacks, self.certify, self.vote)
-        of_states = (self.bound, self.embeddings)
-        for one in (*of_text, *of_answers, *of_states, self.drift):
+        of_answers = (self.evaluate, *self.attacks, self.certify)
+        for one in (self.perplexity, *of_answers, self.bound, self.embeddings):
             if one is not None:
                 yield one
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether a measurement reads held-out text."""
-        return any(isinstance(one, OnText) for one in self.measurements)
 
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
@@ -179,10 +165,10 @@ def _of_training(study: Study) -> Iterator[tuple[str, str]]:
     if pretrain and not on_text and study.task is None:
         message = "there is no task to pre-train on: give a task section, or source: corpus"
         yield "pretrain", message
-    if on_text or (study.reads_text and not study.task):
+    if on_text or (study.perplexity and not study.task):
         if corpus is None or not (corpus.hub or corpus.train or not on_text):
             yield "corpus", "this study needs text: give files as corpus and held_out"
-        elif study.reads_text and not (corpus.hub or corpus.held_out):
+        elif study.perplexity and not (corpus.hub or corpus.held_out):
             yield "corpus.held_out", "perplexity needs text held out: give a file as held_out"
 
 

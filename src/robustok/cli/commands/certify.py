@@ -12,7 +12,6 @@ from typing import Annotated
 from robustok.cli.measuring import ChatRunOptions, RunOptions, measure
 from robustok.cli.options import option
 from robustok.errors import RobustokError
-from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Bound, Certify, Embeddings
 from robustok.study.sections import QuestionsSection, Sources
 
@@ -20,12 +19,6 @@ from robustok.study.sections import QuestionsSection, Sources
 def certify(
     models: list[str],
     questions: Annotated[dict, QuestionsSection],
-    smoothed: str | None = option(
-        "certify the vote over the draws of a scheme, for every tokenization",
-        default=None,
-        metavar="SCHEME",
-    ),
-    *,
     measurement: Annotated[dict, Certify],
     options: ChatRunOptions,
 ) -> None:
@@ -34,11 +27,7 @@ def certify(
     Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws
     bound the share that changes the answer. The result of the greedy attack is printed beside it.
     """
-    kind = "certify"
-    if smoothed is not None:
-        kind, measurement = "vote", {**measurement, "eval_schemes": (smoothed,)}
-    sections: JsonObject = {kind: measurement}
-    measure(models, kind, options, questions=questions, **sections)
+    measure(models, "certify", options, questions=questions, certify=measurement)
 
 
 def embeddings(

@@ -15,7 +15,6 @@ from robustok.cli.measuring import RunOptions, measure, print_comparison
 from robustok.cli.options import limit_option, option
 from robustok.cli.printing import print_table
 from robustok.errors import RobustokError
-from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Evaluate, Perplexity
 from robustok.study.sections import FewShot, Sources
 
@@ -68,8 +67,6 @@ def icl(
 def perplexity(
     model: str,
     texts: list[Path],
-    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False),
-    *,
     measurement: Annotated[dict, Perplexity],
     options: RunOptions,
     limit: int | None = limit_option(),
@@ -78,18 +75,10 @@ def perplexity(
     """Measure MODEL's perplexity on text, canonical and drawn.
 
     Each text is after the model's own start token, or else after --start-token.
-
-    --marginal prints the probability of each text over all its tokenizations, estimated by
-    importance sampling, and that of its canonical tokenization. Then --draws are those of each
-    text, 256 by default.
     """
-    if marginal and "eval_schemes" in measurement:
-        raise RobustokError("--marginal is about all tokenizations: leave --scheme out")
     held_out = tuple(map(str, texts))
     corpus = {"held_out": held_out, "measured": limit, "sample_by": sample_by}
-    kind = "marginal" if marginal else "perplexity"
-    sections: JsonObject = {"corpus": corpus, kind: measurement}
-    measure([model], kind, options, **sections)
+    measure([model], "perplexity", options, corpus=corpus, perplexity=measurement)
 
 
 LM_EVAL_HELP = """\

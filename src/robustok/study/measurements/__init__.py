@@ -8,23 +8,19 @@ from robustok.study.measurements.accuracy import Evaluate
 from robustok.study.measurements.attacks import Attack
 from robustok.study.measurements.base import MeasuredCell, Measurement, OnQuestions, Subject
 from robustok.study.measurements.bound import Bound
-from robustok.study.measurements.certificates import Certify, Vote
-from robustok.study.measurements.drift import Drift
+from robustok.study.measurements.certificates import Certify
 from robustok.study.measurements.embeddings import Embeddings
-from robustok.study.measurements.text import Marginal, Perplexity
+from robustok.study.measurements.perplexity import Perplexity
 
 __all__ = [
     "Attack",
     "Bound",
     "Certify",
-    "Drift",
     "Embeddings",
     "Evaluate",
-    "Marginal",
     "MeasuredCell",
     "Measurement",
     "OnQuestions",
     "Perplexity",
     "Subject",
-    "Vote",
 ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,22 +17,20 @@ from robustok.attack.settings import (
     overflow_option,
     suite_label,
 )
-from robustok.checks import option
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of, share
 from robustok.models.devices import precision_of
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonFields, JsonObject, read_rows
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
     Opened,
-    Subject,
     chance,
     strength_of,
 )
-from robustok.study.sections import NOT_IN_KEY, eval_spec
+from robustok.study.sections import eval_spec
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -42,7 +39,6 @@ STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
 STEPS_TAKEN = 3  # until an attack succeeds or gives up
 SUITE_SEARCHES = 6  # of the suite
 
-CONTROL = "control of "  # before the attack that a random search is the control of
 _SETTINGS = tuple(one.name for one in fields(AttackSettings))
 
 
@@ -71,12 +67,6 @@ class Attack(AttackSettings, OnQuestions):
     )
 
     overflow: Overflow = overflow_option()
-    control: bool = option(
-        "also a random search with as many tokenizations scored",
-        default=False,
-        flags=(),
-        **NOT_IN_KEY,
-    )
     suite: Literal[True] | None = field(
         default=None, metadata={"description": "the worst of several searches"}
     )
@@ -88,8 +78,6 @@ class Attack(AttackSettings, OnQuestions):
         changed = [one for one in _SETTINGS if getattr(self, one) != getattr(own, one)]
         if self.suite is not None and changed:
             raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
-        if self.suite is not None and self.control:
-            raise RobustokError("a control is of one search: leave suite or control out")
 
     @property
     def settings(self) -> AttackSettings:
@@ -105,13 +93,6 @@ class Attack(AttackSettings, OnQuestions):
         """Tokenizations that each search of the suite scores for a question."""
         return self.max_scored or SUITE_LIMIT
 
-    def planned(self, subject: Subject) -> Iterator[MeasuredCell]:
-        for cell in super().planned(subject):
-            yield cell
-            if self.control:
-                shared = {one.name: getattr(cell, one.name) for one in fields(cell)}
-                yield ControlCell(**shared, own=cell)
-
     def tokens_read(self, cell: MeasuredCell) -> float:
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
         if self.suite:
@@ -122,7 +103,35 @@ class Attack(AttackSettings, OnQuestions):
         items, around = at.questions(self.items)
         if self.suite:
             return self._run_suite(at, items, around)
-        return self.attacked(at, self.settings, items, around, {})
+        return self._run_attack(at, items, around)
+
+    def _run_attack(self, at: Opened, items: Sequence[Item], around: JsonFields) -> Summary:
+        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
+
+        settings = self.settings
+        frame = around.get("prefix"), around.get("suffix")
+        model = AttackedModel(at.model, at.vocab, *frame, self.overflow, settings.objective)
+
+        def searched(group: Sequence[Item], progress: Progress) -> Summary:
+            done, dropped = attack_questions(model, group, settings, at.seed, progress=progress)
+            return {"attacks": [one.as_row() for one in done], "dropped": dropped}
+
+        groups = at.in_groups(items, searched)
+        rows = [row for group in groups for row in group["attacks"]]
+        done = [attacks.Attack.from_row(row) for row in rows]
+        summary = accuracy_under(done)
+        spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
+        at.write_items(row | spelled for row in rows)
+        overflowed = sum(group["dropped"] for group in groups)
+        overflowed += sum(one.overflowed for one in done)
+        of_key = {item.key: item.question for item in items}
+        return {
+            **summary,
+            **({"overflowed": overflowed} if overflowed else {}),
+            "chance": chance(items),
+            **strength_of(at.vocab, [of_key[one.key] for one in done], [one.ids for one in done]),
+            "precision": precision_of(at.model),
+        }
 
     def _run_suite(self, at: Opened, items: Sequence[Item], around: JsonObject) -> Summary:
         objective = attacks.objective_by_name(
@@ -155,14 +164,13 @@ class Attack(AttackSettings, OnQuestions):
         items = row["items"]
         most = max(item["n_scored"] for item in items)
         reached = [item["reached_at"] for item in items]
-        is_control = row["eval_scheme"].startswith(CONTROL)
         one = {}
         if len(items) == 1:
             names = ("ids", "success", "tokens")
             margins = attacks.Attack.from_row(items[0]).margins
             one = {"margins": margins, **{name: items[0][name] for name in names}}
         yield {
-            "search": "random, same number scored" if is_control else self.search,
+            "search": self.search,
             **printed,
             "curve": curve_of("accuracy", reached, most=most),
             **one,
@@ -176,72 +184,6 @@ class Attack(AttackSettings, OnQuestions):
             margins = " → ".join(f"{margin:+.3f}" for margin in row["margins"])
             text += f"\n{'|'.join(row['tokens'])}\nmargins {margins}"
         return text
-
-    def attacked(
-        self,
-        at: Opened,
-        settings: AttackSettings,
-        items: Sequence[Item],
-        around: JsonFields,
-        limits: Mapping[str, int],
-    ) -> Summary:
-        """The summary of an attack on each question.
-
-        ``around`` is the ids around each, and ``limits`` is ``max_scored`` of single ones.
-        """
-        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
-
-        frame = around.get("prefix"), around.get("suffix")
-        model = AttackedModel(at.model, at.vocab, *frame, self.overflow, settings.objective)
-
-        def searched(group: Sequence[Item], progress: Progress) -> Summary:
-            done, dropped = attack_questions(
-                model, group, settings, at.seed, limits, progress=progress
-            )
-            return {"attacks": [one.as_row() for one in done], "dropped": dropped}
-
-        groups = at.in_groups(items, searched)
-        rows = [row for group in groups for row in group["attacks"]]
-        done = [attacks.Attack.from_row(row) for row in rows]
-        summary = accuracy_under(done)
-        spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
-        at.write_items(row | spelled for row in rows)
-        overflowed = sum(group["dropped"] for group in groups)
-        overflowed += sum(one.overflowed for one in done)
-        of_key = {item.key: item.question for item in items}
-        return {
-            **summary,
-            **({"overflowed": overflowed} if overflowed else {}),
-            "chance": chance(items),
-            **strength_of(at.vocab, [of_key[one.key] for one in done], [one.ids for one in done]),
-            "precision": precision_of(at.model),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControlCell(MeasuredCell):
-    """A random search that scores as many tokenizations of each question as an attack did."""
-
-    measurement: Attack
-    own: MeasuredCell  # the attack
-
-    @property
-    def kind(self) -> str:
-        return "control"
-
-    @property
-    def eval_scheme(self) -> str:
-        return CONTROL + self.measurement.eval_scheme
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        at = Opened(self, folder, progress)
-        rows = read_rows(self.own.path(folder) / "items.jsonl")
-        limits = {row["key"]: row["n_scored"] for row in rows}
-        items, around = at.questions(self.measurement.items)
-        items = [item for item in items if item.key in limits]
-        most = max(limits.values())
-        settings = self.measurement.settings.replaced(search="random", max_scored=most)
-        return self.measurement.attacked(at, settings, items, around, limits)
 
 
 def suite_search(

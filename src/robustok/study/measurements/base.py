@@ -273,11 +273,6 @@ class Opened:
         """The tokens of a tokenization, for people."""
         return [visible(self.vocab.tokens[i]) for i in ids]
 
-    def question_texts(self) -> list[list[str]]:
-        """The questions of each task, without those that consist of whole sentences only."""
-        each = [data.test_and_examples(self.run_folder, 0)[0] for data in self.cell.questions]
-        return [[item.question for item in items if item.question] for items in each]
-
     def write_items(self, rows: Iterable[JsonFields]) -> None:
         """Write the results of each question, which the run keeps."""
         write_rows(self.folder / "items.jsonl", rows)

@@ -1,16 +1,15 @@
-"""Certificates of answers under retokenization, and of the vote over the draws of a scheme."""
+"""Certificates of answers under retokenization."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
 from robustok import attack as attacks
-from robustok import evaluation
-from robustok.attack.settings import CertifySettings, Overflow, SamplingSettings, overflow_option
+from robustok.attack.settings import CertifySettings, Overflow, overflow_option
 from robustok.checks import option
 from robustok.evaluation.results import overflow_text
 from robustok.models.devices import precision_of
@@ -18,7 +17,6 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
-    ByScheme,
     MeasuredCell,
     OnQuestions,
     Opened,
@@ -115,58 +113,4 @@ class Certify(CertifySettings, OnQuestions):
             f"{row['model']}, distance {row['distance']}: {row['same']} certified, {row['open']} "
             f"open{bound}, {row['flips']} broken that the attack missed, {row['attacked']} broken "
             f"by it, of {row['n']}{overflow_text(row)}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vote(SamplingSettings, ByScheme, OnQuestions):
-    """Certificates of the vote over the draws of a scheme, for every tokenization."""
-
-    kind: ClassVar[str] = "vote"
-    on_benchmarks: ClassVar[bool] = False
-    reads_chat: ClassVar[bool] = True
-
-    @property
-    def eval_scheme(self) -> str:
-        return f"vote of {self.scheme}"
-
-    def tokens_read(self, cell: MeasuredCell) -> float:
-        return self.question_tokens(cell) / 3 * min(self.limit, self.draws)
-
-    def run(self, at: Opened) -> Summary:
-        items, around = at.questions(self.items)
-        settings = {name: getattr(self, name) for name in SamplingSettings.__dataclass_fields__}
-        rows: list[Summary] = []
-        for item in items:
-            done = evaluation.certify_smoothed(
-                at.model,
-                at.vocab,
-                item.question,
-                item.choices,
-                self.scheme,
-                seed=at.seed,
-                **settings,
-                **around,
-            )
-            option = item.choices[done.answer]
-            names = {"text": item.question, "option": option, "eval_scheme": self.scheme}
-            rows.append({"key": item.key, **names, **asdict(done)})
-            at.progress(len(rows), len(items))
-        at.write_items(rows)
-        return {
-            "n": len(rows),
-            "draws": self.draws,
-            "certified": sum(row["certified"] for row in rows),
-            "precision": precision_of(at.model),
-        }
-
-    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
-        yield from row["items"]
-
-    def line(self, row: JsonFields) -> str:
-        verdict = "certified" if row["certified"] else "abstains"
-        bound = "" if row["method"] == "enumeration" else f", at least {row['lower']:.1%}"
-        return (
-            f"answer {row['option']!r}, {verdict}: {row['share']:.1%} of {row['eval_scheme']}"
-            f"{bound}, {row['n_scored']} tokenizations scored"
         )
