@@ -67,8 +67,6 @@ def folder(tmp_path: Path) -> Path:
         for task in ("a", "b") for row in ROWS
     ]  # fmt: skip
     write_rows(tmp_path / "results.jsonl", rows)
-    shown = [{"text": NAME, "scheme": "canonical", "draws": [list(HOSTILE)]}]
-    (tmp_path / "examples.json").write_text(json.dumps(shown))
     return tmp_path
 
 

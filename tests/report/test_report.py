@@ -48,8 +48,6 @@ def make(folder: Path) -> Path:
     study = {"name": "quick", "title": "A <title> & more", "about": "What it is."}
     (folder / "study.json").write_text(json.dumps(study))
     write_rows(folder / "results.jsonl", ROWS)
-    shown = [{"text": "a <b>", "scheme": "canonical", "draws": [["a ", "<b>"], ["a", " \xe2"]]}]
-    (folder / "examples.json").write_text(json.dumps(shown))
     return folder
 
 

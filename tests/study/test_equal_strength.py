@@ -23,7 +23,6 @@ PARTS: dict[str, Any] = {
     "strength": {"splits": [0.25, 0.5]},
     "finetune": {"schemes": ["canonical", "stochastok", "uniform-k(alpha=1)"]},
     "evaluate": {"eval_schemes": ["canonical", "stochastok(alpha=1)"], "draws": 3},
-    "examples": {"texts": ["Which word is the longest?"], "draws": 1},
 }
 
 

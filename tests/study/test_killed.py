@@ -21,7 +21,6 @@ SMALL = tiny_text(
     finetune={"schemes": ["canonical", "uniform-k(alpha=1)"], "steps": 20},
     evaluate={"eval_schemes": ["canonical", "uniform"], "items": 8, "draws": 2},
     attacks=[{"items": 2, "steps": 2}],
-    examples={"texts": ["which word"]},
 )
 
 

@@ -43,7 +43,7 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
     assert changed(QUICK.replace("  draws: 10", "  draws: 5")) == {"evaluate"}
     assert changed(QUICK.replace("2.0e-3", "1.0e-3")) == {"finetune", "evaluate", "attack"}
     assert changed(QUICK.replace("  size: 600", "  size: 900")) == {
-        "tokenizer", "examples", "pretrain", "finetune", "evaluate", "attack",
+        "tokenizer", "pretrain", "finetune", "evaluate", "attack",
     }  # fmt: skip
     assert changed(QUICK.replace("  layers: 2\n", "  layers: 2\n  architecture: gpt2\n")) == {
         "pretrain", "finetune", "evaluate", "attack",
@@ -79,7 +79,7 @@ def test_first_repeat_adds_seeds_to_those_of_an_earlier_run() -> None:
     first, others = keys(0, 1), keys(1, 2)
     assert first | others == keys(0, 3)
     shared = {cell.kind for cell in plan(load_study(QUICK, "a")) if cell.key in first & others}
-    assert shared == {"data", "tokenizer", "examples"}  # the questions are those of seed 0
+    assert shared == {"data", "tokenizer"}  # the questions are those of seed 0
 
 
 def test_repeats_take_the_next_seeds_and_share_the_data() -> None:

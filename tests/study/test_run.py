@@ -27,7 +27,6 @@ PARTS: dict[str, Any] = {
     "finetune": {"schemes": ["canonical", "stochastok(alpha=2)", "uniform-k(alpha=1.5)"]},
     "evaluate": {"eval_schemes": ["canonical", "uniform"], "draws": 10},
     "attacks": [{"items": 2, "steps": 2}],
-    "examples": {"texts": ["which word"]},
 }
 STUDY: Any = tiny(**PARTS)
 

@@ -11,7 +11,6 @@ import pytest
 from tests.study.conftest import TRAINING, rows_of, tiny, tiny_text
 
 from robustok.errors import RobustokError
-from robustok.report import write_report
 from robustok.runtime.files import locked
 from robustok.study import Study, load_study, plan, run_study
 
@@ -66,18 +65,6 @@ def test_one_run_at_a_time_works_in_shared_cells(tmp_path: Path, finished: Path)
             pytest.raises(RobustokError, match="another run is at work in"),
         ):
             run_study(tiny(), tmp_path / folder)
-
-
-def test_the_examples_are_those_of_the_study(tmp_path: Path) -> None:
-    shared, few = tmp_path / "cells", {"items": 2, "draws": 1}
-    for name, texts in (("one", ["a tree"]), ("two", ["a stone"]), ("three", None)):
-        examples = {"texts": texts, "draws": 1} if texts else None
-        run_study(
-            tiny(name=name, examples=examples, evaluate=few), tmp_path / name, cells_folder=shared
-        )
-    pages = [write_report(tmp_path / name).read_text() for name in ("one", "two", "three")]
-    shown = [[text for text in ("a tree", "a stone") if f">{text}<" in page] for page in pages]
-    assert shown == [["a tree"], ["a stone"], []]
 
 
 def test_a_model_that_was_moved_is_found_at_its_new_place(tmp_path: Path, finished: Path) -> None:

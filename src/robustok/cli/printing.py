@@ -30,10 +30,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
 from robustok.runtime.files import JsonFields, json_text
 
+# Light enough for black text, and distinguishable with any color vision.
+TOKEN_COLORS = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
 EVERY = 30.0  # seconds between lines in a log
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
 

@@ -1,20 +1,15 @@
-"""Pages from Jinja templates: an HTML page is one file without external resources or scripts.
-
-Beside the page of a report: tokenizations in color.
-"""
+"""Pages from Jinja templates: an HTML page is one file without external resources or scripts."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustok.report.style import TOKEN_COLORS, colors
-from robustok.runtime.display import markdown, markdown_table, visible
-from robustok.runtime.files import JsonFields, JsonObject, write_whole
+from robustok.runtime.display import markdown, markdown_table
+from robustok.runtime.files import JsonFields, write_whole
 
 
 class Entry(NamedTuple):
@@ -106,10 +101,7 @@ def render(name: str, /, **values: object) -> str:
     )
     environment.filters["breakable"] = _breakable
     environment.filters["whole"] = _whole
-    environment.globals |= {
-        "token_colors": TOKEN_COLORS,
-        "table": lambda head, lines: Markup(markdown_table(head, lines)),
-    }
+    environment.globals["table"] = lambda head, lines: Markup(markdown_table(head, lines))
     return environment.get_template(f"{name}.jinja").render(**values)
 
 
@@ -130,39 +122,3 @@ def _whole(text: str) -> str:
     ['23.3', '[9.9,\xa042.3],', 'n\xa0=\xa030']
     """
     return _UNBROKEN.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-
-
-def colored(tokens: Sequence[bytes]) -> str:
-    """One tokenization as a row of boxes.
-
-    >>> colored([b"un", b" it"])
-    '<span class="tok t0">un</span><span class="tok t1">·it</span>'
-
-    A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
-    """
-    return "".join(
-        f'<span class="tok t{i % len(TOKEN_COLORS)}">{escape(visible(token))}</span>'
-        for i, token in enumerate(tokens)
-    )
-
-
-def example_groups(examples: Sequence[JsonObject]) -> list[JsonObject]:
-    """The record of the examples cell, grouped by text and then by scheme."""
-    by_text: dict[str, list[JsonObject]] = {}
-    for entry in examples:
-        draws = [[token.encode("latin-1") for token in draw] for draw in entry["draws"]]
-        by_text.setdefault(entry["text"], []).append(entry | {"draws": draws})
-    return [{"text": text, "schemes": _draws(drawn)} for text, drawn in by_text.items()]
-
-
-def _draws(entries: Sequence[JsonObject]) -> list[JsonObject]:
-    """The draws of each scheme as HTML, with the number of tokens."""
-    tints = colors([entry["scheme"] for entry in entries])
-    return [
-        {
-            "name": entry["scheme"],
-            "color": color,
-            "draws": [{"html": colored(draw), "count": len(draw)} for draw in entry["draws"]],
-        }
-        for entry, color in zip(entries, tints, strict=True)
-    ]

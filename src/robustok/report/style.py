@@ -34,9 +34,6 @@ SAMPLED, ATTACKED = "#0072b2", "#d55e00"
 
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 
-# Light enough for black text, and distinguishable with any color vision.
-TOKEN_COLORS = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
-
 # Inches. On a phone, where a figure is 340 pixels wide, 10 points are 9 pixels then.
 WIDTH = 5.2
 _PALETTE = 128  # colors of a PNG

@@ -42,7 +42,6 @@ _ELSEWHERE = (
     "about",
     "scale",
     "threads",
-    "examples",
     "paper",
     "readme",
 )  # on the page

@@ -12,7 +12,7 @@ from robustok.models import ARCHITECTURES
 from robustok.report.curves import layer_section, learning_section
 from robustok.report.figures import attack_section, heatmap_section, strength_section
 from robustok.report.frame import Results, Row, model_name
-from robustok.report.page import Section, example_groups, write_page
+from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
 from robustok.report.proofs import bound_section, certificates_section
 from robustok.report.sources import ReportSource, read_source
@@ -30,7 +30,6 @@ from robustok.runtime.files import (
     JsonFields,
     JsonObject,
     disk_full_in_one_line,
-    read_json,
     read_json_or_none,
     write_whole,
 )
@@ -91,7 +90,6 @@ def write_report(
             title=study["title"],
             name=study["name"],
             sections=_sections(results, study, out / "figures"),
-            examples=_examples(folder / "examples.json"),
             settings=settings_table(study),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
             **_about(sources, results),
@@ -121,10 +119,6 @@ def _about(sources: Sequence[ReportSource], results: Results) -> JsonObject:
         "progress": f"{finished} of {finished + len(missing)} measurements are finished",
         "versions": rows[-1].get("versions", {}) if rows else {},
     }
-
-
-def _examples(path: Path) -> list[JsonObject]:
-    return example_groups(read_json(path)) if path.is_file() else []
 
 
 def _subtitle(rows: Sequence[Row]) -> list[str]:

@@ -9,7 +9,6 @@ from robustok.errors import RobustokError
 from robustok.models.load import pinned
 from robustok.study.cells import inputs, models
 from robustok.study.cells.base import Cell, parameters
-from robustok.study.cells.examples import ExamplesCell
 from robustok.study.measurements import Subject
 from robustok.study.schema import Study
 from robustok.study.sections import CorpusSection, WordTask
@@ -78,11 +77,6 @@ class _Planner:
     def cells(self) -> Iterator[Cell]:
         study, shared = self.study, (self.data, self.tokenizer, self.corpus)
         yield from (cell for cell in shared if cell is not None)
-        if examples := study.examples:
-            trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
-            schemes = tuple(dict.fromkeys(["canonical", *trained]))
-            drawn = examples.texts, schemes, examples.draws
-            yield ExamplesCell(*drawn, study.seed, self.tokenizer)
         for repeat in study.repeat_numbers:
             for origin in self._origins(repeat):
                 yield from self._trained_from(origin, repeat)

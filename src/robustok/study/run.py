@@ -2,8 +2,7 @@
 
 A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished when
 it has a `cell.json`), `results.jsonl` (a row for every finished measurement), `items/` (the results
-for each question), `examples.json` (draws that the report shows) and `run.json` (what to cite:
-versions, seeds and digests).
+for each question) and `run.json` (what to cite: versions, seeds and digests).
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from robustok.runtime.files import (
     write_whole,
 )
 from robustok.study.cells.base import Cell
-from robustok.study.cells.examples import ExamplesCell
 from robustok.study.cells.models import StepCell
 from robustok.study.measurements import MeasuredCell
 from robustok.study.planner import plan
@@ -161,8 +159,6 @@ def _keep_copies(cells: Iterable[Cell], records: Mapping[str, JsonObject], folde
     """Copy what the run keeps of finished cells, whatever becomes of a shared folder of cells."""
     for cell in cells:
         name, copy = "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
-        if isinstance(cell, ExamplesCell):
-            name, copy = "examples.json", folder / "examples.json"
         digest = records[cell.key]["files"].get(name) if cell.key in records else None
         if digest and not (copy.exists() and sha256_of(copy) == digest):
             write_whole(copy, (cell.path(folder) / name).read_bytes())

@@ -22,7 +22,6 @@ from robustok.study.measurements import (
 from robustok.study.sections import (
     BenchmarksSection,
     CorpusSection,
-    ExamplesSection,
     FewShot,
     FinetuneSection,
     ModelSection,
@@ -89,7 +88,6 @@ class Study(Strict):
     bound: Bound | None = None
     perplexity: Perplexity | None = None
     embeddings: Embeddings | None = None
-    examples: ExamplesSection | None = None
     paper: Paper | None = None
 
     @property

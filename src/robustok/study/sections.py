@@ -361,13 +361,6 @@ class StrengthSection(Strict):
     )
 
 
-class ExamplesSection(Strict):
-    """Texts whose draws the report shows in color."""
-
-    texts: tuple[str, ...] = Field(min_length=1, description="the texts")
-    draws: int = Field(3, ge=1, description="draws of each text by each scheme")
-
-
 class PaperRow(Strict):
     """The paper's values for one model, in the order of the table's columns."""
 
