@@ -31,7 +31,7 @@ import verdicts
 
 from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
-from robustok.report.sources import read_source
+from robustok.report.frame import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 

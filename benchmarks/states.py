@@ -21,8 +21,7 @@ import torch
 
 from common import options_of, tokenizer_file
 from robustok import Ragged, Vocabulary
-from robustok.evaluation.embeddings import draw_others, spell
-from robustok.evaluation.states import last_states
+from robustok.evaluation.embeddings import draw_others, last_states, spell
 from robustok.lattice import Lattice
 from robustok.models import Shape, small_model
 from robustok.tasks import frequent_words

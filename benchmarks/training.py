@@ -36,7 +36,7 @@ import torch
 import robustok as rt
 from common import options_of, print_heads, print_row
 from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
-from robustok.models.devices import resolve_precision
+from robustok.models.load import resolve_precision
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training, pretrain
 from robustok.training.run import fast_steps, train

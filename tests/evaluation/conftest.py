@@ -9,8 +9,8 @@ from tests.attack.conftest import vocab as vocab
 from tests.oracles.models import tiny_model
 
 from robustok import Ragged, Vocabulary, sampler
+from robustok.evaluation.comparison import Evaluation, Outcome
 from robustok.evaluation.questions import item_key
-from robustok.evaluation.results import Evaluation, Outcome
 from robustok.tasks import Item
 
 

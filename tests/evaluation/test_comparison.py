@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from tests.evaluation.conftest import evaluation_of
 
 from robustok.cli.measuring import change_text
-from robustok.evaluation.comparison import Difference, clear_differences, difference
+from robustok.evaluation.comparison import (
+    Difference,
+    Evaluation,
+    clear_differences,
+    difference,
+    paired,
+)
 from robustok.evaluation.intervals import LEVEL, compare_answers
-from robustok.evaluation.results import Evaluation, paired
 from robustok.report import Results
 
 

@@ -14,7 +14,7 @@ from tests.oracles.scoring import outputs_naively
 from robustok import Ragged, RobustokError
 from robustok.attack import attack_items
 from robustok.evaluation import lipschitz_ratios, states
-from robustok.evaluation.states import last_states
+from robustok.evaluation.embeddings import last_states
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS, "longrope"])

@@ -8,7 +8,7 @@ from tests.training.conftest import tiny, tune
 
 from robustok.errors import RobustokError
 from robustok.models import Lora, Shape, add_lora, devices, load, load_model, small_model
-from robustok.models.devices import resolve_precision
+from robustok.models.load import resolve_precision
 
 # peft asks transformers for a property that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")

@@ -13,7 +13,7 @@ from tests.guard.tokenizers_of import byte_level
 import robustok as rt
 from robustok.analysis import bias, segmentations, split_counts, summarize
 from robustok.report import analyses
-from robustok.report.curves import draw_embeddings
+from robustok.report.figures import draw_embeddings
 from robustok.report.proofs import draw_bound, draw_gap
 
 pytest.importorskip("matplotlib")

@@ -15,8 +15,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation import intervals
 from robustok.evaluation.comparison import clear_differences, difference
 from robustok.report import Results, write_report
-from robustok.report.curves import learning_curve
-from robustok.report.figures import draw_bars, heat_panels, strength_panels
+from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (
     merged_layers,
     merged_perplexities,

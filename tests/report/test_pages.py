@@ -12,7 +12,7 @@ from tests.oracles.scripts import ROOT, script
 
 from robustok.evaluation.intervals import clustered
 from robustok.report import Results
-from robustok.report.sources import read_source
+from robustok.report.frame import read_source
 
 MOST_BYTES = 12_000_000  # of results/
 

@@ -11,8 +11,8 @@ from tests.cli.conftest import save_model
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
+from robustok.report.frame import read_source
 from robustok.report.paper import paper_section
-from robustok.report.sources import read_source
 from robustok.runtime.files import write_rows
 from robustok.study import find_study, run_study
 from robustok.tasks import read_items

@@ -8,7 +8,7 @@ import torch
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import checked_scores, score_naively
 
-from robustok.scoring import head, score, scoring_mode
+from robustok.scoring import forward, score, scoring_mode
 
 QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
 OPTIONS = [[5], [2047, 2048], [4096, 4999, 0], [4999]]
@@ -34,16 +34,16 @@ def test_the_log_sum_exp_of_a_block() -> None:
     logits[1] = -torch.inf  # tokens that a bias rules out
     logits[2, 1:] = -torch.inf
     wanted, out = torch.logsumexp(logits, -1), torch.empty(3)
-    head._log_sum_exp_(logits.clone(), out)
+    forward._log_sum_exp_(logits.clone(), out)
     torch.testing.assert_close(out, wanted)
 
 
 def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
     model = tiny_model("gemma3", 5000)
-    assert head._in_blocks(model, model.lm_head)
+    assert forward._in_blocks(model, model.lm_head)
     capped = tiny_model("gemma3", 5000)
     capped.config.final_logit_softcapping = 2.0
-    assert not head._in_blocks(capped, capped.lm_head)
+    assert not forward._in_blocks(capped, capped.lm_head)
     uncapped = score_naively(model, QUESTIONS, OPTIONS)
     assert np.abs(checked_scores(capped, QUESTIONS, OPTIONS).log_probs - uncapped).max() > 0.1
 
@@ -51,7 +51,7 @@ def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
 def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
     model = tiny_model("llama", 5000)
     scoring_mode(model)
-    head._in_blocks(model, model.lm_head)
+    forward._in_blocks(model, model.lm_head)
     rows = []
     hook = model.lm_head.register_forward_hook(
         lambda module, inputs, output: rows.append(output.shape[:-1].numel())

@@ -15,6 +15,7 @@ from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import Accuracy, accuracy_line
 from robustok.evaluation.intervals import clustered, curve_of, share
 from robustok.evaluation.questions import (
     NO_FIT,
@@ -25,7 +26,6 @@ from robustok.evaluation.questions import (
     check_questions,
     encode_options,
 )
-from robustok.evaluation.results import Accuracy, accuracy_line
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject

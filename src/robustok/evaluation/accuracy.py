@@ -10,6 +10,7 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import Evaluation, Outcome
 from robustok.evaluation.ensemble import log_mean
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
@@ -24,8 +25,7 @@ from robustok.evaluation.questions import (
     margins,
     start_ids,
 )
-from robustok.evaluation.results import Evaluation, Outcome
-from robustok.models.devices import precision_of
+from robustok.models.load import precision_of
 from robustok.runtime.display import Progress
 from robustok.samplers import Sampler, measure
 from robustok.samplers.strength import Strength

@@ -1,23 +1,30 @@
-"""Distance between the hidden states of a word's tokenizations, layer by layer."""
+"""Hidden states of the last token of many sequences, layer by layer; prefixes are shared.
+
+Their distance between the tokenizations of a word is the paper's measure of embeddings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, item_keys
-from robustok.evaluation.states import check_states, last_states
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
-from robustok.scoring.engine import check_no_overflow
+from robustok.scoring import scoring_mode
+from robustok.scoring.engine import check_no_overflow, check_sequences, not_a_number
+from robustok.scoring.forward import default_max_batch_tokens, quiet
+from robustok.scoring.modes import read_outputs
+from robustok.scoring.tree import Ints, Sequences
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -25,6 +32,55 @@ if TYPE_CHECKING:
 
 PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
+
+
+def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarray:
+    """The hidden state of each row's last token: float32 [layers + 1, rows, width].
+
+    >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
+    (4, 2, 128)
+
+    Entry 0 is the token embedding; the last one is after the model's final norm, as
+    transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
+    Rows that begin alike share the work, as in :func:`robustok.scoring.score`.
+
+    Raises RobustokError without rows, and for an empty one.
+    """
+    if not len(rows) or not rows.lengths.min():
+        raise RobustokError("an empty row has no last token: give rows of at least one id")
+    before = np.asarray([] if prefix is None else prefix, np.int64)
+    lengths = rows.lengths
+    matrix = np.zeros((len(rows), int(lengths.max())), np.int64)
+    matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
+    ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
+    sequences = Sequences(before, matrix, lengths, ends)
+    check_sequences(model, sequences)
+    states: list[np.ndarray] = []  # one array, once its number of layers is known
+
+    def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
+        values = hidden.cpu().numpy().swapaxes(0, 1)
+        if not states:
+            states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
+        states[0][:, read] = values[:, which]
+
+    max_batch_tokens = default_max_batch_tokens(model)
+    mode = scoring_mode(model)
+    with quiet(model):
+        # The head is not needed, and for a large vocabulary it is most of a small model's work.
+        read_outputs(model.base_model, sequences, max_batch_tokens, mode, keep, _states_at, {})
+    return states[0]
+
+
+def check_states(states: np.ndarray, name: str) -> None:
+    """Raise RobustokError, with the ``name`` of what was read, for states that are no numbers."""
+    if not np.isfinite(states).all():
+        raise not_a_number(name, "hidden state")
+
+
+def _states_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> torch.Tensor:
+    """Hidden states [positions, layers + 1, width] at ``flat``, indices into [batch · length]."""
+    hidden = model(**inputs, output_hidden_states=True).hidden_states
+    return torch.stack([layer.flatten(0, 1)[flat].float() for layer in hidden], dim=1)
 
 
 class WordDistances(NamedTuple):

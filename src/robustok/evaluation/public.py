@@ -5,8 +5,14 @@ from robustok.runtime.environment import require
 require("torch", "transformers")
 
 from robustok.evaluation.accuracy import evaluate
-from robustok.evaluation.bound import Bound, lipschitz_bound
-from robustok.evaluation.comparison import Difference
+from robustok.evaluation.bound import Bound, Ratios, lipschitz_bound, lipschitz_ratios
+from robustok.evaluation.comparison import (
+    Accuracy,
+    Difference,
+    Evaluation,
+    Outcome,
+    paired,
+)
 from robustok.evaluation.embeddings import (
     EmbeddingDistances,
     WordDistances,
@@ -16,13 +22,6 @@ from robustok.evaluation.ensemble import EnsembleAnswer, choose
 from robustok.evaluation.intervals import clustered, wilson
 from robustok.evaluation.likelihood import TextPerplexity, perplexity
 from robustok.evaluation.questions import HEADER, solved_examples
-from robustok.evaluation.results import (
-    Accuracy,
-    Evaluation,
-    Outcome,
-    paired,
-)
-from robustok.evaluation.states import Ratios, lipschitz_ratios
 from robustok.tokenizer.chat import Frame, chat_frame
 
 __all__ = [

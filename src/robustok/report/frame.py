@@ -1,4 +1,4 @@
-"""Rows of results.jsonl as data frames: seeds merged, models named by what differs.
+"""The folders of a report as data frames: seeds merged, models named by what differs.
 
 Also their intervals over seeds and questions. The statistics are those of
 :mod:`robustok.evaluation.intervals`, and the comparison of two rows is that of
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,67 @@ from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.evaluation import intervals
 from robustok.evaluation.comparison import Difference, difference, variance_of
-from robustok.report.names import last_parts, scheme_and_strength
-from robustok.report.style import Row, colors, family, grouped
+from robustok.report.style import Row, colors, family, grouped, last_parts, scheme_and_strength
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields
+from robustok.runtime.files import JsonFields, JsonObject, read_object, read_rows
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED
+from robustok.study.run import answers_of
+
+ACCEPTED = "give the folder of a study or of a command"
+_NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
+_MEASUREMENT = {  # and beside a measure
+    "accuracy": {"low", "high", "n"},
+    "perplexity": {"pretrain_scheme", "bits_per_byte"},
+}
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """The rows of results.jsonl of one folder, study.json, and run.json; empty where it has none.
+
+    A row with accuracies has how far each question was answered, by its key, as `answers`, and
+    where there are several kinds of questions these as `kinds`.
+    """
+
+    rows: list[Row]
+    study: JsonObject
+    record: JsonObject
+
+
+def read_source(folder: Path) -> ReportSource:
+    """Read a folder of results; raises RobustokError for one without them."""
+    results = folder / "results.jsonl"
+    if not results.is_file():
+        raise RobustokError(f"{folder} has no results.jsonl: {ACCEPTED}")
+    rows = read_rows(results)
+    if not rows:
+        raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
+    for row in rows:
+        needed = _NAMES.union(*(_MEASUREMENT.get(one, ()) for one in MEASURES if one in row))
+        if not isinstance(row, dict) or not needed <= row.keys():
+            raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
+    files = (folder / name for name in ("study.json", "run.json"))
+    study, record = (read_object(file) if file.is_file() else {} for file in files)
+    return ReportSource([row | _answers(row, folder) for row in rows], study, record)
+
+
+def _answers(row: Row, folder: Path) -> Row:
+    """What a report needs of the results for each question."""
+    path = folder / "items" / f"{row.get('cell')}.jsonl"
+    if "accuracy" not in row or not path.is_file():
+        return {}
+    items = read_rows(path)
+    answers = answers_of(items)
+    if not answers:
+        return {}
+    kinds = {item["key"]: item["kind"] for item in items if item.get("kind")}
+    parts: Row = {"answers": answers}
+    if len(set(kinds.values())) > 1:
+        parts["kinds"] = kinds
+    return parts
+
 
 DataFrame = Any  # a pandas DataFrame; its methods return unions that no type checker narrows
 

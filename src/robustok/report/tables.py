@@ -25,9 +25,8 @@ from robustok.report.frame import (
     merged_perplexities,
     percent,
 )
-from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
-from robustok.report.style import grouped
+from robustok.report.style import grouped, one_line, short
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import JsonFields, write_whole
 from robustok.study.cells.models import FINETUNED, PRETRAINED

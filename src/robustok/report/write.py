@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models import ARCHITECTURES
-from robustok.report.curves import layer_section, learning_section
-from robustok.report.figures import attack_section, heatmap_section, strength_section
-from robustok.report.frame import Results, Row, model_name
+from robustok.report.figures import (
+    attack_section,
+    heatmap_section,
+    layer_section,
+    learning_section,
+    strength_section,
+)
+from robustok.report.frame import ReportSource, Results, Row, model_name, read_source
 from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
 from robustok.report.proofs import bound_section, certificates_section
-from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import (
     accuracy_section,
     kinds_section,

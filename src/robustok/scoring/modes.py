@@ -17,8 +17,16 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from robustok.scoring.forward import PrefixCache, TreePass, attention_windows, halved, quiet
-from robustok.scoring.head import Outputs, log_probs_of, outputs_at
+from robustok.scoring.forward import (
+    Outputs,
+    PrefixCache,
+    TreePass,
+    attention_windows,
+    halved,
+    log_probs_of,
+    outputs_at,
+    quiet,
+)
 from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 if TYPE_CHECKING:

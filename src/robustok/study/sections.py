@@ -15,7 +15,7 @@ from robustok.attack.settings import Settings, is_attack
 from robustok.checks import option
 from robustok.errors import RobustokError
 from robustok.models import Lora, Shape
-from robustok.models.devices import PRECISIONS
+from robustok.models.load import PRECISIONS
 from robustok.runtime.files import JsonObject
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in

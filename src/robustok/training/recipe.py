@@ -10,7 +10,7 @@ from typing import Literal
 
 from robustok.checks import check_settings, option
 from robustok.errors import RobustokError
-from robustok.models.devices import PRECISIONS
+from robustok.models.load import PRECISIONS
 from robustok.runtime.files import JsonObject
 
 _option = partial(option, panel="Training")
@@ -37,7 +37,7 @@ class Recipe:
             batch. More of them need less memory and give the same loss.
         precision: ``"float32"``, ``"bfloat16"`` for automatic mixed precision, or ``"auto"``
             (default) for what the machine computes fastest:
-            :func:`~robustok.models.devices.resolve_precision`.
+            :func:`~robustok.models.load.resolve_precision`.
         torch_compile: whether to compile the model.
         workers: number of processes that load data, besides the main one; 0 (default) loads in it.
         save_every: steps between checkpoints, rounded up to a multiple of 10. Slow trainings

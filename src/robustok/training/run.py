@@ -29,8 +29,7 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
 from robustok.errors import RobustokError
-from robustok.models.devices import PRECISIONS, resolve_precision
-from robustok.models.load import model_fingerprint
+from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, locked
 from robustok.training.recipe import Recipe, step_folder

@@ -19,8 +19,7 @@ from robustok.cli.options import folder_option, limit_option, option
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
-from robustok.models.devices import precision_of
-from robustok.models.load import model_fingerprint
+from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, json_digest, write_rows
 from robustok.runtime.registry import function_named

@@ -10,7 +10,7 @@ import typer
 from robustok.analysis.invariants import check_invariants
 from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
-from robustok.models.devices import devices
+from robustok.models.load import devices
 from robustok.runtime.environment import EXTRAS, versions
 from robustok.runtime.files import JsonObject
 from robustok.runtime.hub import model_cache

@@ -132,7 +132,7 @@ def run(
     """
     from robustok.cli.bars import StudyBars
     from robustok.report import Results, write_report
-    from robustok.report.sources import read_source
+    from robustok.report.frame import read_source
     from robustok.report.tables import accuracy_table
     from robustok.report.write import write_readme
     from robustok.study import run_study

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from robustok import evaluation
 from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
-from robustok.evaluation.results import evaluation_line
+from robustok.evaluation.comparison import evaluation_line
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (

@@ -19,7 +19,7 @@ from robustok.attack.settings import (
 )
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of, share
-from robustok.models.devices import precision_of
+from robustok.models.load import precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.study.cells.base import Summary

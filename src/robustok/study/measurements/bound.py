@@ -9,7 +9,7 @@ from typing import ClassVar
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.checks import option
-from robustok.models.devices import precision_of
+from robustok.models.load import precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary

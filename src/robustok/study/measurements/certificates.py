@@ -11,8 +11,8 @@ from pydantic import BeforeValidator
 from robustok import attack as attacks
 from robustok.attack.settings import CertifySettings, Overflow, overflow_option
 from robustok.checks import option
-from robustok.evaluation.results import overflow_text
-from robustok.models.devices import precision_of
+from robustok.evaluation.comparison import overflow_text
+from robustok.models.load import precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
