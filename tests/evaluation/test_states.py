@@ -13,7 +13,7 @@ from tests.oracles.scoring import outputs_naively
 
 from robustok import Ragged, RobustokError
 from robustok.attack import attack_items
-from robustok.evaluation import lipschitz_ratios, states
+from robustok.evaluation import embeddings, lipschitz_ratios
 from robustok.evaluation.embeddings import last_states
 
 
@@ -23,7 +23,7 @@ from robustok.evaluation.embeddings import last_states
 def test_states_are_those_of_one_sequence_at_a_time(
     name: str, prefix: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "default_max_batch_tokens", lambda model: 32)
+    monkeypatch.setattr(embeddings, "default_max_batch_tokens", lambda model: 32)
     model = tiny_model(name)
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(40)]

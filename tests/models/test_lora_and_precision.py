@@ -7,7 +7,7 @@ import torch
 from tests.training.conftest import tiny, tune
 
 from robustok.errors import RobustokError
-from robustok.models import Lora, Shape, add_lora, devices, load, load_model, small_model
+from robustok.models import Lora, Shape, add_lora, load, load_model, small_model
 from robustok.models.load import resolve_precision
 
 # peft asks transformers for a property that it has renamed.
@@ -98,7 +98,7 @@ def test_a_model_is_loaded_in_the_type_that_the_processor_computes_fastest_in(
     assert kept.dtype == torch.bfloat16
     for one, other in zip(model.parameters(), kept.parameters(), strict=True):
         assert torch.equal(one, other.float())
-    monkeypatch.setattr(devices, "_LEAST", 0)
+    monkeypatch.setattr(load, "_LEAST", 0)
     processor(avx512_bf16=True)
     assert load_model(tmp_path).dtype == torch.bfloat16
     processor()

@@ -11,7 +11,7 @@ from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_mode
 from tests.oracles.scoring import checked_scores, score_naively
 
 from robustok import Ragged, RobustokError
-from robustok.scoring import Request, engine, head, modes, score, score_many, scoring_mode
+from robustok.scoring import Request, engine, forward, modes, score, score_many, scoring_mode
 
 OPTIONS = [[5], [6, 7], [6, 8, 9], [1, 2, 3, 4]]
 
@@ -175,8 +175,8 @@ def test_out_of_memory_in_the_output_layer_halves_its_rows(
     log_probs_of = modes.log_probs_of
     held: list[int] = []
 
-    def forward(*args, **inputs):
-        outputs = head.outputs_at(*args, **inputs)
+    def outputs_at(*args, **inputs):
+        outputs = forward.outputs_at(*args, **inputs)
         held.append(len(outputs.values))
         return outputs
 
@@ -186,8 +186,8 @@ def test_out_of_memory_in_the_output_layer_halves_its_rows(
         return log_probs_of(outputs, rows, tokens)
 
     monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
-    monkeypatch.setattr(head, "_in_blocks", lambda *others: in_blocks)
-    monkeypatch.setattr(modes, "outputs_at", forward)
+    monkeypatch.setattr(forward, "_in_blocks", lambda *others: in_blocks)
+    monkeypatch.setattr(modes, "outputs_at", outputs_at)
     monkeypatch.setattr(modes, "log_probs_of", full)
     result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs
     np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
