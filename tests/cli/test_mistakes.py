@@ -29,7 +29,6 @@ study quick --words-file {empty} --out {out} => words
 attack m --items i --label 1 --seed 0 => are of one text
 study run => NAME
 study --out {out} => NAME
-study quick --jobs 2 --engine ray --out {out} => --jobs
 study quick --corpus {empty} --out {out} => leave corpus and held_out out
 study plan quick --held-out {empty} => leave corpus and held_out out
 study plan quick --held-out= => leave corpus and held_out out

@@ -18,13 +18,10 @@ import pytest
 from tests.corpus.conftest import documents, write_jsonl
 from tests.corpus.conftest import tokenizer as tokenizer
 from tests.corpus.test_run import files_of
-from tests.study.conftest import rows_of
-from tests.study.test_shared import small
 
 from robustok.corpus import run_corpus
 from robustok.errors import RobustokError
 from robustok.runtime.processes import connect
-from robustok.study import run_study
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 pytest.importorskip("ray")
@@ -97,14 +94,6 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_results_of_a_study_are_the_same_on_two_nodes(tmp_path: Path) -> None:
-    study = small("one", "canonical", "uniform", threads=1)
-    run_study(study, tmp_path / "there", engine="ray")
-    run_study(small("one", "canonical", "uniform"), tmp_path / "here")
-    fields = ("train_scheme", "eval_scheme", "accuracy")
-    assert rows_of(tmp_path / "there", *fields) == rows_of(tmp_path / "here", *fields)
-
-
 def test_an_error_on_a_node_is_one_line(cluster: Any, tmp_path: Path, tokenizer: Path) -> None:
     write_jsonl(tmp_path / "in" / "a.jsonl", documents(5))
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "in" / "b.parquet")

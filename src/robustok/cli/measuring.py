@@ -164,8 +164,14 @@ class _Printed(Watch):
         if not isinstance(cell, MeasuredCell):
             return
         measurement = cell.measurement
-        row: Row = {**record["result"], "seconds": record["seconds"], "seed": cell.seed}
-        row |= {"model": self._model, "task": cell.task, "eval_scheme": cell.eval_scheme}
+        row: Row = {
+            "model": self._model,
+            "task": cell.task,
+            **record["result"],
+            "eval_scheme": cell.eval_scheme,
+            "seed": cell.seed,
+            "seconds": record["seconds"],
+        }
         items = self._folder / "items" / f"{cell.key}.jsonl"
         row["items"] = read_rows(items) if items.is_file() else []
         row["answers"] = {cell.seed: answers_of(row["items"])}

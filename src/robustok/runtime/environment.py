@@ -52,7 +52,7 @@ EXTRAS = {
     "pandas": Extra("reports", "report"),
     "wordfreq": Extra("frequent words", "words"),
     "pyarrow": Extra("Parquet files", "corpus"),
-    "ray": Extra("corpora and studies on a cluster", "ray"),
+    "ray": Extra("corpora on a cluster", "ray"),
     "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
     "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
     "starlette": Extra("the playground", "play"),

@@ -61,7 +61,6 @@ def run_study(
     *,
     cells_folder: Path | None = None,
     jobs: int | None = None,
-    engine: str = "local",
     read: bool = True,
     watch: Watch | None = None,
 ) -> Run:
@@ -90,7 +89,6 @@ def run_study(
         cells_folder: folder of cells that several runs share; by default each run has its own.
         jobs: cells at work at once, at least 1; by default as many as the cores allow. Only for a
             study that sets `threads`.
-        engine: ``"local"`` (default) or ``"ray"``.
         read: whether files and models are identified by their content, as :func:`plan` does. False
             suits a folder that no other run continues.
         watch: callbacks for progress, by default none.
@@ -111,9 +109,7 @@ def run_study(
             _keep_copies(cells, records, folder)
             watch.plan(cells, dict(records))
             todo = [cell for cell in cells if cell.key not in records]
-            for cell in run_cells(
-                todo, folder, watch, records, engine=engine, threads=study.threads, jobs=jobs
-            ):
+            for cell in run_cells(todo, folder, watch, records, study.threads, jobs):
                 record = record_of(cell, folder)
                 if record is None:
                     raise RobustokError(

@@ -29,12 +29,10 @@ from robustok.runtime.processes import (
     InProcess,
     Pool,
     Processes,
-    RayTasks,
     RunTask,
     Worker,
     available_cores,
     dispatch,
-    thread_limits,
 )
 from robustok.study.cells.base import Cell
 from robustok.study.cells.models import close_model
@@ -43,7 +41,6 @@ RECORD = "cell.json"  # written last
 LOG = "log.txt"
 RECORD_FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result", "files"}
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
-RETRIES = 3  # of a cell whose machine of a cluster was lost; it continues from its checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +76,6 @@ def run_cells(
     folder: Path,
     watch: Watch,
     finished: Container[str],
-    *,
-    engine: str = "local",
     threads: int | None = None,
     jobs: int | None = None,
 ) -> Iterator[Cell]:
@@ -88,10 +83,9 @@ def run_cells(
 
     Args:
         todo: the unfinished cells, in the order of the plan.
-        folder: folder of the run; of a cluster, on a disk that its machines share.
+        folder: folder of the run.
         watch: called when a cell starts and makes progress.
         finished: the keys of finished cells, which the caller adds to.
-        engine: "local", or "ray" for a cluster.
         threads: of each cell, which then has a process of its own; None for this process.
         jobs: processes at once; by default as many as the cores allow.
 
@@ -106,10 +100,7 @@ def run_cells(
 
     with ExitStack() as stack:
         pool: Pool
-        if engine == "ray":
-            shared = (folder.resolve(), threads or 1)
-            pool = RayTasks(_cell_runner_on_cluster, shared, threads=shared[1], retries=RETRIES)
-        elif threads:
+        if threads:
             count = min(cells_at_once(threads, jobs), len(todo))
             make = partial(Worker, _cell_runner, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
@@ -129,18 +120,9 @@ def _cell_runner(folder: Path) -> RunTask:
     """What runs the cells of a folder in this process or in a worker."""
 
     def run(cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
-        # A task that a cluster retries may have finished before its machine was lost.
-        if not (cell.path(folder) / RECORD).exists():
-            do_cell(cell, folder, lambda done, total: progress((done, total)))
+        do_cell(cell, folder, lambda done, total: progress((done, total)))
 
     return run
-
-
-def _cell_runner_on_cluster(shared: tuple[Path, int]) -> RunTask:
-    """The same in a task of a cluster; `shared` is (folder, threads of a cell)."""
-    folder, threads = shared
-    os.environ.update(thread_limits(threads))
-    return _cell_runner(folder)
 
 
 def _raise_death(worker: Worker) -> None:

@@ -119,12 +119,6 @@ def run(
     jobs: int | None = option(
         "cells to run at once  [default: by the available cores]", default=None, min=1
     ),
-    engine: str = option(
-        "local, or ray for a cluster that shares the folder",
-        default="local",
-        metavar="NAME",
-        choices=("local", "ray"),
-    ),
 ) -> None:
     """Run a study and write its report.
 
@@ -139,10 +133,6 @@ def run(
     from robustok.study.work import cells_at_once
 
     study, folder, cells_folder = _find(name, options)
-    if jobs is not None and engine != "local":
-        raise RobustokError(
-            "--jobs applies to --engine local: leave it out, Ray schedules the cells"
-        )
     if jobs is not None and study.threads is None:
         raise RobustokError(
             f"--jobs: the cells of '{study.name}' run one after another; set `threads` in its YAML "
@@ -150,7 +140,7 @@ def run(
         )
     console = Console(highlight=False)
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
-        run_study(study, folder, cells_folder=cells_folder, jobs=jobs, engine=engine, watch=bars)
+        run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
     page = write_report(folder)
     rows = read_source(folder).rows
     results = Results(rows)

@@ -38,19 +38,6 @@ class Evaluate(ByScheme, OnQuestions):
     """Accuracy on questions drawn by each evaluation scheme in turn."""
 
     kind: ClassVar[str] = "evaluate"
-    printed: ClassVar[tuple[str, ...]] = (
-        "model",
-        "task",
-        "eval_scheme",
-        *_NUMBERS,
-        "seed",
-        "seconds",
-        "precision",
-        "overflowed",
-        "consistency",
-        "difference",
-        "p",
-    )
 
     draws: int = option(
         "draws of each question; a canonical scheme is drawn once",

@@ -49,22 +49,6 @@ class Attack(AttackSettings, OnQuestions):
     kind: ClassVar[str] = "attack"
     on_benchmarks: ClassVar[bool] = False
     reads_chat: ClassVar[bool] = True
-    printed: ClassVar[tuple[str, ...]] = (
-        "model",
-        "task",
-        "eval_scheme",
-        "accuracy",
-        "low",
-        "high",
-        "n",
-        "start_accuracy",
-        "start_low",
-        "start_high",
-        "n_scored",
-        "seed",
-        "seconds",
-        "overflowed",
-    )
 
     overflow: Overflow = overflow_option()
     suite: Literal[True] | None = field(

@@ -61,8 +61,6 @@ class Measurement(Settings, ABC):
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
     reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
-    # The fields of a row that the command prints, in this order; those that a row has.
-    printed: ClassVar[tuple[str, ...]] = ()
 
     @property
     def eval_scheme(self) -> str:
@@ -97,9 +95,10 @@ class Measurement(Settings, ABC):
     def rows(self, row: JsonFields) -> Iterable[JsonFields]:
         """What the command prints of a cell, a row of JSON each.
 
-        ``row`` has the numbers of the cell, its names, and the rows of its ``items``.
+        ``row`` has the numbers of the cell, its names, and the rows of its ``items``, which are not
+        printed.
         """
-        yield {name: row[name] for name in self.printed if name in row}
+        yield {name: value for name, value in row.items() if name not in ("items", "answers")}
 
     def line(self, row: JsonFields) -> str:
         """One of ``rows`` as a line for people."""

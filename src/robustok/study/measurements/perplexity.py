@@ -29,20 +29,6 @@ class Perplexity(ByScheme):
     """Held-out text under each scheme, for every pre-trained model; without text the questions."""
 
     kind: ClassVar[str] = "perplexity"
-    printed: ClassVar[tuple[str, ...]] = (
-        "model",
-        "eval_scheme",
-        "perplexity",
-        "bits_per_byte",
-        "low",
-        "high",
-        "texts",
-        "tokens",
-        "bytes",
-        "draws",
-        "seed",
-        "precision",
-    )
 
     draws: int = option("draws of each text", "--draws", "-n", default=1, min=1)
 
