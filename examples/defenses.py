@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 import robustok as rt
 from robustok.attack import (
@@ -37,7 +38,7 @@ from robustok.attack import (
     read_attacks,
     write_attacks,
 )
-from robustok.evaluation import choose, clustered
+from robustok.evaluation import clustered
 from robustok.evaluation.questions import Ids, encode_options, item_keys, start_ids
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
@@ -282,13 +283,20 @@ class Task:
         self, model: Any, spec: str, draws: int, how: str, rows: Rows
     ) -> tuple[np.ndarray, int]:
         """A :data:`Reader` of draws of the text that the ids spell."""
-        answers = choose(
-            model, self.vocab, [self.vocab.decode_bytes(row) for row in rows],
-            [item.choices for item in self.items], spec, draws=draws, seed=self.seed,
-            keys=self.keys, prefix=self.prefix,
+        drawn = rt.sampler(spec, self.vocab).sample_batch(
+            [self.vocab.decode_bytes(row) for row in rows],
+            seed=self.seed, draws=draws, keys=self.keys,
         )  # fmt: skip
-        chosen = [a.answer if how == "mean" else a.majority for a in answers]
-        return np.array(chosen), sum(a.tokens_computed for a in answers)
+        requests = [
+            Request(drawn.between(i * draws, (i + 1) * draws), options, self.prefix, item.key)
+            for i, (options, item) in enumerate(zip(self.options, self.items, strict=True))
+        ]
+        scores = score_many(model, requests)
+        if how == "mean":
+            chosen = [logsumexp(one.log_probs, axis=0).argmax() for one in scores]
+        else:
+            chosen = [np.bincount(one.log_probs.argmax(axis=1)).argmax() for one in scores]
+        return np.array(chosen), sum(one.tokens_computed for one in scores)
 
     def row(
         self,

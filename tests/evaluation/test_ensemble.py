@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import beta
 from tests.oracles.scripts import script
 
 import robustok as rt
-from robustok.evaluation import choose, evaluate
+from robustok.evaluation import evaluate
 from robustok.evaluation.questions import item_keys
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
@@ -33,27 +32,6 @@ def vocab() -> rt.Vocabulary:
 def model(request: pytest.FixtureRequest, vocab: rt.Vocabulary) -> Any:
     shape = Shape(2, 32, 2, 2, 64, 256, architecture=request.param)
     return small_model(vocab.size, shape, seed=0)
-
-
-def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> None:
-    questions = ["which word is there?", "the rest rests"]
-    options = [OPTIONS, OPTIONS[1:]]
-    suffix, keys = vocab.encode(" Answer:"), [11, 7]
-    settings: dict[str, Any] = {"draws": 7, "seed": 3, "prefix": [2]}
-    results = choose(model, vocab, questions, options, keys=keys, suffix=suffix, **settings)
-    for question, answers, key, result in zip(questions, options, keys, results, strict=True):
-        rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=7, keys=[key])
-        encoded = [vocab.encode(answer) for answer in answers]
-        whole = [np.append(row, suffix) for row in rows]
-        probs = np.exp([score(model, [row], encoded, [2]).log_probs[0] for row in whole])
-        assert result.log_probs == pytest.approx(np.log(probs.mean(axis=0)), abs=1e-4)
-        assert result.answer == probs.mean(axis=0).argmax()
-        votes = np.bincount(probs.argmax(axis=1), minlength=len(answers))
-        assert (result.votes, result.majority) == (tuple(votes), votes.argmax())
-        most = votes.max()
-        assert result.lower == pytest.approx(beta.ppf(0.05 / len(answers), most, 7 - most + 1))
-    with pytest.raises(rt.RobustokError, match="2 questions and 1 lists of options"):
-        choose(model, vocab, questions, options[:1], seed=0)
 
 
 def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model: Any) -> None:
@@ -77,11 +55,14 @@ def test_evaluation_gives_one_answer_for_all_draws(vocab: rt.Vocabulary, model: 
     assert (result.draws, result.n) == (5, 12)
     assert result.tokens_computed == single.tokens_computed
     assert all(len(outcome.predictions) == 1 for outcome in result.outcomes)
-    answers = choose(
-        model, vocab, [item.question for item in items], [OPTIONS] * 12, draws=5, seed=0,
-        keys=item_keys(item.key for item in items),
-    )  # fmt: skip
-    assert [o.predictions[0] for o in result.outcomes] == [one.answer for one in answers]
+    encoded, uniform = [vocab.encode(answer) for answer in OPTIONS], rt.sampler("uniform", vocab)
+    for item, outcome in zip(items, result.outcomes, strict=True):
+        keys = item_keys([item.key])
+        rows = rt.sampler("uniform", vocab).sample_batch(
+            [item.question], seed=0, draws=5, keys=keys
+        )
+        probs = np.exp([score(model, [row], encoded).log_probs[0] for row in rows])
+        assert outcome.predictions == (probs.mean(axis=0).argmax(),)
     assert result.accuracy == np.mean([o.correct for o in result.outcomes])
 
 

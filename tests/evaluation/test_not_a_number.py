@@ -30,7 +30,6 @@ from robustok.attack import (
     write_attacks,
 )
 from robustok.evaluation import (
-    choose,
     embedding_distances,
     evaluate,
     lipschitz_ratios,
@@ -77,7 +76,6 @@ def broken(request: Any, vocab: Vocabulary) -> Any:
         ),
         (lambda m, v, i: attack_items(m, v, i[:2], seed=0), "'{key}'"),
         (lambda m, v, i: certify(m, v, "happen", OPTIONS, distance=2, seed=0), "happen"),
-        (lambda m, v, i: choose(m, v, ["happen"], [OPTIONS], draws=2, seed=0), "question 0"),
         (lambda m, v, i: perplexity(m, v, ["happen", "glad"], "canonical", seed=0), "text 0"),
         (lambda m, v, i: embedding_distances(m, v, ["happen", "glad"], draws=2, seed=0), "happen"),
         (lambda m, v, i: lipschitz_ratios(m, v, i[:2], draws=2, seed=0), "item '{key}'"),

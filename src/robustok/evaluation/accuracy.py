@@ -11,7 +11,6 @@ import numpy as np
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Evaluation, Outcome
-from robustok.evaluation.ensemble import log_mean
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
     NO_FIT,
@@ -171,7 +170,9 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:
     # Of an item without a question the choices are sentences, and one row has all draws.
     log_probs = log_probs.reshape(-1, len(item.choices))
     if ensemble:
-        log_probs = log_mean(log_probs)[None]
+        # The greatest is subtracted first, so that long options do not underflow.
+        top = log_probs.max(axis=0)
+        log_probs = (top + np.log(np.exp(log_probs - top).mean(axis=0)))[None]
     # Characters of each option: lm-eval adds the space before them itself.
     lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
     return Outcome(

@@ -18,15 +18,14 @@ from robustok.evaluation.embeddings import (
     WordDistances,
     embedding_distances,
 )
-from robustok.evaluation.ensemble import EnsembleAnswer, choose
 from robustok.evaluation.intervals import clustered, wilson
 from robustok.evaluation.likelihood import TextPerplexity, perplexity
 from robustok.evaluation.questions import HEADER, solved_examples
 from robustok.tokenizer.chat import Frame, chat_frame
 
 __all__ = [
-    "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "EnsembleAnswer",
+    "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances",
     "Evaluation", "Frame", "Outcome", "Ratios", "TextPerplexity", "WordDistances", "chat_frame",
-    "choose", "clustered", "embedding_distances", "evaluate", "lipschitz_bound", "lipschitz_ratios",
+    "clustered", "embedding_distances", "evaluate", "lipschitz_bound", "lipschitz_ratios",
     "paired", "perplexity", "solved_examples", "wilson",
 ]  # fmt: skip
