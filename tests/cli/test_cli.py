@@ -16,7 +16,6 @@ from robustok.cli.app import run
 from robustok.cli.bars import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
-from robustok.study.cells.base import Estimate
 from robustok.study.cells.inputs import DataCell
 
 
@@ -209,12 +208,14 @@ def test_the_time_left_follows_running_cells(clock: list[float]) -> None:
         work = 36_000.0  # type: ignore[assignment]
 
     cells = tuple(Hours("cute", 100, train=8, test=8, seed=seed) for seed in range(2))
-    estimate = Estimate(cells, {})
-    assert estimate.seconds_left() == 72_000.0
-    estimate.progress(cells[0], 0.5)  # an earlier run did the first half
+    bars = StudyBars(Console(file=io.StringIO()))
+    bars.plan(cells, {})
+    assert bars.seconds_left() == 72_000.0
+    bars.start(cells[0])
+    bars.progress(cells[0], 50, 100)  # an earlier run did the first half
     clock[0] += 360.0
-    estimate.progress(cells[0], 0.6)
-    assert estimate.seconds_left() == pytest.approx(1.4 * 3_600, rel=0.05)
+    bars.progress(cells[0], 60, 100)
+    assert bars.seconds_left() == pytest.approx(1.4 * 3_600, rel=0.05)
 
 
 def test_a_log_has_lines_of_a_running_cell(clock: list[float]) -> None:

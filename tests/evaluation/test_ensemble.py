@@ -55,7 +55,7 @@ def test_evaluation_gives_one_answer_for_all_draws(vocab: rt.Vocabulary, model: 
     assert (result.draws, result.n) == (5, 12)
     assert result.tokens_computed == single.tokens_computed
     assert all(len(outcome.predictions) == 1 for outcome in result.outcomes)
-    encoded, uniform = [vocab.encode(answer) for answer in OPTIONS], rt.sampler("uniform", vocab)
+    encoded = [vocab.encode(answer) for answer in OPTIONS]
     for item, outcome in zip(items, result.outcomes, strict=True):
         keys = item_keys([item.key])
         rows = rt.sampler("uniform", vocab).sample_batch(

@@ -8,16 +8,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import JsonObject
 from robustok.study.sections import ModelSection, TokenizerSection
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
@@ -26,7 +24,6 @@ FORMAT = 3  # of all keys; raise it when the fields of every kind mean another r
 CORE = 1e11  # floating-point operations a second of one core, for small models
 GPU = 3e14  # of one large accelerator in bfloat16, at a third of its peak
 QUESTION_TOKENS = 45  # of a question with its answer
-TRUSTED = 60.0  # seconds of finished work that count as much as their planned cost
 
 
 class Cell(ABC):
@@ -151,59 +148,3 @@ def parameters(model: ModelSection, tokenizer: TokenizerSection | None) -> float
 def gpu_hours(work: Sequence[float]) -> float:
     """Hours on one accelerator for cells of this many seconds on one core."""
     return sum(work) * CORE / GPU / 3600
-
-
-class Estimate:
-    """The time that the unfinished cells of a run take.
-
-    >>> from robustok.study import find_study, plan
-    >>> cells = plan(find_study("quick"))
-    >>> estimate = Estimate(cells, {})
-    >>> estimate.finish(cells[0], 30.0)  # its work is 1: thirty times as long as planned
-    >>> estimate.seconds_left() > sum(cell.work for cell in cells[1:])
-    True
-
-    The planned costs are scaled by what cells took, finished ones and the done shares of running
-    ones, those of the same kind first. Of a minute of such work and the plan each has half of the
-    weight, so that one short cell, which takes mostly start-up time, does not decide.
-
-    Args:
-        cells: all cells of the study.
-        records: the records of cells that an earlier run finished, by key.
-    """
-
-    def __init__(self, cells: Iterable[Cell], records: Mapping[str, JsonFields]) -> None:
-        self._left = {cell.key: cell for cell in cells}
-        self._planned: dict[str, float] = defaultdict(float)  # by kind
-        self._taken: dict[str, float] = defaultdict(float)
-        self._running: dict[str, list[tuple[float, float]]] = {}  # first and last (seconds, share)
-        for cell in list(self._left.values()):
-            if cell.key in records:
-                self.finish(cell, records[cell.key]["seconds"])
-
-    def progress(self, cell: Cell, share: float) -> None:
-        """Count the share of a running cell that is done, from 0 to 1."""
-        now = (time.monotonic(), share)
-        self._running[cell.key] = [self._running.get(cell.key, [now])[0], now]
-
-    def finish(self, cell: Cell, seconds: float) -> None:
-        """Count a cell that took this many seconds."""
-        del self._left[cell.key]
-        self._running.pop(cell.key, None)
-        self._planned[cell.kind] += cell.work
-        self._taken[cell.kind] += seconds
-
-    def seconds_left(self) -> float:
-        """Seconds of one cell after another, without the done shares of running cells."""
-        planned, taken = self._planned.copy(), self._taken.copy()
-        for key, ((started, resumed), (now, share)) in self._running.items():
-            cell = self._left[key]
-            planned[cell.kind] += cell.work * (share - resumed)
-            taken[cell.kind] += now - started
-        overall_rate = (sum(taken.values()) + TRUSTED) / (sum(planned.values()) + TRUSTED)
-        seconds = 0.0
-        for cell in self._left.values():
-            rate = (taken[cell.kind] + overall_rate * TRUSTED) / (planned[cell.kind] + TRUSTED)
-            done = self._running[cell.key][-1][1] if cell.key in self._running else 0.0
-            seconds += cell.work * rate * (1 - done)
-        return seconds
