@@ -7,8 +7,8 @@ measurement (:mod:`robustok.study.measurements`), and what is printed are its ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,9 +66,14 @@ def measure(
     rows: dict[str, list[Row]] = {}
     named = by_name(models)
     title = f"{kind}: {', '.join(named)}"
-    with _folder(options.out) as folder:
+    loading = ChatModel if isinstance(options, ChatModel) else LoadedModel
+    model = {one.name: getattr(options, one.name) for one in fields(loading)}
+    shared_fields = {"name": kind, "title": title, "seed": options.seed, **sections}
+    with nullcontext(options.out) if options.out else TemporaryDirectory() as place:
+        folder = Path(place)
         for name, path in named.items():
-            study = _study(name, path, title, options, sections | {"name": kind})
+            own_model = model | {"name": path, "label": name}
+            study = checked_study(shared_fields | {"model": own_model}, _error_of_option)
             own = folder / name if len(named) > 1 else folder
             shared = (folder / "cells").absolute() if len(named) > 1 else None
             with bar(kind) as progress:
@@ -85,32 +90,6 @@ def measure(
             _write_parquet(rows, folder / "items.parquet")
             print_written([page], options.as_json)
     return rows
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    """The folder of --out, or else one that is removed at the end."""
-    if out is not None:
-        yield out
-        return
-    with TemporaryDirectory() as temporary:
-        yield Path(temporary)
-
-
-def _study(
-    name: str, path: str, title: str, options: RunOptions, sections: Mapping[str, object]
-) -> Study:
-    """The study of one model; an error names the option instead of the field."""
-
-    def error(field: str, message: str) -> RobustokError:
-        names = [name for name in field.split(".") if not name.isdecimal()]
-        flag = _flag_of(*names[:2])
-        return RobustokError(message.replace(field, flag, 1) if flag else message)
-
-    loading = ChatModel if isinstance(options, ChatModel) else LoadedModel
-    model = {one.name: getattr(options, one.name) for one in fields(loading)}
-    model |= {"name": path, "label": name}
-    return checked_study({"title": title, "seed": options.seed, "model": model, **sections}, error)
 
 
 def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
@@ -132,13 +111,15 @@ def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
         write_whole(path, sink.getvalue().to_pybytes())
 
 
-def _flag_of(section: str, name: str = "") -> str | None:
-    """The flag of a field of a measurement, or None where it is no option."""
+def _error_of_option(field: str, message: str) -> RobustokError:
+    """An error that names the option in place of the field of a study, where it is one."""
+    section, name = [*(part for part in field.split(".") if not part.isdecimal()), ""][:2]
     cls = next(filter(is_dataclass, types_in(get_type_hints(Study).get(section))), None)
     one = next((one for one in fields(cls) if one.name == name), None) if cls else None
-    if one is None or "help" not in one.metadata:
-        return None
-    return one.metadata.get("flags", (f"--{name.replace('_', '-')}",))[0]
+    if one is not None and "help" in one.metadata:
+        flags = one.metadata.get("flags", (f"--{name.replace('_', '-')}",))
+        message = message.replace(field, flags[0], 1)
+    return RobustokError(message)
 
 
 class _Printed(Watch):

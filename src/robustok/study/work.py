@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from robustok.errors import RobustokError
-from robustok.runtime.display import Progress
 from robustok.runtime.environment import versions
 from robustok.runtime.files import (
     JsonFields,
@@ -116,15 +115,6 @@ def cells_at_once(threads: int | None, jobs: int | None) -> int:
     return (jobs or max(1, available_cores() // threads)) if threads else 1
 
 
-def _cell_runner(folder: Path) -> RunTask:
-    """What runs the cells of a folder in this process or in a worker."""
-
-    def run(cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
-        do_cell(cell, folder, lambda done, total: progress((done, total)))
-
-    return run
-
-
 def _raise_death(worker: Worker) -> None:
     task = f"that ran '{worker.task.label}'" if worker.task else "that was idle"
     raise RobustokError(
@@ -162,7 +152,12 @@ def _damage(record: object, cell_folder: Path) -> str | None:
     return find_damage(cell_folder, record["files"])
 
 
-def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
+def _cell_runner(folder: Path) -> RunTask:
+    """What runs the cells of a folder in this process or in a worker."""
+    return partial(_run_cell, folder)
+
+
+def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
     """Run one cell, from its last checkpoint if it has one, and write its record."""
     cell_folder = cell.path(folder)
     cell_folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +165,7 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
 
     def on_progress(done: int, total: int) -> None:
         spent.save()
-        progress(done, total)
+        progress((done, total))
 
     log = cell_folder / LOG
     _log_line(log, f"{cell.label}: started, process {os.getpid()} on {platform.node()}")
