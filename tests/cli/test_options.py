@@ -167,11 +167,11 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
     assert wrapped("smollm2-135m", device="cpu").vocab.size == 290
 
 
-def test_lm_eval_sets_the_type_of_the_weights() -> None:
-    from robustok.cli.commands.evaluate import _with_model_arg
+def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
+    from robustok.cli.commands.evaluate import _with_scheme
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
-    assert _with_model_arg(given, "dtype", "float32")[2] == "pretrained=a,dtype=float32"
-    assert _with_model_arg(["--model_args=pretrained=a"], "dtype", "auto") == [
-        "--model_args=pretrained=a,dtype=auto"
+    assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"
+    assert _with_scheme(["--model_args=pretrained=a"], "uniform") == [
+        "--model_args=pretrained=a,scheme=uniform"
     ]

@@ -123,7 +123,7 @@ def lm_eval(
         command, args = "run", context.args
     if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = ["--model", "robustok", *args]
-    runs = [_with_model_arg(args, "scheme", scheme) for scheme in schemes] or [args]
+    runs = [_with_scheme(args, scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
         typer.echo(LM_EVAL_HELP)
     before = sys.argv
@@ -147,14 +147,14 @@ def lm_eval(
         print_table(titles, rows, left=3)
 
 
-def _with_model_arg(args: list[str], name: str, value: str) -> list[str]:
-    """The arguments with one more in --model_args."""
+def _with_scheme(args: list[str], scheme: str) -> list[str]:
+    """The arguments with a scheme in --model_args."""
     names = [arg.partition("=")[0] for arg in args]
     at = names.index("--model_args") if "--model_args" in names else len(args)
     at += at < len(args) and "=" not in args[at]
     if at >= len(args):
-        raise RobustokError(f"--{name} is of a model: name one with --model_args pretrained=MODEL")
-    return [*args[:at], f"{args[at]},{name}={value}", *args[at + 1 :]]
+        raise RobustokError("--scheme is of a model: name one with --model_args pretrained=MODEL")
+    return [*args[:at], f"{args[at]},scheme={scheme}", *args[at + 1 :]]
 
 
 def certify(

@@ -1,6 +1,6 @@
 """Base class of cells: key, label, inputs and a method to run it; and what cells cost.
 
-Costs are seconds on one core, GPU hours for `study list`, and the time left of a run.
+Costs are seconds on one core, from which the time left of a run is estimated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
 FORMAT = 3  # of all keys; raise it when the fields of every kind mean another result
 CORE = 1e11  # floating-point operations a second of one core, for small models
-GPU = 3e14  # of one large accelerator in bfloat16, at a third of its peak
 QUESTION_TOKENS = 45  # of a question with its answer
 
 
@@ -63,8 +61,10 @@ class Cell(ABC):
 
     @property
     def hub_names(self) -> tuple[str, ...]:
-        """The models, tokenizers and texts that the cell reads from the hub."""
-        return ()
+        """The models, tokenizers and texts that the cell itself reads from the hub."""
+        values = (getattr(self, one.name) for one in dataclasses.fields(self))  # type: ignore[arg-type]
+        own = (value for value in values if not isinstance(value, Cell))
+        return tuple(name for value in own for name in getattr(value, "hub_names", ()))
 
     @abstractmethod
     def run(self, folder: Path, progress: Progress) -> Summary:
@@ -143,8 +143,3 @@ def parameters(model: ModelSection, tokenizer: TokenizerSection | None) -> float
     keys = width // sizes["heads"] * sizes["kv_heads"]
     block = 2 * width * width + 2 * width * keys + 3 * width * sizes["feed_forward"]
     return sizes["layers"] * block + (1 if sizes["tied"] else 2) * (size or 50_257) * width
-
-
-def gpu_hours(work: Sequence[float]) -> float:
-    """Hours on one accelerator for cells of this many seconds on one core."""
-    return sum(work) * CORE / GPU / 3600

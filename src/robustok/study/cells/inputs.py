@@ -245,10 +245,6 @@ class ExistingTokenizerCell(TokenizerCell):
 
     tokenizer: External
 
-    @property
-    def hub_names(self) -> tuple[str, ...]:
-        return self.tokenizer.hub_names
-
     def source(self, folder: Path) -> str:
         return self.tokenizer.name
 
@@ -290,10 +286,6 @@ class CorpusCell(Cell):
 
     text: Text
     tokenizer: TokenizerCell
-
-    @property
-    def hub_names(self) -> tuple[str, ...]:
-        return self.text.hub_names
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab, path = self.tokenizer.vocabulary(folder), self.path(folder)

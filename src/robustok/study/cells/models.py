@@ -127,10 +127,6 @@ class BaseCell(OriginCell):
     def description(self) -> str:
         return self.model.name.partition("@")[0]
 
-    @property
-    def hub_names(self) -> tuple[str, ...]:
-        return self.model.hub_names
-
     def source(self, folder: Path) -> str:
         return self.model.name
 
