@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -54,8 +54,8 @@ class StudyBars(Watch):
         self._whole = self._bars.add_task("whole study", left="")
         self._left: dict[str, Cell] = {}  # the unfinished cells, by key
         self._running: dict[str, _Running] = {}
-        self._planned: Counter[str] = Counter()  # cost of finished work by the kind of its cell
-        self._taken: Counter[str] = Counter()  # seconds of the same
+        self._planned: dict[str, float] = defaultdict(float)  # cost of finished cells, by kind
+        self._taken: dict[str, float] = defaultdict(float)  # seconds of the same
         self._count = 0
 
     def __enter__(self) -> StudyBars:
@@ -120,7 +120,7 @@ class StudyBars(Watch):
             cell = self._left[key]
             planned[cell.kind] += cell.work * (one.share - (one.resumed or 0.0))
             taken[cell.kind] += one.now - one.began
-        overall_rate = (taken.total() + TRUSTED) / (planned.total() + TRUSTED)
+        overall_rate = (sum(taken.values()) + TRUSTED) / (sum(planned.values()) + TRUSTED)
         seconds = 0.0
         for key, cell in self._left.items():
             rate = (taken[cell.kind] + overall_rate * TRUSTED) / (planned[cell.kind] + TRUSTED)
