@@ -68,6 +68,30 @@ def test_what_has_no_token_is_refused(tokenizer: Tokenizer, text: str, missing: 
     assert vocab.decode_bytes(vocab.encode("b o")) == b"b o"
 
 
+def test_what_a_pattern_of_tiktoken_leaves_out_is_in_no_draw() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"bb": 257}
+    encoding = tiktoken.Encoding(
+        "x", pat_str="[a-z]+", mergeable_ranks=ranks, special_tokens={}
+    )  # "|" and what else it does not match is lost
+    vocab = rt.Vocabulary.load(encoding)
+    assert vocab.encode("ab|ab").tolist() == encoding.encode("ab|ab") == [256, 256]
+    uniform = rt.Uniform(vocab)
+    assert vocab.decode_bytes(uniform.sample("ab|ab", seed=0)) == b"abab"
+    with pytest.raises(RobustokError, match=r"cannot be tokenized exactly: its ids spell 'bb'"):
+        vocab.encode("b|b")  # the ids of "bb" are others
+
+
+def test_bpe_dropout_refuses_a_pattern_that_it_cannot_read() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([b]): b for b in range(256)}
+    encoding = tiktoken.Encoding("x", pat_str="(?s).+", mergeable_ranks=ranks, special_tokens={})
+    vocab = rt.Vocabulary.load(encoding)
+    assert vocab.encode("a\nb").tolist() == [97, 10, 98]
+    with pytest.raises(RobustokError, match=r"cannot read tiktoken's pattern '\(\?s\)\.\+'"):
+        rt.BpeDropout(vocab, p=0.1)
+
+
 def test_what_tiktoken_has_no_token_for_is_refused() -> None:
     tiktoken = pytest.importorskip("tiktoken")
     encoding = tiktoken.Encoding(

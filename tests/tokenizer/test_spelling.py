@@ -134,6 +134,20 @@ def test_added_tokens_that_take_spaces_or_stand_alone(flag: str, make: Any) -> N
     check(tokenizer, "a <i> b", "a<i>a", "  <i>  ", "ab a b", "abba bb", "b <i>b")
 
 
+def test_a_token_that_stands_alone_is_no_word_beside_a_special_token_of_letters() -> None:
+    tokenizer = gpt2()
+    tokenizer.add_tokens([AddedToken("xyz", single_word=True, normalized=False)])
+    tokenizer.add_special_tokens(["END"])
+    vocab = rt.Vocabulary.load(tokenizer)
+    text = ".xyz END xyz"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert vocab.encode(text, parse_special=True).tolist() == ids
+    assert rt.Guard(vocab, allow_special=True).check(ids).canonical
+    for texts in ([".xyzEND"], [text, ".xyzEND"]):  # the ids of ".xyz" alone have the added token
+        with pytest.raises(RobustokError, match="cannot be tokenized exactly: its ids spell"):
+            vocab.encode_batch(texts, parse_special=True)
+
+
 def test_the_twin_that_the_tokenizer_takes_is_in_the_vocabulary() -> None:
     spec_vocab = {letter: i for i, letter in enumerate(sorted(byte_alphabet()))}
     spec_vocab |= {"ĠĠ": 256, "  ": 257}

@@ -41,8 +41,8 @@ class BpeDropout(Sampler):
 
     Merges stay within the pre-tokens of the pre-tokenizer; where there is none the whole text is a
     pre-token, and ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where
-    the tokenizer is no BPE, and where its merges need a token that stays where the tokenizer puts
-    it.
+    the tokenizer is no BPE, where its merges need a token that stays where the tokenizer puts it,
+    and where the pattern of a tiktoken ``Encoding`` cannot be read.
     """
 
     name = "bpe-dropout"
@@ -186,7 +186,15 @@ def _read_as(vocab: Vocabulary) -> list[bytes]:
 
 
 def _check_merges(vocab: Vocabulary) -> None:
-    """Raise RobustokError where a merge has a token that no draw may put into a text."""
+    """Raise RobustokError where a merge has a token that no draw may put into a text.
+
+    And where tiktoken alone can cut a text, which does not say where.
+    """
+    if vocab.data.stages.possessive and vocab.pre_tokenizer.automaton is None:
+        raise RobustokError(
+            f"bpe-dropout: it cannot read tiktoken's pattern {shown(vocab.data.stages.cut_pattern)}"
+            ": use another scheme, such as uniform"
+        )
     merges, in_model = vocab.data.merges, vocab.data.spelling.in_model
     if merges is None or not in_model:
         return

@@ -111,18 +111,21 @@ def _bpe_json(
 
 @dataclass(frozen=True)
 class TiktokenEncoder:
-    """A tiktoken ``Encoding``; its texts are never changed."""
+    """A tiktoken ``Encoding``.
+
+    ``complete``: every byte of UTF-8 has a token, and the pattern is known to cut every text
+    without a rest, which tiktoken would leave out.
+    """
 
     encoding: Any
-    complete: bool  # every byte of UTF-8 has a token
+    complete: bool
 
     @property
     def model_obstacle(self) -> str | None:
         """Why no tokenizer.json is known to give the same ids."""
-        if not self.complete:
-            return "the vocabulary lacks bytes"
-        known = self.encoding._pat_str in SAME_CUTS
-        return None if known else "gigatoken does not know this pattern"
+        if self.encoding._pat_str not in SAME_CUTS:
+            return "gigatoken does not know this pattern"
+        return None if self.complete else "the vocabulary lacks bytes"
 
     def model_json(self) -> str:
         """A tokenizer.json with the same ids."""
@@ -170,10 +173,10 @@ class TiktokenEncoder:
         return False
 
     def is_accepted(self, text: str) -> bool:
-        return True
+        return self.complete
 
     def accepts(self, texts: Sequence[str | bytes]) -> bool:
-        return True
+        return self.complete
 
 
 def from_tiktoken(encoding: Any) -> TokenizerData:
@@ -186,7 +189,8 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
     for token, i in ranks.items():
         tokens[i] = token
     ordinary = {*ranks.values()} - {*special.values()}
-    complete = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
+    has_bytes = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
+    complete = has_bytes and encoding._pat_str in SAME_CUTS
     return TokenizerData(
         tokens,
         array("i", ordinary),

@@ -318,7 +318,7 @@ class Vocabulary:
         if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
             # What follows a special token need not be a text of its own.
             is_whole = not parse_special or self.readable[ids].all()
-            if (is_whole or self.data.stages.joins_parts) and encoder.accepts([text]):
+            if (is_whole or self._joins_parts) and encoder.accepts([text]):
                 return
             if isinstance(text, bytes):
                 try:
@@ -328,6 +328,12 @@ class Vocabulary:
             if is_whole and (self._is_first_source(text, ids) or encoder.is_accepted(text)):
                 return
         self.canonicalizer.check(text, ids)
+
+    @derived_property
+    def _joins_parts(self) -> bool:
+        """Whether what stands between special tokens is encoded as a text of its own."""
+        single = any(token.single_word for token in self.data.plain_added.values())
+        return self.data.stages.joins_parts and not single
 
     def _is_first_source(self, text: str, ids: np.ndarray) -> bool:
         """Whether a text, of which ``encode_unchecked`` gave the ids, is their first source.
@@ -357,7 +363,7 @@ class Vocabulary:
     def _check_all_accepted(self, texts: list[Text], rows: Ragged, parse_special: bool) -> None:
         spelling = self.data.spelling
         if not (parse_special and spelling.words):
-            is_known = not parse_special or self.data.stages.joins_parts
+            is_known = not parse_special or self._joins_parts
             is_known = is_known and spelling.unknown not in spelling.placed
             if is_known and self.data.encoder.accepts(texts):
                 return
