@@ -174,16 +174,6 @@ def test_real_tokenizers(name):
         same.draws.vocab.gigatoken.load()
 
 
-def test_drawn_encodings_can_be_post_processed_again():
-    drawing = rt.stochastic(byte_level(), "characters", seed=0)
-    first, second = (drawing.encode(text, add_special_tokens=False) for text in TEXTS[:2])
-    again = drawing.post_process(first, second)
-    assert everything(again) == everything(drawing.encode(*TEXTS[:2]))
-    assert first.special_tokens_mask == [0] * len(first)
-    canonical = drawing.wrapped_tokenizer.encode("the", add_special_tokens=False)
-    assert drawing.post_process(canonical).tokens == ["<s>", "the", "</s>"]
-
-
 def test_copies_and_pickles_are_equal_and_hold_no_tokenizer():
     drawing = rt.stochastic(byte_level(), "uniform", seed=0)
     drawing.draws.vocab.gigatoken.load()

@@ -52,7 +52,7 @@ def stochastic(
         raise RobustokError("this tokenizer is stochastic already: wrap its wrapped_tokenizer")
     package = type(tokenizer).__module__.split(".")[0]
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        from robustok.integrations.stochastic.pretrained import stochastic_pretrained
+        from robustok.integrations.stochastic.fast import stochastic_pretrained
 
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":
@@ -60,7 +60,7 @@ def stochastic(
 
         wrapper = StochasticTokenizer(tokenizer, scheme, seed)
     elif package in ("tiktoken", "sentencepiece"):
-        from robustok.integrations.stochastic import processors as kinds
+        from robustok.integrations.stochastic import switch as kinds
 
         kind = kinds.StochasticEncoding if package == "tiktoken" else kinds.StochasticProcessor
         wrapper = kind(tokenizer, scheme, seed)

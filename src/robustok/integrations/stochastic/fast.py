@@ -1,27 +1,44 @@
-"""A `tokenizers.Tokenizer` that draws.
+"""Tokenizers of `tokenizers` and of transformers that draw.
 
 A text is encoded canonically, by the fast encoder of the vocabulary where that is known to give the
 library's ids, and drawn. Then it is cut, gets special tokens and is padded as the wrapped tokenizer
-is set to (`post_processing`).
+is set to (`encoding`).
+
+A transformers tokenizer becomes one of a subclass of its own class. So ``isinstance`` holds, and
+padding, truncation, tensors and saving are those of transformers. Only its backend is replaced.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from robustok.checks import check_text
-from robustok.integrations.stochastic.encoding import Call, Drawn, DrawnEncoding, DrawnText
-from robustok.integrations.stochastic.post_processing import PostProcessing, Probes, pad
-from robustok.integrations.stochastic.switch import Scheme, Wrapper
+from robustok.errors import RobustokError
+from robustok.integrations.stochastic.encoding import (
+    Drawn,
+    DrawnEncoding,
+    DrawnText,
+    Lists,
+    PostProcessing,
+    Probes,
+    aligned,
+    pad,
+)
+from robustok.integrations.stochastic.switch import Scheme, SeededScheme, Switch, Wrapper
 from robustok.runtime.processes import State
+from robustok.tokenizer.chat import content_spans
 from robustok.tokenizer.tokenizer_json import plain_twin
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
 Text = str | Sequence[str]  # or a list of words
@@ -42,6 +59,8 @@ class StochasticTokenizer(Wrapper):
 
     All else is the wrapped tokenizer's. Its settings, as truncation, may be changed through either.
     """
+
+    _encoding_names = ("async_encode",)
 
     def __init__(
         self, tokenizer: Tokenizer, scheme: Scheme, seed: int, state: State | None = None
@@ -83,29 +102,6 @@ class StochasticTokenizer(Wrapper):
         """As `tokenizers.Tokenizer.encode_batch_fast`; drawn encodings have their offsets, too."""
         encode = self.encode_batch if self.training else self.wrapped_tokenizer.encode_batch_fast
         return encode(input, is_pretokenized, add_special_tokens)
-
-    async def async_encode(self, *args: Any, **kwargs: Any) -> Encoded:
-        """As :meth:`encode`."""
-        return self.encode(*args, **kwargs)
-
-    async def async_encode_batch(self, *args: Any, **kwargs: Any) -> Sequence[Encoded]:
-        """As :meth:`encode_batch`."""
-        return self.encode_batch(*args, **kwargs)
-
-    async def async_encode_batch_fast(self, *args: Any, **kwargs: Any) -> Sequence[Encoded]:
-        """As :meth:`encode_batch_fast`."""
-        return self.encode_batch_fast(*args, **kwargs)
-
-    def post_process(
-        self, encoding: Encoded, pair: Encoded | None = None, add_special_tokens: bool = True
-    ) -> Encoded:
-        """As `tokenizers.Tokenizer.post_process`, of drawn encodings too."""
-        if not isinstance(encoding, DrawnEncoding):
-            return self.wrapped_tokenizer.post_process(encoding, pair, add_special_tokens)
-        sequences = [copy.copy(one) for one in (encoding, pair) if isinstance(one, DrawnEncoding)]
-        result = self._post_processing(add_special_tokens)(*sequences)
-        pad([result], self.wrapped_tokenizer.padding)
-        return result
 
     def add_tokens(self, tokens: Sequence[str | AddedToken]) -> int:
         """As `tokenizers.Tokenizer.add_tokens`; the vocabulary is read again."""
@@ -179,8 +175,12 @@ class StochasticTokenizer(Wrapper):
             new = self._by_word(old, encoded())
         else:
             new = draws.draw(old, None if spans is None else _fixed(spans, texts, encoded()))
-        call = Call(draws.vocab, tables.names, old, new, encoded)
-        return [DrawnText(row.tolist(), call, i) for i, row in enumerate(new)]
+
+        @functools.cache
+        def lists() -> list[Lists]:
+            return aligned(draws.vocab, tables.names, old, new, encoded())
+
+        return [DrawnText(row.tolist(), lists, i) for i, row in enumerate(new)]
 
     def _by_word(self, ids: list[np.ndarray], encodings: list[Encoding]) -> list[np.ndarray]:
         """Draw each word by itself: a token across two words would belong to neither."""
@@ -282,3 +282,97 @@ class _TokenStrings(dict[int, str]):
         assert token is not None
         self[i] = token
         return token
+
+
+class StochasticPreTrained(Switch):
+    """What is added to the class of a transformers tokenizer."""
+
+    __dict__: dict[str, Any]
+
+    def __new__(cls, *args: object, **kwargs: object) -> PreTrainedTokenizerFast:
+        """What the class makes, in ``from_pretrained`` too, is canonical: of the original class."""
+        return original_class(cls)(*args, **kwargs)
+
+    @property
+    def draws(self) -> SeededScheme:  # type: ignore[override]
+        return self.__dict__["_tokenizer"].draws
+
+    @property
+    def wrapped_tokenizer(self) -> PreTrainedTokenizerFast:  # type: ignore[override]
+        """A tokenizer of the original class with the current settings, which is canonical."""
+        canonical = original_class(type(self))
+        new = canonical.__new__(canonical)
+        new.__dict__.update(_copied(self.__dict__))
+        new.__dict__["_tokenizer"] = self.__dict__["_tokenizer"].wrapped_tokenizer
+        return new
+
+    def apply_chat_template(self, conversation: Any, *args: object, **kwargs: object) -> Any:
+        """As the wrapped tokenizer; only the contents of the chosen roles are drawn."""
+        plain: Any = super()
+        tokenize = kwargs.get("tokenize", True)
+        if not (tokenize and self.training) or (len(args) > 5 and not args[5]):
+            return plain.apply_chat_template(conversation, *args, **kwargs)
+        if kwargs.get("sanitize_control_tokens"):
+            self._refuse("sanitize_control_tokens", "it without this option")
+        unused = ("tokenize", "return_dict", "return_assistant_tokens_mask", "return_tensors")
+        options = {name: value for name, value in kwargs.items() if name not in unused}
+
+        def render(messages: object) -> str:
+            return plain.apply_chat_template(messages, *args[:5], tokenize=False, **options)
+
+        batched = bool(conversation) and (
+            isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages")
+        )
+        spans = {}  # the characters of each rendered chat that may be drawn
+        for one in conversation if batched else [conversation]:
+            messages = getattr(one, "messages", one)
+            rendered = render(messages)
+            spans[rendered] = content_spans(rendered, messages, self.__dict__["_roles"], render)
+        token = SPANS.set(spans)
+        try:
+            return plain.apply_chat_template(conversation, *args, **kwargs)
+        finally:
+            SPANS.reset(token)
+
+    def train_new_from_iterator(self, *args: object, **kwargs: object) -> PreTrainedTokenizerFast:
+        """As the wrapped tokenizer: a new canonical tokenizer."""
+        return self.wrapped_tokenizer.train_new_from_iterator(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (original_class(type(self)), dict(self.__dict__))
+
+
+def stochastic_pretrained(
+    tokenizer: PreTrainedTokenizerFast, scheme: Scheme, seed: int, roles: Sequence[str]
+) -> StochasticPreTrained:
+    """A transformers tokenizer with a Rust backend, wrapped."""
+    if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
+        raise RobustokError(f"roles is a list of names, as ['user'], not {roles!r}")
+    state = _copied(tokenizer.__dict__)
+    backend = tokenizer.backend_tokenizer
+    state["_tokenizer"] = StochasticTokenizer(backend, scheme, seed)
+    state["_roles"] = tuple(roles)
+    return _rebuilt(type(tokenizer), state)
+
+
+@functools.cache
+def stochastic_class(original: type) -> type[StochasticPreTrained]:
+    """The subclass of a tokenizer's class. It has the same name, under which it is saved."""
+    return type(original.__name__, (StochasticPreTrained, original), {"__module__": __name__})
+
+
+def original_class(cls: type) -> type[PreTrainedTokenizerFast]:
+    """The class of the wrapped tokenizer."""
+    return cls.__mro__[cls.__mro__.index(Switch) + 1]
+
+
+def _rebuilt(original: type, state: dict[str, Any]) -> StochasticPreTrained:
+    cls = stochastic_class(original)
+    tokenizer = object.__new__(cls)
+    tokenizer.__dict__.update(state)
+    return tokenizer
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a tokenizer; containers are copied, so that they change apart."""
+    return {k: copy.copy(v) if type(v) in (dict, list, set) else v for k, v in state.items()}
