@@ -55,8 +55,7 @@ def serve(target: str, listener: socket.socket, unjudged: Any) -> None:
     from starlette.routing import Route
 
     from robustok.guard import Guard
-    from robustok.integrations.asgi import GuardMiddleware
-    from robustok.integrations.serving import PromptGuard
+    from robustok.integrations.serving import GuardMiddleware, PromptGuard
 
     guard = Guard(vocab)
 

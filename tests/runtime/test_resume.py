@@ -13,8 +13,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.runtime import files
-from robustok.runtime.files import json_digest
-from robustok.runtime.resume import RowFile
+from robustok.runtime.files import RowFile, json_digest
 
 CONFIG = {"seed": 0}
 ROWS = [{"key": f"naïve {n} é", "accuracy": n / 7, "ids": [n, n + 1]} for n in range(4)]

@@ -3,7 +3,6 @@
 All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
 """
 
-from robustok.analysis.dropout import DROPOUT, DropoutRow, dropout_splits
 from robustok.analysis.split_bias import (
     SCHEMES,
     Bias,
@@ -12,7 +11,15 @@ from robustok.analysis.split_bias import (
     segmentations,
     summarize,
 )
-from robustok.analysis.splits import DRAWS, SENTENCE, SplitCounts, split_counts
+from robustok.analysis.splits import (
+    DRAWS,
+    DROPOUT,
+    SENTENCE,
+    DropoutRow,
+    SplitCounts,
+    dropout_splits,
+    split_counts,
+)
 
 __all__ = [
     "DRAWS", "DROPOUT", "SCHEMES", "SENTENCE", "Bias", "DropoutRow", "Segmentations",

@@ -6,12 +6,16 @@ kept between calls, so a request cannot slow down another one.
 
 One short row of plain text is compared in Python lists instead, since creating arrays takes longer
 there than the comparison itself. Its verdict is the one that blocks of rows have.
+
+`SegmentEncoder` treats tokenizers that add a space before a text or normalize it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +23,6 @@ import numpy as np
 
 from robustok.checks import check_integer, shown
 from robustok.errors import RobustokError
-from robustok.guard.canonical import SegmentEncoder
 from robustok.guard.findings import (
     DEVIATES,
     KINDS,
@@ -46,15 +49,135 @@ from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
+from robustok.tokenizer.canonical import Segment
 from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
+_ROUNDS = 4  # for a normalizer that changes its own output
 MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists
 BLOCK = 1 << 18  # ids that are judged at a time
 IdSequences = Ragged | Iterable[Sequence[int] | np.ndarray]
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
 _NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
+
+
+class SegmentEncoder:
+    """The canonical encoder of a vocabulary, for segments of ids.
+
+    >>> encoder = SegmentEncoder(vocab)
+    >>> ids = vocab.encode("the")
+    >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
+    >>> encoder.encode([b"the"], segments, np.array([-1])).ids.tolist() == ids.tolist()
+    True
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+
+    def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
+        """The bytes of all segments, one 0 after each, and the bytes of each."""
+        ids, begin, end = segments
+        total = np.concatenate([[0], np.cumsum(self.vocab.token_lengths[ids])])
+        text = np.empty(int((total[end] - total[begin]).sum()) + len(begin), np.uint8)
+        offsets = np.empty(len(begin) + 1, np.int64)
+        kernels.decode(segments, self.vocab.token_bytes, self.vocab.token_offsets, text, offsets)
+        joined = text.tobytes()
+        return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
+
+    def encode(self, texts: list[bytes], segments: Segments, before: np.ndarray) -> CanonicalIds:
+        """The canonical ids of each text; ``before`` (int32 [texts]): the id before it, or -1.
+
+        ``segments`` are the ids that spell the texts. Where no text gives ids that spell
+        ``texts[s]``, the ids are those of the nearest text that the tokenizer has, or none where it
+        can encode no such text, and ``same_text[s]`` is false.
+        """
+        placed = self.vocab.is_placed[segments.ids]
+        sources = self._first_sources(texts, segments, placed)
+        encoded = self.vocab.canonicalizer.encode_batch(sources)
+        if np.array_equal(segments.ids, encoded.values) and np.array_equal(
+            segments.begin, encoded.offsets[:-1]
+        ):  # nearly all batches: every id is canonical, and none is special
+            same = np.ones(len(texts), np.bool_)
+            return CanonicalIds(encoded.values, encoded.offsets, same)
+        same = self.same_text(encoded, texts)
+        placed_at = self.vocab.is_placed[encoded.values]
+        if same.all() and not (placed.any() or placed_at.any() or self.vocab.data.spelling.words):
+            return CanonicalIds(encoded.values, encoded.offsets, same)
+        rows = list(encoded)
+        self._try_other_texts(rows, segments, before, same)
+        self._encode_until_stable(rows, np.flatnonzero(~same))
+        encoded = Ragged.from_rows(rows)
+        return CanonicalIds(encoded.values, encoded.offsets, same)
+
+    def plain_sources(self, texts: list[bytes]) -> list[bytes]:
+        """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
+        return [self.vocab.data.spelling.plain_source(text) for text in texts]
+
+    def _first_sources(
+        self, texts: list[bytes], segments: Segments, placed: np.ndarray
+    ) -> list[bytes]:
+        sources = self.plain_sources(texts)
+        if placed.any():
+            for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
+                if placed[begin:end].any():
+                    ids = segments.ids[begin:end]
+                    sources[s] = next(self.vocab.sources(ids), texts[s])
+        return sources
+
+    def _try_other_texts(
+        self, rows: list[np.ndarray], segments: Segments, before: np.ndarray, same: np.ndarray
+    ) -> None:
+        """Replace rows that the first source does not explain, and set ``same``."""
+        spelling, canonicalizer = self.vocab.data.spelling, self.vocab.canonicalizer
+        spans = zip(segments.begin.tolist(), segments.end.tolist(), before.tolist(), strict=True)
+        parts = [Segment(segments.ids[begin:end], special) for begin, end, special in spans]
+        differ = [s for s, part in enumerate(parts) if not np.array_equal(rows[s], part.ids)]
+        other = [
+            s
+            for s in differ
+            if not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(parts[s].ids)
+        ]
+        first = [rows[s] for s in other]
+        exact = canonicalizer.exact_batch([parts[s] for s in other], first)
+        for s, canonical in zip(other, exact, strict=True):
+            ids = parts[s].ids
+            if canonical is None and self.vocab.is_placed[ids].any():
+                with suppress(RobustokError):
+                    canonical = canonicalizer.canonicalize(ids)
+            if canonical is not None:
+                rows[s] = canonical
+                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
+        for s in differ:
+            ids = parts[s].ids
+            # Special tokens that are words of the model: the ids where they are parsed.
+            if not spelling.words.isdisjoint(ids.tolist()):
+                for source in self.vocab.sources(ids):
+                    with suppress(RobustokError):
+                        parsed = self.vocab.encode_unchecked(source, parse_special=True)
+                        if np.array_equal(parsed, ids):
+                            rows[s], same[s] = ids, True
+
+    def _decoded(self, rows: Ragged) -> list[bytes]:
+        return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
+
+    def same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+        """Whether each row spells its text, bool [rows]."""
+        pairs = zip(self._decoded(rows), texts, strict=True)
+        return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
+
+    def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
+        """Encode changed texts again until the normalizer leaves them as they are."""
+        left = changed.tolist()
+        for _ in range(_ROUNDS):
+            if not left:
+                return
+            texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
+            encoded = self.vocab.canonicalizer.encode_batch(self.plain_sources(texts))
+            again = dict(zip(left, encoded, strict=True))
+            left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
+            for i in left:
+                rows[i] = again[i]
 
 
 class KnownIds(NamedTuple):

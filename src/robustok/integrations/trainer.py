@@ -17,8 +17,7 @@ from transformers import (
 
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import Guard
-from robustok.integrations.perturb import WHERE, Perturb
-from robustok.integrations.rows import Row, padded, repacked, with_ids
+from robustok.integrations.perturb import WHERE, Perturb, Row, padded, repacked, with_ids
 from robustok.models.load import max_length_of
 from robustok.samplers import Sampler, sampler
 from robustok.tokenizer.chat import template_headers, user_turns

@@ -18,8 +18,7 @@ from robustok.training.prompts import (
     PromptDataset,
     stack_rows,
 )
-from robustok.training.recipe import Recipe
-from robustok.training.record import Training
+from robustok.training.recipe import Recipe, Training
 from robustok.training.run import train
 
 if TYPE_CHECKING:

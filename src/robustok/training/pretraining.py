@@ -22,8 +22,7 @@ from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.prompts import of_this_worker, order_of, scheme_at, stack_rows
-from robustok.training.recipe import Recipe
-from robustok.training.record import Training
+from robustok.training.recipe import Recipe, Training
 from robustok.training.run import train
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, locked
-from robustok.training.recipe import Recipe, step_folder
-from robustok.training.record import (
+from robustok.training.recipe import (
     CHECKPOINTS,
     Perplexity,
+    Recipe,
     Training,
     claim,
     finish,
@@ -43,6 +43,7 @@ from robustok.training.record import (
     read_result,
     recorded_identity,
     seal,
+    step_folder,
     write_errors_in_one_line,
 )
 

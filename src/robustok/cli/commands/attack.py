@@ -21,9 +21,8 @@ from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonObject, json_digest, write_rows
+from robustok.runtime.files import JsonObject, RowFile, json_digest, write_rows
 from robustok.runtime.registry import function_named
-from robustok.runtime.resume import RowFile
 from robustok.study.measurements import Attack
 from robustok.study.measurements.attacks import suite_result, suite_search
 from robustok.study.sections import ChatModel, QuestionsSection

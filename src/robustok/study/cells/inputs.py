@@ -45,7 +45,7 @@ from robustok.tasks import (
 )
 from robustok.tokenizer.sources import tokenizer_files
 from robustok.tokenizer.vocabulary import Vocabulary
-from robustok.training.record import recorded_identity
+from robustok.training.recipe import recorded_identity
 
 _CHUNK = 1_000  # documents that are encoded together
 # Of a model, of LoRA weights, and of what ends the text that a model writes.

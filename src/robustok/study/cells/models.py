@@ -28,8 +28,7 @@ from robustok.study.sections import (
 )
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import step_folder
-from robustok.training.record import CHECKPOINTS
+from robustok.training.recipe import CHECKPOINTS, step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 

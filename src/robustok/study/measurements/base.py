@@ -20,8 +20,7 @@ from robustok.attack.settings import Settings
 from robustok.checks import option
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject, write_rows
-from robustok.runtime.resume import RowFile
+from robustok.runtime.files import JsonFields, JsonObject, RowFile, write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
