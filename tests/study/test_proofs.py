@@ -10,6 +10,7 @@ from tests.study.conftest import TRAINING, rows_of, tiny
 
 from robustok import RobustokError
 from robustok.report import write_report
+from robustok.runtime import files
 from robustok.runtime.files import read_rows
 from robustok.study import run_study
 from robustok.study.measurements import base
