@@ -45,16 +45,14 @@ def test_each_analysis_tells_its_rows(shell: Shell) -> None:
     assert {r["splits"] for r in rows} >= {1}
     rows = shell.json(f"analyze dropout {same} --draws 20", *TEXT)
     assert [r["rule"] for r in rows][:9:4] == ["provilkov", "hf", "sentencepiece"]
-    rows = shell.json(f"analyze bias {same} --words-file common.txt --draws 200")
-    assert {r["tokenizer"] for r in rows} == {"small"}
 
 
 def test_an_analysis_has_a_table_and_a_figure(shell: Shell, tmp_path: Path) -> None:
-    given = f"--seed 0 --words-file common.txt --draws 200 --out {tmp_path}"
-    out = shell.ok(f"analyze bias -t mine=small/tokenizer.json {given}")
-    assert "total variation" in out and "mine" in out
+    given = f"--seed 0 --draws 200 --out {tmp_path}"
+    out = shell.ok(f"analyze segmentations -t mine=small/tokenizer.json {given}", *TEXT)
+    assert "segmentations" in out and "mine" in out
     names = sorted(p.name for p in tmp_path.iterdir())
-    assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
+    assert names == ["segmentations.csv", "segmentations.png", "segmentations.svg"]
 
 
 def test_embeddings_of_two_models_alone_and_in_a_sentence(tmp_path: Path, shell: Shell) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.guard.tokenizers_of import byte_level
 
 import robustok as rt
-from robustok.analysis import bias, segmentations, split_counts, summarize
+from robustok.analysis import segmentations, split_counts
 from robustok.report import analyses
 from robustok.report.figures import draw_embeddings
 from robustok.report.proofs import draw_bound, draw_gap
@@ -58,12 +58,6 @@ def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     rows = [{"tokenizer": name, **row} for name, one in result.items() for row in one.table()]
     check(analyses.draw_segmentations(result, tmp_path), rows)
     assert {r["tokenizer"] for r in rows} == {"one", "two"}
-
-
-def test_bias(vocab: rt.Vocabulary, tmp_path: Path) -> None:
-    biases = bias(vocab, ["the", "rest", "then"], seed=0, draws=300)
-    rows = [{"tokenizer": "a", **row} for row in summarize(biases)]
-    check(analyses.draw_bias(rows, tmp_path), rows)
 
 
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:

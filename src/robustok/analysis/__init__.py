@@ -3,26 +3,12 @@
 All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
 """
 
-from robustok.analysis.split_bias import (
-    SCHEMES,
-    Bias,
-    Segmentations,
-    bias,
-    segmentations,
-    summarize,
-)
-from robustok.analysis.splits import (
-    DRAWS,
-    DROPOUT,
-    SENTENCE,
-    DropoutRow,
-    SplitCounts,
-    dropout_splits,
-    split_counts,
-)
-
-__all__ = [
-    "DRAWS", "DROPOUT", "SCHEMES", "SENTENCE", "Bias", "DropoutRow", "Segmentations",
-    "SplitCounts", "bias", "dropout_splits", "segmentations", "split_counts",
-    "summarize",
-]  # fmt: skip
+from robustok.analysis.splits import DRAWS as DRAWS
+from robustok.analysis.splits import DROPOUT as DROPOUT
+from robustok.analysis.splits import SENTENCE as SENTENCE
+from robustok.analysis.splits import DropoutRow as DropoutRow
+from robustok.analysis.splits import Segmentations as Segmentations
+from robustok.analysis.splits import SplitCounts as SplitCounts
+from robustok.analysis.splits import dropout_splits as dropout_splits
+from robustok.analysis.splits import segmentations as segmentations
+from robustok.analysis.splits import split_counts as split_counts

@@ -1,4 +1,4 @@
-"""Splits inside one canonical token: shares of many draws, and theoretical distributions.
+"""How schemes split a canonical token, from draws and in theory, and the splits of BPE-dropout.
 
 Every distribution is float64 of shape [highest + 1]: the probability of s = 0, 1, … splits. Source:
 the paper's appendix "Empirical distribution over per-token split-counts".
@@ -19,7 +19,7 @@ from robustok.errors import RobustokError
 from robustok.lattice import Lattice
 from robustok.lattice.counting import product
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress, part_of_progress
+from robustok.runtime.display import Progress, part_of_progress, visible
 from robustok.samplers import (
     BpeDropout,
     Sampler,
@@ -41,6 +41,7 @@ SENTENCE = (
 )
 DRAWS = 50_000  # of a text, in the paper
 BLOCK = 5_000  # draws at a time
+Cut = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,3 +431,121 @@ def dropout_splits(
             )
         )
     return results
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentations:
+    """Shares of the segmentations of one canonical token, for 1, 2, … splits.
+
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.token, list(result.shares)
+    ('·revolution', ['uniform'])
+
+    Args:
+        token: the token as text, spaces as "·".
+        by_splits: all segmentations with s splits at index s - 1, such as "rev-olution".
+        shares: by spec, at index s - 1 the share of each of these segmentations among the draws
+            with s splits, float64 [segmentations].
+        draws: by spec, at index s - 1 the number of draws with s splits.
+    """
+
+    token: str
+    by_splits: tuple[tuple[str, ...], ...]
+    shares: dict[str, tuple[np.ndarray, ...]]
+    draws: dict[str, tuple[int, ...]]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain dictionary for each segmentation and scheme."""
+        return [
+            {
+                "token": self.token,
+                "splits": splits,
+                "segmentation": segmentation,
+                "scheme": spec,
+                "draws": self.draws[spec][splits - 1],
+                "share": float(share),
+            }
+            for splits, segmentations in enumerate(self.by_splits, 1)
+            for spec, shares in self.shares.items()
+            for segmentation, share in zip(segmentations, shares[splits - 1], strict=True)
+        ]
+
+
+def segmentations(
+    vocab: Vocabulary,
+    text: Text,
+    specs: list[str],
+    *,
+    seed: int,
+    token: int = 0,
+    splits: int = 4,
+    draws: int = 50_000,
+    progress: Progress | None = None,
+) -> Segmentations:
+    """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
+
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.by_splits[0][:3]
+    ('·revolutio-n',)
+
+    Args:
+        vocab: the vocabulary.
+        text: one text.
+        specs: specs of the schemes to compare.
+        seed: any integer; it and the number of a draw decide the draw.
+        token: position of the token in the canonical tokenization, from 0.
+        splits: greatest number of splits counted; draws with more are left out.
+        draws: draws of the text for each scheme, at least 1.
+        progress: called with (draws done, all draws), over all schemes.
+
+    A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
+    unbiased scheme gives the same share to all segmentations with the same number of splits.
+
+    Raises RobustokError for a token that the text does not have.
+    Source: the paper's appendix "Different tokenisers and their effect".
+    """
+    place = place_of(vocab, text, token)
+    own = int(place.canonical[token])
+    lattice = Lattice(vocab, [own])
+    levels = _levels(lattice, splits)
+    shares, counted = {}, {}
+    for number, spec in enumerate(specs):
+        scheme = sampler(spec, vocab)
+        seen: Counter[Cut] = Counter()
+        scheme_progress = part_of_progress(progress, number * draws, len(specs) * draws)
+        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
+            seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
+        totals = [sum(seen[cut] for cut in level) for level in levels]
+        shares[scheme.spec] = tuple(
+            np.array([seen[cut] / total if total else 0.0 for cut in level])
+            for level, total in zip(levels, totals, strict=True)
+        )
+        counted[scheme.spec] = tuple(totals)
+    names = tuple(tuple(_shown(vocab, cut) for cut in level) for level in levels)
+    return Segmentations(_shown(vocab, (own,)), names, shares, counted)
+
+
+def _levels(lattice: Lattice, splits: int) -> list[list[Cut]]:
+    """At index s - 1 all segmentations with s splits."""
+    return [
+        [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
+        for s in range(1, splits + 1)
+    ]
+
+
+def _cuts(vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int) -> list[Cut]:
+    """The ids between two boundaries, of the rows that have both and few enough splits between."""
+    lengths = vocab.token_lengths
+    inside = boundaries_inside(vocab, rows, begin, end)
+    cuts = []
+    for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():
+        row = rows[i]
+        ends = np.cumsum(lengths[row])
+        first, last = np.searchsorted(ends, [begin, end - 1], "right")
+        if ends[last] == end and (ends[first] - lengths[row[first]]) == begin:
+            cuts.append(tuple(row[first : last + 1].tolist()))
+    return cuts
+
+
+def _shown(vocab: Vocabulary, ids: Cut) -> str:
+    return "-".join(visible(vocab.tokens[i]) for i in ids)

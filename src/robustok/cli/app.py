@@ -43,8 +43,7 @@ _COMMANDS = {
     "doctor": ("doctor",
                "Show versions, hardware, caches and missing packages, or check a tokenizer."),
     "study": ("study", "List, plan and run studies. `study NAME` is `study run NAME`."),
-    "analyze": ("analyze",
-                "Analyze schemes without a model. The analyses of the paper's appendix, and bias."),
+    "analyze": ("analyze", "Analyze schemes without a model, as the paper's appendix does."),
 }  # fmt: skip
 _GROUPS = ("study", "analyze")  # commands that have commands
 _SHORT = ("sample", "count", "inspect", "guard", "audit")  # mostly start-up

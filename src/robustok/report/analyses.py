@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,10 @@ import numpy as np
 from robustok.analysis import Segmentations, SplitCounts
 from robustok.report.style import (
     INK,
-    MARKERS,
     MUTED,
     OTHERS,
-    Row,
     colors,
     figure_style,
-    grouped,
     label_axes,
     legend_above,
     new_figure,
@@ -121,52 +117,6 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size, family="DejaVu Sans Mono")
 
 
-@figure_style()
-def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """A column a tokenizer: distance from uniform above, support below, against the splits.
-
-    ``rows`` are those of :func:`robustok.analysis.summarize`, with the name of the ``tokenizer``.
-    """
-    by_tokenizer = grouped(rows, "tokenizer")
-    fields = {"total_variation": "total variation, %", "support": "support covered, %"}
-    columns = len(by_tokenizer)
-    figure, panels = _panels(2, columns, (4.4, 2.8))
-    plots = product(fields.items(), by_tokenizer.items())
-    for number, (axes, plot) in enumerate(zip(panels, plots, strict=True)):
-        (field, label), (name, own) = plot
-        for i, (scheme, color, points) in enumerate(_schemes(own)):
-            axes.plot(  # smaller markers on top, so that covered ones stay visible
-                [row["splits"] for row in points],
-                [100 * row[field] for row in points],
-                color=color,
-                label=scheme,
-                marker=_mark(i),
-                markersize=max(10 - i, 3.5),
-                linewidth=max(3 - 0.35 * i, 1),
-                clip_on=False,
-            )
-        label_axes(
-            axes,
-            "splits of a word",
-            "" if number % columns else label,
-            title=name if number < columns else "",
-            xticks=sorted(grouped(own, "splits")),
-        )
-        axes.sharey(panels[number - number % columns])
-    legend_above(figure, panels[0])
-    return save_all(figure, folder / "bias", rows)
-
-
 def _panels(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """A figure of panels of this size with axes of their own, in reading order."""
     return new_figure((panel[0] * columns, panel[1] * rows), rows, columns, sharey=False)
-
-
-def _mark(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
-
-
-def _schemes(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
-    """The rows of each scheme, with its name and its color."""
-    schemes = grouped(rows, "scheme")
-    return list(zip(schemes, colors([*schemes]), schemes.values(), strict=True))

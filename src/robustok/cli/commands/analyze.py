@@ -14,7 +14,6 @@ import typer
 from robustok import analysis
 from robustok.cli.options import (
     TOKENIZER,
-    WordOptions,
     add_commands,
     by_name,
     draws_option,
@@ -29,7 +28,7 @@ from robustok.runtime.files import JsonObject, write_csv
 from robustok.tokenizer.vocabulary import Vocabulary
 
 app = typer.Typer(
-    help="Analyze schemes without a model. The analyses of the paper's appendix, and bias.",
+    help="Analyze schemes without a model, as the paper's appendix does.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -172,45 +171,9 @@ def dropout(*, text: TextOptions, tokenizer: str, options: AnalysisOptions) -> N
     options.show(rows, columns, write)
 
 
-def bias(
-    *,
-    words: WordOptions,
-    scheme: tuple[str, ...] = scheme_option("scheme to measure  [default: all of the paper's]"),
-    draws: int = draws_option(
-        "draws of each word, where a scheme has no exact probabilities", 10_000
-    ),
-    tokenizer: Tokenizers,
-    options: AnalysisOptions,
-) -> None:
-    """Measure the bias of schemes in the segmentation of words.
-
-    Total variation and KL from the uniform distribution over the segmentations of a word, and the
-    share of them that the scheme can draw. --out also writes a row for each word to bias-words.csv.
-    """
-    results = options.each(tokenizer, analysis.bias, words.read(), schemes=scheme, draws=draws)
-    rows = with_names({name: analysis.summarize(own) for name, own in results.items()})
-
-    def draw(folder: Path) -> list[Path]:
-        each = with_names({n: [row._asdict() for row in own] for n, own in results.items()})
-        write_csv(folder / "bias-words.csv", each)
-        return [*figures.draw_bias(rows, folder), folder / "bias-words.csv"]
-
-    columns = {
-        "tokenizer": "{tokenizer}",
-        "scheme": "{scheme}",
-        "splits": "{splits}",
-        "words": "{words}",
-        "total variation": "{about}{total_variation:.3f}",
-        "KL, nats": "{about}{kl_divergence:.3f}",
-        "support": "{about}{support:.3f}",
-    }
-    table = [{**row, "about": "" if row["exact"] else "~"} for row in rows]
-    options.show(rows, columns, draw, table)
-
-
 def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[JsonObject]:
     """The rows of each tokenizer with its name."""
     return [{"tokenizer": name, **row} for name, rows in by_tokenizer.items() for row in rows]
 
 
-add_commands(app, split_counts, segmentations, dropout, bias)
+add_commands(app, split_counts, segmentations, dropout)
