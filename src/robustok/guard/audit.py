@@ -345,23 +345,37 @@ def _holds_rollouts(path: Path) -> bool:
 
 def _sequences(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
     """The sequences of each row of a file, and the share of the file read so far."""
-    first = next((row for _, row, _ in _rows(path) if _has_ids(row)), None)
-    fields = first.items() if isinstance(first, dict) else ()
-    names = [key for key, value in fields if _is_conversation(value)]
-    conversation = _column(path, column, names, "conversations")
-    for label, value, share in _rows(path, conversation or column):
-        if conversation is not None:
-            row = value if isinstance(value, dict) else {}
-            if not _is_list(row.get(conversation)):
-                raise RobustokError(
-                    f"{label}: no conversation in '{conversation}': {nearest(conversation, row)}"
-                )
-            yield _turns(row[conversation], label), share
-            continue
-        if isinstance(value, dict):
-            column = _id_column(path, column, list(value) if column else id_columns(value))
-            value = value[column]
-        yield [(_ids(value, label), None, None)], share
+    first = None
+    for _, row, _ in _rows(path):
+        first = row if first is None or _has_ids(row) else first
+        if _has_ids(row):
+            break
+    name, is_conversation = _column_of(path, column, first)
+    for label, row, share in _rows(path, name):
+        value = row.get(name) if isinstance(row, dict) else row
+        if not is_conversation:
+            yield [(_ids(value, label), None, None)], share
+        elif _is_list(value):
+            yield _turns(value, label), share
+        else:
+            raise RobustokError(f"{label}: no conversation in '{name}'")
+
+
+def _column_of(path: Path, column: str | None, row: object) -> tuple[str | None, bool]:
+    """The given column or the only one of a row, and whether it holds conversations.
+
+    None for a row that is a bare list.
+    """
+    if not isinstance(row, dict):
+        return None, False
+    if column is not None and column not in row:
+        raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, row)}")
+    conversations = [key for key, value in row.items() if _is_conversation(value)]
+    names = [column] if column else conversations or id_columns(row)
+    if len(names) != 1:
+        several = f"several columns of ids ({', '.join(names)})" if names else "no column of ids"
+        raise RobustokError(f"{path} has {several}: name one as column")
+    return names[0], names[0] in conversations
 
 
 def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, float]]:
@@ -431,26 +445,6 @@ def _ids(value: object, label: str) -> np.ndarray:
         raise RobustokError(f"{label}: expected a list of token ids, got {str(value)[:60]}")
     ids = np.asarray(value) if len(value) else np.empty(0, np.int64)  # of any type that holds all
     return np.where((ids >= 0) & (ids < 1 << 31), ids, -1).astype(np.int32)
-
-
-def _column(path: Path, column: str | None, names: Sequence[str], kind: str) -> str | None:
-    """The given column, or the only one of ``names``; None where there is none."""
-    if column is not None:
-        return column if column in names else None
-    if len(names) > 1:
-        raise RobustokError(
-            f"{path} has several columns of {kind} ({', '.join(names)}): name one as column"
-        )
-    return names[0] if names else None
-
-
-def _id_column(path: Path, column: str | None, names: Sequence[str]) -> str:
-    name = _column(path, column, names, "ids")
-    if name is not None:
-        return name
-    if column is not None:
-        raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
-    raise RobustokError(f"{path} has no column of ids: name one as column")
 
 
 def _is_conversation(value: object) -> bool:
