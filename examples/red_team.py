@@ -21,6 +21,7 @@ import numpy as np
 
 import robustok as rt
 from robustok.attack import (
+    Attack,
     Prompt,
     SuiteResult,
     TargetLikelihood,
@@ -75,6 +76,11 @@ def attack(model: Any, tokenizer: Any, vocab: Any, out: Path, max_scored: int) -
     print(f"{seconds:.0f} seconds")
 
 
+def score_after(attack: Attack, n_scored: int) -> float:
+    """The highest score among the first tokenizations."""
+    return max(step.score for step in attack.steps if step.n_scored <= n_scored)
+
+
 def draw(suite: SuiteResult, out: Path) -> None:
     """The mean gain of each search by the number of tokenizations scored, as PNG and SVG."""
     limits = np.arange(1, suite.max_scored + 1)
@@ -83,7 +89,7 @@ def draw(suite: SuiteResult, out: Path) -> None:
         colors = (INK, *OTHERS, "#0072b2")
         for (name, attacks), color in zip(suite.parts.items(), colors, strict=True):
             gains = [
-                [a.score_after(int(n)) - a.score_after(1) for n in np.minimum(limits, a.n_scored)]
+                [score_after(a, n) - score_after(a, 1) for n in np.minimum(limits, a.n_scored)]
                 for a in attacks
             ]
             axes.plot(limits, np.mean(gains, axis=0), color=color, linewidth=1.8, label=name)

@@ -16,7 +16,6 @@ from robustok.attack import (
     attack_prompt,
     attack_prompts,
     search,
-    success_curve,
 )
 
 
@@ -54,16 +53,6 @@ def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
         assert attack.ids.tolist() == start.tolist()
 
 
-def test_the_curve_counts_prompts_broken_by_a_number(vocab) -> None:
-    prompts = [Prompt(str(n), text) for n, text in enumerate(("happen", "glad rain", "straight"))]
-    objective = as_objective(rugged_rows, threshold=0.9)
-    attacks = attack_prompts(vocab, prompts, lambda _: objective, seed=0)
-    last = max(a.n_scored for a in attacks)
-    rows = success_curve(attacks, [1, last])
-    assert rows[1]["success"] == pytest.approx(np.mean([bool(a.success) for a in attacks]))
-    assert rows[0]["success"] <= rows[1]["success"]
-
-
 def test_errors_of_prompts_are_one_line(vocab) -> None:
     objective = as_objective(rugged_rows)
     for call, message in (
@@ -72,7 +61,6 @@ def test_errors_of_prompts_are_one_line(vocab) -> None:
         (lambda: attack_prompts(vocab, [Prompt("a", "x"), Prompt("a", "y")],
                                 lambda _: objective, seed=0), "have the key 'a'"),
         (lambda: attack_prompt(vocab, "a", objective, search="annealing", seed=0), "max_scored"),
-        (lambda: success_curve([attack_prompt(vocab, "a", objective, seed=0)], [1]), "threshold"),
     ):  # fmt: skip
         with pytest.raises(RobustokError, match=message) as error:
             call()

@@ -42,6 +42,8 @@ def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
     assert last["low"] <= last["success"] <= last["high"]
     assert last["n_scored"] == sum(part["n_scored"] for part in parts)
     curves = result.curves([1, 10, 60])
+    for name, attacks in result.parts.items():
+        assert curves[name][-1]["success"] == np.mean([bool(a.success) for a in attacks])
     for i, row in enumerate(curves["worst of all"]):
         assert row["success"] >= max(curves[name][i]["success"] for name in result.parts)
 

@@ -30,7 +30,6 @@ from robustok.attack.records import generate_answers as generate_answers
 from robustok.attack.records import greedy_answer as greedy_answer
 from robustok.attack.records import read_attacks as read_attacks
 from robustok.attack.records import read_prompts as read_prompts
-from robustok.attack.records import success_curve as success_curve
 from robustok.attack.records import write_attacks as write_attacks
 from robustok.attack.settings import AttackSettings as AttackSettings
 from robustok.attack.settings import CertifySettings as CertifySettings

@@ -1,4 +1,4 @@
-"""Prompts, attacks and answers: one record of each, files of them, and curves of many attacks."""
+"""Prompts, attacks and answers: one record of each, and files of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import curve_of
 from robustok.evaluation.questions import Ids, check_generated_length, check_keyed, plain_ids
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
@@ -175,11 +174,6 @@ class Attack:
         """Log-probabilities of the objective's continuations under ``ids``, in nats."""
         return self.steps[-1].log_probs
 
-    def score_after(self, n_scored: int) -> float:
-        """The highest score among the first ``n_scored`` tokenizations, at least 1."""
-        reached = [step.score for step in self.steps if step.n_scored <= n_scored]
-        return reached[-1] if reached else -np.inf
-
     def as_row(self) -> JsonObject:
         """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
         row = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -279,26 +273,6 @@ def read_attacks(path: str | Path) -> list[Attack]:
     if not attacks:
         raise RobustokError(f"{path} has no attacks: give a file that an attack has written")
     return attacks
-
-
-def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict[str, float]]:
-    """Share of the prompts broken by the number of tokenizations scored, with 95% intervals.
-
-    >>> from robustok.attack import as_objective, attack_prompt
-    >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=2)
-    >>> attacks = [attack_prompt(vocab, "hello world", length, seed=0)]
-    >>> success_curve(attacks, [1, 100])[0]["success"]
-    0.0
-
-    Args:
-        attacks: the attacks, all with a threshold.
-        limits: numbers of tokenizations scored.
-
-    Raises RobustokError for an attack whose objective has no threshold.
-    """
-    if any(attack.success is None for attack in attacks):
-        raise RobustokError("the objective has no threshold, so nothing counts as a success")
-    return curve_of("success", [attack.reached_at for attack in attacks], limits)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Objective
-from robustok.attack.records import Attack, Prompt, success_curve
+from robustok.attack.records import Attack, Prompt
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import curve_of, share
 from robustok.evaluation.questions import check_keyed
@@ -102,12 +102,12 @@ class SuiteResult:
 
         "worst of all" is a prompt that any search broke within the number.
         """
-        curves = {name: success_curve(attacks, limits) for name, attacks in self.parts.items()}
-        reached = [
+        reached = {name: [a.reached_at for a in part] for name, part in self.parts.items()}
+        reached["worst of all"] = [
             min((a.reached_at for a in attacks if a.reached_at is not None), default=None)
             for attacks in self.by_prompt
         ]
-        return curves | {"worst of all": curve_of("success", reached, limits)}
+        return {name: curve_of("success", numbers, limits) for name, numbers in reached.items()}
 
 
 def run_suite(
