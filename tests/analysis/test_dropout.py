@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.guard.tokenizers_of import byte_level
 from tests.oracles.data import real
+from tests.oracles.lattice import splits
 
 import robustok as rt
 from robustok.analysis import DROPOUT, SENTENCE, dropout_splits
@@ -33,10 +34,7 @@ def test_dropout_splits_are_counted(vocab: rt.Vocabulary) -> None:
     assert rows[2][2:4] == (len(TEXT) - len(canonical), 0)
     texts = [canonical.tolist()] * 300
     drawn = rt.sampler("bpe-dropout(p=0.3, rule=hf)", vocab).sample_batch(texts, seed=3)
-    ends = set(np.cumsum([len(vocab.tokens[i]) for i in canonical]).tolist())
-    counts = [
-        len(set(np.cumsum([len(vocab.tokens[i]) for i in row]).tolist()) - ends) for row in drawn
-    ]
+    counts = [splits(vocab, canonical, row) for row in drawn]
     s = rows[1]
     assert (s.min, s.max) == (min(counts), max(counts))
     assert (s.mean, s.std) == pytest.approx((np.mean(counts), np.std(counts)))

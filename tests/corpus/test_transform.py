@@ -6,10 +6,10 @@ import hashlib
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from tests.corpus.conftest import documents
+from tests.oracles.lattice import splits
 
 import robustok as rt
 from robustok.corpus import Retokenize
@@ -39,8 +39,7 @@ def test_rows_are_the_samplers(vocab: rt.Vocabulary) -> None:
         assert vocab.decode_bytes(row["input_ids"]).decode() == texts[i // 2]
         assert row["canonical_tokens"] == len(before)
         assert row["distance"] == rt.distance(vocab, before, ids)
-        edges = [set(np.cumsum([len(vocab.tokens[t]) for t in x]).tolist()) for x in (before, ids)]
-        assert row["splits"] == len(edges[1] - edges[0])
+        assert row["splits"] == splits(vocab, before, ids)
 
 
 def test_key_is_a_hash_of_id_and_canonical_ids() -> None:
@@ -70,15 +69,6 @@ def test_texts_and_their_ids_are_drawn_alike(vocab: rt.Vocabulary) -> None:
     for kind in (pa.binary(), pa.large_string()):
         given = pa.table({"text": pa.array(texts).cast(kind)})
         assert Retokenize(vocab, SCHEME, seed=1)(given).equals(out)
-
-
-def test_special_tokens_stay(vocab: rt.Vocabulary) -> None:
-    end = next(iter(vocab.special))
-    row = [end, *vocab.encode(documents(3)[0]).tolist(), end, end]
-    out = Retokenize(vocab, "uniform", seed=0, column="ids")(pa.table({"ids": [row]}))
-    drawn = out.column("input_ids")[0].as_py()
-    assert (drawn[0], drawn[-2:], drawn.count(end)) == (end, [end, end], 3)
-    assert len(drawn) > len(row)
 
 
 @pytest.mark.parametrize(("given", "message"), [

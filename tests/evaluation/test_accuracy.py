@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from tests.evaluation.conftest import draws_of
+from tests.oracles.lattice import splits
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError
@@ -31,15 +32,14 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
 
 
 def test_the_strength_is_that_of_the_draws_that_are_scored(model, vocab, items) -> None:
-    splits, tokens = 0, 0
+    n_splits, tokens = 0, 0
     for item in items:
         canonical = vocab.encode(item.question)
-        ends = set(np.cumsum([len(vocab.decode_bytes([i])) for i in canonical]))
         for row in draws_of(vocab, item, 3, 5):
-            splits += len(set(np.cumsum([len(vocab.decode_bytes([i])) for i in row])) - ends)
+            n_splits += splits(vocab, canonical, row)
             tokens += len(canonical)
     strength = evaluate(model, vocab, items, "uniform", draws=3, seed=5).strength
-    assert strength["splits"] == pytest.approx(splits / tokens)
+    assert strength["splits"] == pytest.approx(n_splits / tokens)
     assert strength["length_ratio"] > 1
     none = evaluate(model, vocab, items, "canonical", seed=0).strength
     assert none == {"splits": 0.0, "distance": 0.0, "length_ratio": 1.0}

@@ -16,6 +16,7 @@ from tests.integrations.conftest import (
     VOCAB,
     chat_tokenizer,
 )
+from tests.oracles.lattice import splits
 from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
@@ -76,19 +77,14 @@ def test_a_row_that_would_lose_its_answer_stays_canonical_and_is_counted():
 
 
 def test_tokens_and_splits_are_counted():
-    """Against the distance and the splits of the library."""
-
-    def boundaries(ids: list[int]) -> set[int]:
-        return set(np.cumsum([len(VOCAB.tokens[i]) for i in ids]).tolist())
-
     perturb = perturb_by("uniform-k(k=3)")
     new = [row["input_ids"] for row in perturb([{"input_ids": ids} for ids in IDS])]
-    rows, changed, too_long, tokens, replaced, splits = perturb.counts[0].tolist()
+    rows, changed, too_long, tokens, replaced, n_splits = perturb.counts[0].tolist()
     assert (rows, changed, too_long) == (24, 24, 0)
     assert tokens == sum(map(len, IDS))
     pairs = list(zip(new, IDS, strict=True))
     assert replaced == sum(rt.distance(VOCAB, row, ids) for row, ids in pairs)
-    assert splits == sum(len(boundaries(row) - boundaries(ids)) for row, ids in pairs)
+    assert n_splits == sum(splits(VOCAB, ids, row) for row, ids in pairs)
 
 
 def boundaries_of(form: str, sizes: list[int]) -> list[int]:

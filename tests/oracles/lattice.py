@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -35,7 +36,7 @@ def ids_by_token(vocab: Vocabulary) -> dict[bytes, int]:
     )
 
 
-def spans(vocab: Vocabulary, path: Path) -> set[tuple[int, int, int]]:
+def spans(vocab: Vocabulary, path: Iterable[int]) -> set[tuple[int, int, int]]:
     """(begin, end, id) of every token."""
     positions, at = set(), 0
     for i in path:
@@ -49,7 +50,7 @@ def distance(vocab: Vocabulary, v: Path, u: Path) -> int:
     return len(spans(vocab, u) - spans(vocab, v))
 
 
-def splits(vocab: Vocabulary, v: Path, u: Path) -> int:
+def splits(vocab: Vocabulary, v: Iterable[int], u: Iterable[int]) -> int:
     """How many tokens of u end where no token of v ends."""
     ends = {end for _, end, _ in spans(vocab, v)}
     return sum(end not in ends for _, end, _ in spans(vocab, u))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles.lattice import splits
 from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import canonical, toy
 
@@ -13,10 +13,6 @@ import robustok as rt
 
 TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"], [b"<s>"])
 TEXTS = ["abcab d cab abc" * (1 + i % 4) for i in range(60)]
-
-
-def cuts(vocab: rt.Vocabulary, row: np.ndarray) -> set[int]:
-    return set(np.cumsum([len(vocab.tokens[i]) for i in row]).tolist())
 
 
 @given(case=cases(most=30), seed=st.integers(0, 1000))
@@ -28,7 +24,7 @@ def test_measures_are_what_they_say(case, seed: int) -> None:
     drawn = rt.Uniform(vocab).sample_batch(rows, seed=seed, draws=2)
     strength = rt.measure(vocab, rows, drawn)
     for i, row in enumerate(drawn):
-        assert strength.splits[i] == len(cuts(vocab, row) - cuts(vocab, rows[i // 2]))
+        assert strength.splits[i] == splits(vocab, rows[i // 2], row)
         assert strength.distance[i] == rt.distance(vocab, rows[i // 2], row)
         assert strength.tokens[i] == len(row)
 
