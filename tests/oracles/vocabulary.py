@@ -50,7 +50,7 @@ class Greedy:
 def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:
     """A vocabulary of these tokens and, after them, special ones."""
     data = TokenizerData(
-        [*tokens, *special], frozenset(range(len(tokens))), frozenset(), Greedy(tokens), "toy"
+        [*tokens, *special], range(len(tokens)), frozenset(), Greedy(tokens), "toy"
     )
     return Vocabulary(data)
 

@@ -38,9 +38,7 @@ SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])
 S, HOLE = 6, 7
 # 5 and 6 are twins of 1 and 2; the encoder takes the last id of equal bytes.
 TWIN_TOKENS = [b"a", b"b", b"c", b"ab", b"bc", b"b", b"c"]
-TWINS = rt.Vocabulary(
-    TokenizerData(TWIN_TOKENS, frozenset(range(7)), frozenset(), Greedy(TWIN_TOKENS), "toy")
-)
+TWINS = rt.Vocabulary(TokenizerData(TWIN_TOKENS, range(7), frozenset(), Greedy(TWIN_TOKENS), "toy"))
 EVERY_SPEC = [
     *SPECS, "grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)",
     "maxmatch-dropout(p=0)", "mix(0.3 canonical, 0.7 uniform-k(alpha=0.5))", "uniform-k(alpha=0.5)",

@@ -184,7 +184,7 @@ class Need(NamedTuple):
 
 def _has_merges(vocab: Vocabulary) -> bool:
     """Whether the merges are listed, or follow from ranks or scores."""
-    return vocab.data.merges is not None or vocab.data.family.endswith("BPE")
+    return vocab.data.family.endswith("BPE")
 
 
 def _has_scores(vocab: Vocabulary) -> bool:

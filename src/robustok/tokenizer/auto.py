@@ -68,43 +68,37 @@ def auto_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(name, **where)
 
 
-def differences(folder: Path, spec: dict) -> Differences:
+def differences(folder: Path, tokenizer: Tokenizer) -> Differences:
     """How ``AutoTokenizer`` may read a folder otherwise than its tokenizer.json alone.
 
     Args:
         folder: a folder with tokenizer.json.
-        spec: the content of this file.
+        tokenizer: that of this file.
 
     Raises RobustokError for a damaged file.
     """
     config, model = _read(folder / CONFIG), _read(folder / "config.json")
-    config.setdefault("pad_token", (spec.get("padding") or {}).get("pad_token"))
+    config.setdefault("pad_token", (tokenizer.padding or {}).get("pad_token"))
     others = list(_settings(folder, config, model))
-    known = {token["content"]: token for token in spec.get("added_tokens") or ()}
+    added = sorted(tokenizer.get_added_tokens_decoder().items())
+    ids = {token.content: i for i, token in added}
+    before = {token.content: repr(token) for _, token in added}
     listed, named, roles = config.get("added_tokens_decoder"), *_named(config)
     if listed is not None:
         tokens = [_token(listed[i]) for i in sorted(listed, key=int)]
     else:
-        tokens = [_token(token) for token in known.values()]
+        tokens = [token for _, token in added]
         more, more_roles = _named(_read(folder / "special_tokens_map.json"))
         named, roles = named | more, roles | more_roles
         numbers = _read(folder / "added_tokens.json").items()
-        if any(known.get(content, {}).get("id") != i for content, i in numbers):
+        if any(ids.get(content) != i for content, i in numbers):
             others.append("added_tokens.json")
-    lacking = sorted(named - {*known} - {token.content for token in tokens})
+    lacking = sorted(named - {*ids} - {token.content for token in tokens})
     others += [f"the token {content!r}" for content in lacking]
-    before = {content: repr(_token(token)) for content, token in known.items()}
     for token in tokens:
         token.special = token.special or token.content in roles
     changed = any(repr(token) != before.get(token.content) for token in tokens)
     return Differences(tokens if changed else [], others)
-
-
-def with_tokens(text: str, tokens: list[AddedToken]) -> Tokenizer:
-    """The tokenizer of a tokenizer.json with added tokens, in their order."""
-    tokenizer = Tokenizer.from_str(text)
-    tokenizer.add_tokens(tokens)
-    return tokenizer
 
 
 def _token(token: dict) -> AddedToken:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import computed_once
 from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
@@ -50,25 +51,30 @@ class TokenizerData:
 
     ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
     text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
-    that spell one raw byte beside the ordinary vocabulary, ``merges`` the BPE merge list as int32
-    pairs of ids, ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
+    that spell one raw byte beside the ordinary vocabulary, ``read_merges`` reads :attr:`merges`,
+    ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
     hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
     the user-defined symbols of SentencePiece by id, ``spelling`` how the bytes of ids differ from
     their text.
     """
 
     tokens: list[bytes]
-    ordinary: Collection[int]
+    ordinary: Sequence[int]
     byte_fallback: Set[int]
     encoder: Encoder
     family: str
-    merges: np.ndarray | None = None
+    read_merges: Callable[[TokenizerData], np.ndarray] | None = None
     scores: dict[int, float] | None = None
     source: Any = field(default=None, repr=False)
     revision: str | None = None
     stages: Stages = field(default_factory=Stages)
     added: dict[int, Any] = field(default_factory=dict, repr=False)
     spelling: Spelling = field(default_factory=Spelling)
+
+    @computed_once
+    def merges(self) -> np.ndarray | None:
+        """The merges of a BPE with a list, in order: pairs of ids of V and of `in_model`, int32."""
+        return None if self.read_merges is None else self.read_merges(self)
 
     @property
     def plain_added(self) -> dict[int, Any]:

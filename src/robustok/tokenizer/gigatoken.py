@@ -200,7 +200,7 @@ def _obstacle(data: TokenizerData) -> str | None:
         return encoder.model_obstacle
     if not isinstance(encoder, TokenizersEncoder) or not data.family.endswith("BPE"):
         return f"gigatoken does not know {data.family}"
-    model = encoder.tokenizer.model
+    model = encoder.parsing.model
     if not encoder.complete:
         return "the vocabulary lacks bytes"
     if encoder.names_bytes:

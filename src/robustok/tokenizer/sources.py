@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenizers import Tokenizer
-
 from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS
@@ -38,7 +36,6 @@ from robustok.tokenizer.auto import (
     auto_tokenizer,
     companions,
     differences,
-    with_tokens,
 )
 from robustok.tokenizer.data import TokenizerData, library_errors
 from robustok.tokenizer.libraries import (
@@ -48,7 +45,7 @@ from robustok.tokenizer.libraries import (
     open_sentencepiece,
     open_tekken,
 )
-from robustok.tokenizer.tokenizer_json import check_holes, errors_name, from_json
+from robustok.tokenizer.tokenizer_json import check_holes, errors_name, from_json, open_json
 
 _log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
@@ -72,14 +69,16 @@ class Opened(NamedTuple):
     content: Any  # the text of a tokenizer.json, or the object of a library
     name: str = _OBJECT  # what messages call it
     revision: str | None = None  # the commit of a hub repository
-    spec: dict | None = None  # of a tokenizer.json, where it was parsed
+    parsed: Any = None  # the library's tokenizer of this text, where it was made
 
     def library(self) -> Any:
         """The tokenizer of ``tokenizers``, tiktoken or SentencePiece."""
         if not isinstance(self.content, str):
             return self.content
-        with library_errors(f"{self.name}: the tokenizers library refuses it"):
-            return Tokenizer.from_str(self.content)
+        if self.parsed is not None:
+            return self.parsed
+        with errors_name(self.name):
+            return open_json(self.content)
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
@@ -92,7 +91,7 @@ def read_tokenizer(source: Any) -> TokenizerData:
     content, name = opened.content, opened.name
     module = type(content).__module__.split(".")[0]
     if isinstance(content, str):
-        data = from_json(content, name, opened.spec)
+        data = from_json(content, name, opened.parsed)
     elif module == "tiktoken":
         data = from_tiktoken(content)
     elif module == "sentencepiece":
@@ -199,19 +198,19 @@ def _open_folder(folder: Path, name: str) -> Opened:
     others: list[str] = []
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
-        with errors_name(opened.name):
-            spec = _parsed(opened.content)
+        tokenizer = opened.library()
         try:
-            found = differences(folder, spec)
+            found = differences(folder, tokenizer)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             raise RobustokError(
                 f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
             ) from e
         if not (found.others or found.tokens):
-            return opened._replace(spec=spec)
+            return opened._replace(parsed=tokenizer)
         if not found.others:
-            with library_errors(f"{opened.name}: the tokenizers library refuses it"):
-                return Opened(with_tokens(opened.content, found.tokens), name)
+            with library_errors(f"{opened.name}: the tokenizers library refuses added tokens"):
+                tokenizer.add_tokens(found.tokens)
+            return Opened(tokenizer, name)
         others = found.others
     elif whole is not None and (whole.name == "tekken.json" or not companions(folder)):
         return _open_file(whole)
@@ -271,13 +270,6 @@ def whole_file(folder: Path) -> Path | None:
         names = ", ".join(file.name for file in files[:4])
         raise RobustokError(f"{folder}: pass the path of one of its tokenizers ({names})")
     return files[0] if files else None
-
-
-def _parsed(text: str) -> dict:
-    spec = json.loads(text)
-    if not isinstance(spec, dict):
-        raise ValueError("no object")
-    return spec
 
 
 def _open_file(path: Path) -> Opened:

@@ -17,13 +17,15 @@ import re
 import secrets
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import computed_once
 from robustok.tokenizer.data import (
     USED_BYTES,
     TokenizerData,
@@ -47,21 +49,19 @@ _SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace to str.split and not to the libra
 _MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
 
 
-def from_json(text: str, name: str, spec: dict | None = None) -> TokenizerData:
+def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
 
-    ``spec`` is its content, where the caller has parsed it; the merges are taken out of it.
+    ``tokenizer`` is what :func:`open_json` returns of it, where the caller has it.
 
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
     with errors_name(name):
-        model = (json.loads(text) if spec is None else spec)["model"]
-        model["type"] = kind = _check_kind(model)
-        merges = _take_merges(model)
-        with library_errors("the tokenizers library refuses it"):
-            tokenizer = Tokenizer.from_str(text)
-        return _read(tokenizer, model, merges, kind)
+        if tokenizer is None:
+            tokenizer = open_json(text)
+        _check_kind(type(tokenizer.model).__name__, partial(getattr, tokenizer.model))
+        return _read(tokenizer, text)
 
 
 @contextmanager
@@ -76,54 +76,53 @@ def errors_name(name: str) -> Iterator[None]:
         raise RobustokError(f"{name}: not a tokenizer.json ({type(e).__name__}: {reason})") from e
 
 
-def _check_kind(model: dict) -> str:
-    kind = model.get("type")
-    if kind is None:  # older files do not say it; the library goes by the fields, too
-        lists = isinstance(model.get("vocab"), list)
-        kind = "BPE" if "merges" in model else "Unigram" if lists else "unknown"
+def open_json(text: str) -> Any:
+    """The tokenizer of the library; raises RobustokError where it refuses the file."""
+    try:
+        with library_errors("the tokenizers library refuses it"):
+            return Tokenizer.from_str(text)
+    except RobustokError:
+        model = json.loads(text)["model"]
+        _check_kind(model.get("type") or "BPE", model.get)  # older files do not say it
+        raise
+
+
+def _check_kind(kind: str, setting: Callable[[str, Any], Any]) -> None:
+    """Raise RobustokError for a kind of model, or a setting, that is not supported."""
     if kind not in ("BPE", "Unigram"):
         raise RobustokError(
             f"a {kind} tokenizer is not supported, its tokens are not bytes of the text "
             "(supported: BPE and Unigram)"
         )
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(affix):
-            raise RobustokError(f"BPE with {affix} {model[affix]!r} is not supported")
-    return kind
+        if setting(affix, None):
+            raise RobustokError(f"BPE with {affix} {setting(affix, None)!r} is not supported")
 
 
-def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> TokenizerData:
+def _read(tokenizer: Any, text: str) -> TokenizerData:
     stages = Stages.of_tokenizer(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if kind == "BPE" and model.get("dropout"):
+    is_bpe = type(tokenizer.model).__name__ == "BPE"
+    if is_bpe:
         tokenizer.model.dropout = None
-    vocab = _vocab_of(model, kind)
-    if max(vocab.values(), default=-1) >= len(vocab):
-        check_holes(tokenizer)
-    added = _added_tokens(tokenizer, vocab)
-    ids = _Ids(tokenizer, vocab, model, merges, added, stages)
-    if kind == "BPE" and not ids.complete and model.get("unk_token") is None:
+    model = _Model(tokenizer, text)
+    added = _added_tokens(tokenizer, model.names)
+    ids = _Ids(tokenizer, model, added, stages)
+    if is_bpe and not ids.complete and model.unknown_name is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
-        tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
-    encoder = TokenizersEncoder(tokenizer, model, merges, ids, stages)
-    pairs = scores = None
-    if kind == "BPE":
-        known = np.zeros(len(ids.tokens), np.bool_)
-        known[[*ids.ordinary, *ids.spelling.in_model]] = True
-        pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
-    else:
-        scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
+        longest = max((len(name) for name in model.names if name), default=0)
+        tokenizer.model.unk_token = "<unk>" * (1 + longest)
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
         tokens=ids.tokens,
-        ordinary=array("i", sorted(ids.ordinary)),
+        ordinary=array("i", np.flatnonzero(ids.is_ordinary).astype(np.int32).tobytes()),
         byte_fallback=frozenset(ids.fallback),
-        encoder=encoder,
-        family=f"{family} {kind}",
-        merges=pairs,
-        scores=scores,
+        encoder=TokenizersEncoder(tokenizer, model, ids, stages),
+        family=f"{family} {model.kind}",
+        read_merges=_read_merges if is_bpe else None,
+        scores=dict(enumerate(model.scores)) if model.scores else None,
         source=tokenizer,
         stages=stages,
         added=added,
@@ -131,43 +130,77 @@ def _read(tokenizer: Any, model: dict, merges: np.ndarray, kind: str) -> Tokeniz
     )
 
 
-def _take_merges(model: dict) -> np.ndarray:
-    """Remove the merges, which are most of a large file's objects, and return their ids.
+def _read_merges(data: TokenizerData) -> np.ndarray:
+    """The merges of a BPE, as `TokenizerData` has them."""
+    model = json.loads(data.source.to_str())["model"]
+    left, right = [a for a, _ in model["merges"]], [b for _, b in model["merges"]]
+    columns = left, right, map(operator.add, left, right)
+    ids = np.array([[*map(model["vocab"].__getitem__, column)] for column in columns], np.int32)
+    known = np.zeros(len(data.tokens), np.bool_)
+    known[[*data.ordinary, *data.spelling.in_model]] = True
+    return ids[:2, known[ids].all(axis=0)].T.copy()
 
-    int64 [merges, 3]: both tokens and their result, -1 for one that is not in the vocabulary, which
-    the library refuses.
+
+class _Model:
+    """The model of a tokenizer: the spelling of each id, and its settings.
+
+    ``names``: the spellings by id, None where there is no token. ``id_of``: the id of a spelling,
+    or None. ``scores``: those of a Unigram model. ``unknown_name``: that of the unknown token,
+    which need not be in the vocabulary.
     """
-    merges, vocab = model.get("merges"), model.get("vocab")
-    if not merges or not isinstance(vocab, dict):
-        return np.empty((0, 3), np.int64)
-    model["merges"] = ()
-    if isinstance(merges[0], str):
-        flat = " ".join(merges).split(" ")
-    else:
-        flat = list(itertools.chain.from_iterable(merges))
-    if len(flat) != 2 * len(merges):
-        raise ValueError("a merge of other than two tokens")
-    ids = np.empty((len(merges), 3), np.int64)
-    sides = flat[::2], flat[1::2]
-    for number, column in enumerate([*sides, map(operator.add, *sides)]):
-        ids[:, number] = np.fromiter(map(vocab.get, column, itertools.repeat(-1)), np.int64)
-    return ids
+
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        model = tokenizer.model
+        self.kind, self.id_of = type(model).__name__, model.token_to_id
+        self.names: list[str | None]
+        self.scores: list[float] = []
+        self.ignore_merges = False
+        self._model = model
+        if self.kind == "BPE":
+            self.names = _names(tokenizer)
+            self.ignore_merges, self.byte_fallback = model.ignore_merges, model.byte_fallback
+            self.unknown_name = model.unk_token
+            self.unknown = None if self.unknown_name is None else self.id_of(self.unknown_name)
+            return
+        spec = json.loads(text)["model"]  # what the library does not give
+        self.names = [name for name, _ in spec["vocab"]]
+        self.scores = [score for _, score in spec["vocab"]]
+        if len({*self.names}) < len(self.names):
+            check_holes(tokenizer)
+            self.names = [
+                name if self.id_of(name) == i else None for i, name in enumerate(self.names)
+            ]
+        self.byte_fallback, self.unknown = bool(spec.get("byte_fallback")), spec.get("unk_id")
+        self.unknown_name = None if self.unknown is None else self.names[self.unknown]
+
+    def merged(self, contents: set[str]) -> set[str]:
+        """Those of some texts that the merges of a BPE bring to one token."""
+        model = self._model
+        model.ignore_merges = False
+        merged: set[str] = set()
+        for content in contents:
+            with suppress(Exception):  # of the library, for an unknown character
+                if [token.value for token in model.tokenize(content)] == [content]:
+                    merged.add(content)
+        model.ignore_merges = self.ignore_merges
+        return merged
 
 
-def _vocab_of(model: dict, kind: str) -> dict[str, int]:
-    if kind == "Unigram":
-        return {spelling[0]: i for i, spelling in enumerate(model["vocab"])}
-    if not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise RobustokError("the BPE model has no vocabulary or no merges")
-    vocab: dict[str, int] = model["vocab"]
-    if len(set(vocab.values())) < len(vocab):
-        spellings: dict[int, str] = {}
-        for spelling, i in vocab.items():
-            if spellings.setdefault(i, spelling) != spelling:
-                raise RobustokError(
-                    f"tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
-                )
-    return vocab
+def _names(tokenizer: Any) -> list[str | None]:
+    """The spellings of a BPE by id, None where there is no token.
+
+    Raises RobustokError where two have one id, and as `check_holes` does.
+    """
+    size = tokenizer.get_vocab_size(with_added_tokens=False)
+    names: list[str | None] = [*map(tokenizer.model.id_to_token, range(size))]
+    if None not in names:
+        return names
+    spellings: dict[int, str] = {}
+    for spelling, i in sorted(tokenizer.get_vocab(with_added_tokens=False).items()):
+        if spellings.setdefault(i, spelling) != spelling:
+            raise RobustokError(f"tokens {spellings[i]!r} and {spelling!r} have the same id {i}")
+    check_holes(tokenizer)
+    return [*map(spellings.get, range(max(spellings) + 1))]
 
 
 def check_holes(tokenizer: Any) -> None:
@@ -186,16 +219,14 @@ def check_holes(tokenizer: Any) -> None:
     )
 
 
-def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
+def _added_tokens(tokenizer: Any, names: list[str | None]) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
-    taken = {i: spelling for spelling, i in vocab.items() if i in added}
     matched: dict[str, str] = {}  # what the library looks for in normalized text: the token
     for i, token in added.items():
-        if taken.get(i, token.content) != token.content:
-            raise RobustokError(
-                f"added token {token.content!r} gets the id {i} of token {taken[i]!r}"
-            )
+        taken = names[i] if i < len(names) else None
+        if taken not in (None, token.content):
+            raise RobustokError(f"added token {token.content!r} gets the id {i} of token {taken!r}")
         if token.normalized and token.content and tokenizer.normalizer is not None:
             with library_errors("the tokenizers library cannot normalize an added token"):
                 text = tokenizer.normalizer.normalize_str(token.content)
@@ -217,40 +248,33 @@ def _added_tokens(tokenizer: Any, vocab: dict[str, int]) -> dict[int, Any]:
 class _Ids:
     """What each id of a tokenizer is (see `spelling`).
 
-    ``tokens``: the bytes of every id. ``ordinary``: the ids that a draw may put anywhere, of which
-    ``fallback`` are those of the byte fallback. ``complete``: every text has a token for each
-    character or for each of its bytes, so that there is no unknown token in any text.
+    ``tokens``: the bytes of every id. ``is_ordinary``: bool [ids], those that a draw may put
+    anywhere, of which ``fallback`` are those of the byte fallback. ``complete``: every text has a
+    token for each character or for each of its bytes, so that there is no unknown token in any
+    text.
     """
 
     def __init__(
-        self,
-        tokenizer: Any,
-        vocab: dict[str, int],
-        model: dict,
-        merges: np.ndarray,
-        added: dict[int, Any],
-        stages: Stages,
+        self, tokenizer: Any, model: _Model, added: dict[int, Any], stages: Stages
     ) -> None:
         self._stages, self._is_byte_level = stages, stages.byte_level
-        self._falls_back = bool(model.get("byte_fallback"))
-        name = model.get("unk_token")
-        unknown = vocab.get(name) if isinstance(name, str) else model.get("unk_id")
+        self._model, self._falls_back = model, model.byte_fallback
+        unknown, names = model.unknown, model.names
         loses_spaces = stages.first_loses_marks and stages.writes_mark
-        plain = self._read_at_once(vocab, loses_spaces)
-        for i in (*added, -1 if unknown is None else unknown):
-            plain.pop(i, None)
-        size = max([*vocab.values(), *added], default=-1) + 1
-        self.tokens: list[bytes] = [*map(plain.get, range(size), itertools.repeat(b""))]
-        self.ordinary: set[int] = {*plain}
+        self.tokens, apart = self._read_at_once(loses_spaces)
+        apart |= {i for i in {*added, unknown} - {None} if i < len(names)}
+        self.tokens += [b""] * (max(added, default=-1) + 1 - len(names))
+        self.is_ordinary = np.arange(len(self.tokens)) < len(names)
+        self.is_ordinary[[*apart]] = False
         self.fallback: set[int] = set()
         placed: set[int] = set()
-        words = _words(model, merges, [t for t in added.values() if t.special])
+        words = _words(model, [t for t in added.values() if t.special])
         prefix = self._decoded(_written_before(tokenizer, stages))
         in_model: dict[int, bytes] = {}
-        for spelling, i in vocab.items():
-            if i in plain:
+        for i in sorted(apart):
+            token, spelling = added.get(i), names[i]
+            if spelling is None:
                 continue
-            token = added.get(i)
             if i == unknown or (token is not None and token.special and token.content not in words):
                 self.tokens[i] = spelling.encode()
                 continue
@@ -272,18 +296,18 @@ class _Ids:
                 placed.add(i)
                 in_model[i] = read
             elif shown:
-                self.ordinary.add(i)
+                self.is_ordinary[i] = True
                 if self._falls_back and _BYTE_NAME.fullmatch(spelling):
                     self.fallback.add(i)
         for i, token in added.items():
-            if i in self.ordinary or i in placed or self.tokens[i]:
+            if self.is_ordinary[i] or i in placed or self.tokens[i]:
                 continue
             if token.special:  # control tokens keep their text
                 self.tokens[i] = token.content.encode()
                 continue
             self.tokens[i] = self._decoded(tokenizer.id_to_token(i) or "")
             placed.add(i)
-        self.complete = self._is_complete(vocab)
+        self.complete = self._is_complete(added)
         if not self.complete and unknown is not None:
             placed.add(unknown)
         raw = {i: t for i, t in added.items() if not t.special}
@@ -299,13 +323,9 @@ class _Ids:
             in_model=in_model,
             single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
-            literal=frozenset(
-                ()
-                if stages.writes_mark
-                else (i for spelling, i in vocab.items() if "▁" in spelling)
-            ),
+            literal=frozenset(() if stages.writes_mark else self._marked(apart)),
             words=frozenset(i for i, t in added.items() if t.content in words),
-            lossy=self._lossy(vocab, added, placed) if stages.first_loses_marks else (),
+            lossy=self._lossy(apart, added, placed) if stages.first_loses_marks else (),
         )
         self._check_names(tokenizer, added)
 
@@ -325,39 +345,37 @@ class _Ids:
                 "the text"
             )
 
-    def _read_at_once(self, vocab: dict[str, int], loses_spaces: bool) -> dict[int, bytes]:
-        """The bytes of the tokens that any decoder reads as the model does, by id, all at once.
+    def _read_at_once(self, loses_spaces: bool) -> tuple[list[bytes], set[int]]:
+        """The bytes of the tokens of the model by id, and the ids that have to be read one by one.
 
-        Left out are names of bytes, tokens outside the byte-level alphabet, and with
-        ``loses_spaces`` those with a space.
+        These are names of bytes, tokens outside the byte-level alphabet, with ``loses_spaces``
+        those with a space, and ids without a token.
         """
-        joined = "".join(vocab)
-        separator = next((c for c in "\n\0\uffff" if c not in joined), None)
-        if separator is None:
-            return {}
-        joined = separator.join(vocab)
-        if self._is_byte_level:
-            codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
-            values = _byte_values().take(codes, mode="clip")
-            ends = np.flatnonzero(codes == ord(separator))
-            raw, cuts = values.astype(np.uint8).tobytes(), [*ends.tolist(), len(codes)]
-            reads = [raw[a + 1 : b] for a, b in itertools.pairwise([-1, *cuts])]
-            values[ends] = 0
-            others = [*np.searchsorted(ends, np.flatnonzero(values == _NO_BYTE)).tolist()]
-            others_of = [*vocab.values()]
-            left_out = [others_of[i] for i in others]
+        names = self._model.names
+        spellings = [name or "" for name in names]
+        joined = separator = ""
+        for separator in "\n\0\uffff":
+            joined = separator.join(spellings)
+            if joined.count(separator) == len(names) - 1:
+                break
         else:
+            return [b""] * len(names), {*range(len(names))}
+        apart = {self._model.id_of(name) for name in _BYTE_NAMES} - {None}
+        if loses_spaces and " " in joined:
+            apart |= {i for i, spelling in enumerate(spellings) if " " in spelling}
+        if not all(names):
+            apart |= {i for i, spelling in enumerate(spellings) if not spelling}
+        if not self._is_byte_level:
             text = joined.replace("▁", " ") if self._stages.metaspace else joined
-            reads = text.encode().split(separator.encode())
-            left_out = []
-        left_out += [vocab[name] for name in _BYTE_NAMES if name in vocab]
-        if loses_spaces:
-            left_out += [i for spelling, i in vocab.items() if " " in spelling]
-        left_out += [vocab[""]] if "" in vocab else []
-        plain = dict(zip(vocab.values(), reads, strict=True))
-        for i in left_out:
-            plain.pop(i, None)
-        return plain
+            return text.encode().split(separator.encode()), apart
+        codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        values = _byte_values().take(codes, mode="clip")
+        ends = np.flatnonzero(codes == ord(separator))
+        raw, begins = values.astype(np.uint8).tobytes(), [0, *(ends + 1).tolist()]
+        values[ends] = 0
+        apart |= {*np.searchsorted(ends, np.flatnonzero(values == _NO_BYTE)).tolist()}
+        cuts = zip(begins, [*ends.tolist(), len(codes)], strict=True)
+        return [raw[begin:end] for begin, end in cuts], apart
 
     def _contents(self, tokenizer: Any, raw: dict[int, Any]) -> dict[int, bytes]:
         """The text that the matcher finds, of added tokens that have other bytes."""
@@ -390,27 +408,36 @@ class _Ids:
             return bytes([int(spelling[3:5], 16)])
         return self._read(spelling)
 
-    def _is_complete(self, vocab: dict[str, int]) -> bool:
+    def _is_complete(self, added: dict[int, Any]) -> bool:
+        id_of = self._model.id_of
         if self._stages.byte_level:
-            lengths = np.fromiter(map(len, self.tokens), np.int64, len(self.tokens))
-            ones = self.ordinary.intersection(np.flatnonzero(lengths == 1).tolist())
-            single = {self.tokens[i][0] for i in ones}
+            ids = {id_of(letter) for letter in byte_alphabet()} - {None}
+            ones = {self.tokens[i] for i in (*ids, *added) if self.is_ordinary[i]}
+            single = {token[0] for token in ones if len(token) == 1}
         elif self._falls_back:
             single = {self.tokens[i][0] for i in self.fallback}
-            single |= {b for b in range(128) if vocab.get(chr(b)) in self.ordinary}
+            letters = {b: id_of(chr(b)) for b in range(128)}
+            single |= {b for b, i in letters.items() if i is not None and self.is_ordinary[i]}
             if self._stages.metaspace:  # read as "▁", which is a token or three bytes
                 single.add(ord(" "))
         else:
             return False
         return single >= USED_BYTES
 
-    def _lossy(
-        self, vocab: dict[str, int], added: dict[int, Any], placed: set[int]
-    ) -> tuple[bytes, ...]:
+    def _marked(self, apart: set[int], start: int = 0) -> set[int]:
+        """The tokens of the model with a "▁" from the character ``start`` on.
+
+        ``apart``: what `_read_at_once` returns, since the byte-level alphabet has no "▁".
+        """
+        names = self._model.names
+        ids = apart if self._is_byte_level else range(len(names))
+        return {i for i in ids if (names[i] or "").find("▁", start) >= 0}
+
+    def _lossy(self, apart: set[int], added: dict[int, Any], placed: set[int]) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
-        spellings = [*vocab.items(), *((token.content, i) for i, token in added.items())]
-        some = {i for spelling, i in spellings if "▁" in spelling[1:]}
-        return tuple(self.tokens[i] for i in sorted(some & (self.ordinary | placed)))
+        some = self._marked(apart, 1)
+        some |= {i for i, token in added.items() if "▁" in token.content[1:]}
+        return tuple(self.tokens[i] for i in sorted(some) if self.is_ordinary[i] or i in placed)
 
 
 def _byte_values() -> np.ndarray:
@@ -431,25 +458,17 @@ def _in_alphabet(spelling: str) -> bytes | None:
         return None
 
 
-def _words(model: dict, merges: np.ndarray, special: list[Any]) -> frozenset[str]:
+def _words(model: _Model, special: list[Any]) -> frozenset[str]:
     """The special tokens that the model was trained to read in a text, such as a padding "!".
 
     Of a Unigram model, those of letters and digits, or of one character, with a score.
     """
-    contents = {token.content for token in special}
-    if not contents:
-        return frozenset()
-    if model.get("type") == "Unigram":
-        scores = {
-            spelling[0]: spelling[1] for spelling in model["vocab"] if spelling[0] in contents
-        }
-        return frozenset(
-            c for c, score in scores.items() if score < 0.0 and (len(c) == 1 or c.isalnum())
-        )
-    results = set(merges[:, 2].tolist())
-    inside = {content: model["vocab"].get(content) for content in contents}
+    ids = {token.content: model.id_of(token.content) for token in special if token.content}
+    inside = {content: i for content, i in ids.items() if i is not None}
+    if model.kind == "BPE":
+        return frozenset(model.merged({*inside}))
     return frozenset(
-        c for c, i in inside.items() if i is not None and (len(c) == 1 or i in results)
+        c for c, i in inside.items() if model.scores[i] < 0.0 and (len(c) == 1 or c.isalnum())
     )
 
 
@@ -467,13 +486,9 @@ class TokenizersEncoder:
     ``complete``: every text has a token for each character or byte. ``reachable``: special tokens
     that the model itself would read in a text. ``names_bytes``: the model would read "<0x41>" in a
     text as the byte.
-
-    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
     """
 
-    def __init__(
-        self, tokenizer: Any, model: dict, merges: np.ndarray, ids: _Ids, stages: Stages
-    ) -> None:
+    def __init__(self, tokenizer: Any, model: _Model, ids: _Ids, stages: Stages) -> None:
         added = tokenizer.get_added_tokens_decoder()
         words = {added[i].content for i in ids.spelling.words}
         # The unknown token spells what it stands for, and may come from its text.
@@ -486,18 +501,17 @@ class TokenizersEncoder:
             t.content for t in added.values() if t.special and t.content and t.content not in words
         ]
         self.parsing, self.complete, self.spelling = tokenizer, ids.complete, ids.spelling
-        self.reachable = _reachable(model, merges, special)
-        self.names_bytes = bool(model.get("byte_fallback")) and (
-            model.get("type") == "Unigram" or bool(model.get("ignore_merges"))
-        )
+        self.reachable = _reachable(model, special)
+        self.names_bytes = model.byte_fallback and (model.kind == "Unigram" or model.ignore_merges)
         self._adds_space, self._metaspace = stages.adds_space, stages.metaspace
         self._ends_words = stages.ends_words
         # Before a text, where all that normalization does is to write this space, as SentencePiece
         # does, and "▁" for every space; else None.
         first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
         self.first_space = first if stages.metaspace else None
+        spaces = {model.id_of("▁"), model.id_of(" "), *added} - {None, *ids.fallback}
         has_mark = not stages.metaspace or (
-            stages.writes_mark and any(ids.tokens[i] == b" " for i in ids.ordinary - ids.fallback)
+            stages.writes_mark and any(ids.tokens[i] == b" " and ids.is_ordinary[i] for i in spaces)
         )
         keeps = stages.keeps_text and has_mark and not ids.spelling.lossy
         # The ids decode to what `normalize` returns, except where the text contains a mark.
@@ -531,19 +545,16 @@ class TokenizersEncoder:
         if stages.metaspace and any(" " in token.content for token in plain.values()):
             doubtful.add("▁")  # a space to the model, but not to what looks for added tokens
         # The model reads the name of an unknown token that no other text has.
-        unknown = model.get("unk_token")
-        if model["vocab"] and isinstance(model.get("unk_id"), int):
-            unknown = model["vocab"][model["unk_id"]][0]
-        names = [unknown] if isinstance(unknown, str) else []
+        names = [] if model.unknown_name is None else [model.unknown_name]
         if ids.spelling.unknown not in ids.spelling.placed:
-            doubtful |= {*_reachable(model, merges, names)} - {*self.reachable}
+            doubtful |= {*_reachable(model, names)} - {*self.reachable}
         # Without doubtful tokens the text of the ids is that of all texts, or of those in ASCII.
         self._accepts = keeps and (apart or self.first_space is not None)
         self._accepts_ascii = keeps and stages.composes
         marks = doubtful | {
             token.content
             for i, token in plain.items()
-            if i not in ids.ordinary
+            if not ids.is_ordinary[i]
             or token.single_word
             or not stages.is_local
             or not (token.normalized or self._is_normal(token.content))
@@ -554,8 +565,14 @@ class TokenizersEncoder:
         normalized = {t.content for t in plain.values() if t.normalized}
         self._doubtful = self._search_of(doubtful, normalized)
         self._marks = self._search_of(marks, normalized)
-        self._has_added = self._search_of({t.content for t in plain.values()}, normalized)
-        self._make_plain()
+        # A text that has none of the special tokens, as written, has none to the model.
+        self._is_searched = bool(self.reachable) and all(
+            re.fullmatch("[!-~]+", content) for content in self.reachable
+        )
+        searched = [*(added if self._is_searched else plain).values()]
+        self._has_added = self._search_of(
+            {t.content for t in searched}, {t.content for t in searched if t.normalized}
+        )
 
     def _search_of(
         self, contents: set[str], normalized: set[str]
@@ -570,20 +587,24 @@ class TokenizersEncoder:
             contents = contents | {content.replace("▁", " ") for content in contents}
         return search_of(contents - {""})
 
-    def _make_plain(self) -> None:
+    @computed_once
+    def tokenizer(self) -> Any:
+        """The tokenizer to which special tokens are text; slow to make where the model has them."""
         hides = self.reachable
-        self.tokenizer = _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
+        return _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
+
+    @property
+    def of_words(self) -> Any:
+        """The tokenizer of a text of which :meth:`words` knows the words."""
+        return self.parsing if self._is_searched else self.tokenizer
 
     def __getstate__(self) -> dict[str, Any]:
         """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
         return {name: value for name, value in vars(self).items() if name != "tokenizer"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._make_plain()
-
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        tokenizer = self.parsing if parse_special else self.tokenizer
+        is_same = self._is_searched and all(self._without_added(text) is not None for text in texts)
+        tokenizer = self.parsing if parse_special or is_same else self.tokenizer
         if self.names_bytes:
             for text in texts:
                 self._refuse_names(text)
@@ -615,11 +636,10 @@ class TokenizersEncoder:
 
         The ids of the text are those of its words, where `Stages.ends_words` is known.
         """
-        if self._has_added is not None and self._has_added(text):
+        normalized = self._without_added(text)
+        if normalized is None:
             return None
-        text = self._normalized(text)
-        if self._has_added is not None and self._has_added(text):
-            return None
+        text = normalized
         if self.names_bytes and "<0x" in text:
             return None
         if self._ends_words == "space":
@@ -666,6 +686,15 @@ class TokenizersEncoder:
         text = spelled.decode(errors="replace")
         return self._spelled(text) == text
 
+    def _without_added(self, text: str) -> str | None:
+        """The normalized text; None where an added token may be in the text."""
+        if self._has_added is None:
+            return self._normalized(text)
+        if self._has_added(text):
+            return None
+        text = self._normalized(text)
+        return None if self._has_added(text) else text
+
     def _has_mark(self, text: str) -> bool:
         return self._marks is not None and bool(self._marks(text))
 
@@ -699,25 +728,18 @@ class TokenizersEncoder:
                 ) from None
 
 
-def _search_unknown(model: dict, ids: _Ids) -> Callable[[str], object]:
+def _search_unknown(model: _Model, ids: _Ids) -> Callable[[str], object]:
     """A search for a character that is no token by itself; "▁" is a space."""
-    vocab = model["vocab"]
-    if isinstance(vocab, list):
-        vocab = {spelling[0]: i for i, spelling in enumerate(vocab)}
-    known = {c for c, i in vocab.items() if len(c) == 1 and i in ids.ordinary}
-    return re.compile(f"[^ {re.escape(''.join(sorted(known)))}]").search
+    single = [(i, name) for i, name in enumerate(model.names) if name and len(name) == 1]
+    known = sorted(name for i, name in single if ids.is_ordinary[i])
+    return re.compile(f"[^ {re.escape(''.join(known))}]").search
 
 
-def _reachable(model: dict, merges: np.ndarray, special: list[str]) -> tuple[str, ...]:
+def _reachable(model: _Model, special: list[str]) -> tuple[str, ...]:
     """The special tokens that the model itself would find in a text, where none are parsed."""
-    if model.get("type") == "Unigram":
-        spellings = {spelling[0] for spelling in model["vocab"]}
-        return tuple(content for content in special if content in spellings)
-    inside = {content for content in special if content in model["vocab"]}
-    if not model.get("ignore_merges") and inside:
-        results = set(merges[:, 2].tolist())
-        inside = {c for c in inside if len(c) == 1 or model["vocab"][c] in results}
-    return tuple(sorted(inside))
+    inside = {content for content in special if model.id_of(content) is not None}
+    is_all = model.kind == "Unigram" or model.ignore_merges
+    return tuple(sorted(inside if is_all else model.merged(inside)))
 
 
 def plain_twin(tokenizer: Any) -> Any:

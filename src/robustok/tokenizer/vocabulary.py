@@ -83,10 +83,11 @@ class Vocabulary:
         # A bytearray, since numba compiles anew for arrays that cannot be written.
         self.token_bytes = np.frombuffer(bytearray(b"".join(data.tokens)), np.uint8)
         self.ordinary = np.zeros(self.size, np.bool_)
-        self.ordinary[list(_one_id_per_token(data))] = True
+        self.ordinary[np.asarray(data.ordinary, np.int64)] = True
         # A second id of the same bytes and a placed one are not in V, yet stand in texts.
-        self.readable = np.zeros(self.size, np.bool_)
-        self.readable[[*data.ordinary, *data.spelling.placed]] = True
+        self.readable = self.ordinary.copy()
+        self.readable[list(data.spelling.placed)] = True
+        self.ordinary[_second_ids(data)] = False
         # A draw has at most one token a byte, so a token without bytes must stand in no text.
         self.ordinary &= lengths > 0
         self.readable &= lengths > 0
@@ -586,11 +587,14 @@ def check_vocabulary(vocab: Any) -> Vocabulary:
     return vocab
 
 
-def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
-    """The ids of V: of several with the same bytes the one that the tokenizer takes.
+def _second_ids(data: TokenizerData) -> list[int]:
+    """The ids that are not in V: of several with the same bytes all but what the tokenizer takes.
 
-    A token before a byte of the byte fallback, an added token before others, then the lowest id.
+    It takes a token before a byte of the byte fallback, an added token before others, then the
+    lowest id.
     """
+    if len({*data.tokens}) == len(data.tokens):
+        return []
     added, literal = data.plain_added, data.spelling.literal
 
     def rank(i: int) -> tuple[bool, bool, bool, int]:
@@ -598,11 +602,10 @@ def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
 
     tokens = [*map(data.tokens.__getitem__, data.ordinary)]
     chosen = dict(zip(tokens, data.ordinary, strict=True))
-    if len(chosen) < len(tokens):
-        for token, i in zip(tokens, data.ordinary, strict=True):
-            if chosen[token] != i and rank(i) < rank(chosen[token]):
-                chosen[token] = i
-    return chosen.values()
+    for token, i in zip(tokens, data.ordinary, strict=True):
+        if rank(i) < rank(chosen[token]):
+            chosen[token] = i
+    return [i for token, i in zip(tokens, data.ordinary, strict=True) if chosen[token] != i]
 
 
 def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:

@@ -31,8 +31,8 @@ class WordEncoder:
         encoder: Any = data.encoder
         self._words = encoder.words
         # Without normalizer and added tokens.
-        self._tokenizer: Any = Tokenizer(encoder.tokenizer.model)
-        self._tokenizer.pre_tokenizer = encoder.tokenizer.pre_tokenizer
+        self._tokenizer: Any = Tokenizer(encoder.of_words.model)
+        self._tokenizer.pre_tokenizer = encoder.parsing.pre_tokenizer
         begins = (token.startswith(b" ") for token in data.tokens)
         self._begins_word = np.fromiter(begins, np.bool_, len(data.tokens))
         if data.spelling.unknown is not None:
