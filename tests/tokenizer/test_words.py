@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
 from typing import Any
 
@@ -69,3 +71,23 @@ def test_text_of_added_tokens_is_left_to_the_library() -> None:
     vocab = rt.Vocabulary.load(tokenizer)
     assert vocab.gigatoken.encode("b abc") is None
     assert vocab.encode("b abc").tolist() == tokenizer.encode("b abc").ids
+
+
+def test_a_twin_without_special_tokens_is_made_for_texts_that_spell_one() -> None:
+    tokenizer = made(random.Random(3), False)
+    pieces = [*json.loads(tokenizer.to_str())["model"]["vocab"], ("</s>", 0.0), ("<", -1.0)]
+    pieces += [(character, -1.0) for character in "/s>"]
+    tokenizer.model = models.Unigram([*map(tuple, pieces)], 0, False)
+    tokenizer.normalizer = normalizers.NFKC()  # type: ignore[assignment]
+    tokenizer.add_special_tokens(["</s>"])
+    vocab = rt.Vocabulary.load(tokenizer)
+    (special,) = vocab.encode("</s>", parse_special=True)[-1:]
+    assert vocab.encode("a b").tolist() == tokenizer.encode("a b", add_special_tokens=False).ids
+    assert "tokenizer" not in vars(vocab.data.encoder)
+    for text in ("a</s>b", "\uff1c/s>"):  # the second is written so by the normalizer
+        ids = vocab.encode(text)
+        assert special not in ids
+        assert vocab.decode(ids) == f" {text}".replace("\uff1c", "<")
+    assert "tokenizer" in vars(vocab.data.encoder)
+    again = pickle.loads(pickle.dumps(vocab))
+    assert again.encode("a</s>b").tolist() == vocab.encode("a</s>b").tolist()

@@ -27,7 +27,7 @@ FEW = 8.0  # picks a token, up to which neither bytes nor splittable tokens are 
 class Pairs(NamedTuple):
     """The cuts of every token into two: those of token t are start[t]:start[t + 1]."""
 
-    start: np.ndarray  # int64 [ids + 1]
+    start: np.ndarray  # int32 [ids + 1]: half the memory that draws read out of order
     left: np.ndarray  # int32 [pairs]
     right: np.ndarray  # int32 [pairs]
 
@@ -58,7 +58,7 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
     bool [ids]. A token has fewer cuts than bytes, so the pairs fit in as many places as bytes.
     """
     size = len(ordinary)
-    start = np.zeros(size + 1, np.int64)
+    start = np.zeros(size + 1, np.int32)  # a `Trie` has fewer than 2**27 bytes of tokens
     left = np.empty(len(token_bytes), np.int32)
     right = np.empty(len(token_bytes), np.int32)
     n = 0
@@ -157,8 +157,8 @@ def _splits(pairs, token):
 def _split_one(pairs, nodes, n, state):
     """Pick one of n nodes and split it in two if it can be; returns it, the new n and the state."""
     i, state = below(state, n)
-    begin = pairs.start[nodes.token[i]]
-    count = pairs.start[nodes.token[i] + 1] - begin
+    begin = np.int64(pairs.start[nodes.token[i]])
+    count = np.int64(pairs.start[nodes.token[i] + 1]) - begin
     if count:
         x, state = below(state, count)
         nodes.token[n] = pairs.right[begin + x]
