@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.guard.tokenizers_of import added_token, cut_by
 from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -123,6 +123,24 @@ def test_what_is_no_tokenizer_is_one_line(name: str, tmp_path) -> None:
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 500 + len(str(path))
     assert MESSAGES.get(name, "") in str(e.value)
+
+
+def test_a_model_without_tokens_is_refused() -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens(["a"])
+    with pytest.raises(RobustokError, match="its model has no tokens"):
+        rt.Vocabulary.load(tokenizer)
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "decoder"])
+def test_a_stage_in_python_is_refused(part: str) -> None:
+    kinds: Any = {"normalizer": normalizers.Normalizer, "decoder": decoders.Decoder,
+                  "pre_tokenizer": pre_tokenizers.PreTokenizer}  # fmt: skip
+    tokenizer = Tokenizer.from_str(bpe())
+    setattr(tokenizer, part, kinds[part].custom(object()))
+    for call in (rt.Vocabulary.load, lambda t: rt.stochastic(t, "uniform", seed=0)):
+        with pytest.raises(RobustokError, match=r"cannot save it \(Custom .*\)$"):
+            call(tokenizer)
 
 
 def test_ids_without_a_token_are_in_no_text() -> None:

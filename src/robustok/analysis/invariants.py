@@ -124,8 +124,8 @@ def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invaria
 
     Takes seconds. Raises RobustokError for a tokenizer that cannot be loaded.
     """
-    library = _Library(source)
     vocab = vocab or Vocabulary.load(source)
+    library = _Library(source)
     texts = list(_texts(vocab))
     result = Invariants(len(texts))
     encoding, draws, probabilities, guard = result.checks = tuple(

@@ -97,10 +97,12 @@ def read_tokenizer(source: Any) -> TokenizerData:
     elif module == "sentencepiece":
         data = from_processor(content, "the SentencePiece model" if name == _OBJECT else name)
     else:
+        with library_errors(f"{name}: the tokenizers library cannot save it"):
+            text = content.to_str()
         if type(content.model).__name__ == "BPE":
             with errors_name(name):
                 check_holes(content)
-        data = from_json(content.to_str(), name)
+        data = from_json(text, name)
     return replace(data, revision=opened.revision) if opened.revision else data
 
 

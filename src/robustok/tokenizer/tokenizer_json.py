@@ -107,12 +107,14 @@ def _read(tokenizer: Any, text: str) -> TokenizerData:
     if is_bpe:
         tokenizer.model.dropout = None
     model = _Model(tokenizer, text)
+    if not model.names:
+        raise RobustokError("its model has no tokens")
     added = _added_tokens(tokenizer, model.names)
     ids = _Ids(tokenizer, model, added, stages)
     if is_bpe and not ids.complete and model.unknown_name is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
-        longest = max((len(name) for name in model.names if name), default=0)
+        longest = max(len(name) for name in model.names if name is not None)
         tokenizer.model.unk_token = "<unk>" * (1 + longest)
     family = "byte-level" if stages.byte_level else "sentencepiece"
     return TokenizerData(
