@@ -176,9 +176,12 @@ class StochasticTokenizer(Wrapper):
         else:
             new = draws.draw(old, None if spans is None else _fixed(spans, texts, encoded()))
 
-        @functools.cache
+        made: list[list[Lists]] = []  # `functools.cache` would take a tenth of a short call
+
         def lists() -> list[Lists]:
-            return aligned(draws.vocab, tables.names, old, new, encoded())
+            if not made:
+                made.append(aligned(draws.vocab, tables.names, old, new, encoded()))
+            return made[0]
 
         return [DrawnText(row.tolist(), lists, i) for i, row in enumerate(new)]
 
