@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
-from robustok.corpus.read import find_column, read_chunk
+from robustok.corpus.read import find_column, find_kept, read_chunk
 from robustok.corpus.sources import Column, DamagedFile, Reject, cut_chunks, find_sources
 from robustok.errors import RobustokError
 
@@ -315,6 +315,7 @@ def test_a_truncated_parquet_file_is_a_reject(tmp_path: Path, left: int) -> None
     assert rejects[0].reason.startswith("not a Parquet file, or a damaged one (")
     with pytest.raises(RobustokError, match=r"a\.parquet: not a Parquet file, or a damaged one"):
         find_column(find_sources(tmp_path / "a.parquet"), None)
+    assert find_kept(find_sources(tmp_path / "a.parquet"), "all", TEXT) == ()
 
 
 @pytest.mark.parametrize("has_checksums", [False, True])

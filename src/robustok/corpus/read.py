@@ -1,4 +1,4 @@
-"""Reads a chunk as a stream of small tables, and finds the field of the documents.
+"""Reads a chunk as a stream of small tables, and finds the fields of documents and kept values.
 
 Memory is bounded: of JSON Lines and text by the longest line, of Parquet by the slices in which it
 is decoded, for small row groups.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +34,8 @@ from robustok.corpus.sources import (
     too_long,
     until_damage,
 )
-from robustok.corpus.transform import is_list
-from robustok.errors import RobustokError
+from robustok.corpus.transform import SCHEMA, is_list
+from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
 
 COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
@@ -42,17 +43,12 @@ _FIRST = 100  # lines of a file among which its fields are looked for
 _SKIP = 1 << 20  # bytes read at once of a skipped line
 _ROWS = 1 << 16  # rows read at once, at most
 _EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
-_BINARY = (
-    pa.string(),
-    pa.large_string(),
-    pa.binary(),
-    pa.large_binary(),
-    pa.string_view(),
-    pa.binary_view(),
-)
+# Types whose values Arrow cannot take or measure, and what they are kept as.
+_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_BINARY = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), *_VIEWS)
 
 Line = tuple[int, bytes]  # its position and its content
-Fields = tuple[Any, str | None]  # of a document: its content and its id
+Fields = list[Any]  # of a document: its content, its id, and its kept values
 
 
 def find_column(
@@ -76,7 +72,7 @@ def find_column(
         try:
             for fields in _first_fields(source, max_row_bytes):
                 for column in wanted:
-                    if column in fields and (kind := fields[column]):
+                    if column in fields and (kind := fields[column].kind):
                         return Column(column, kind)
                 seen |= dict.fromkeys(fields)
         except DamagedFile as error:
@@ -91,10 +87,50 @@ def find_column(
     )
 
 
+def find_kept(
+    sources: Sequence[InputFile],
+    names: Sequence[str] | str,
+    column: Column,
+    max_row_bytes: int = MAX_ROW_BYTES,
+) -> tuple[pa.Field, ...]:
+    """The fields to keep in the output besides the drawn ids, with their types.
+
+    ``names`` are their names, or ``"all"`` for all but the documents' own. Where all files are
+    Parquet and agree, a field keeps its type, and else it is a string. Raises RobustokError for a
+    field that no file has, or whose name an output column has.
+    """
+    if not names:
+        return ()
+    types: dict[str, set[pa.DataType]] = {}
+    for source in sources:
+        with suppress(DamagedFile):
+            for fields in _first_fields(source, max_row_bytes):
+                for name, field in fields.items():
+                    types.setdefault(name, set()).add(field.type)
+    if names == "all":
+        wanted = [name for name in types if name not in (column.name, "id")]
+    else:
+        wanted = list(dict.fromkeys(names))
+    for name in wanted:
+        if name not in types:
+            raise RobustokError(f"no field '{name}' to keep; {nearest(name, types)}")
+        if name in SCHEMA.names:
+            raise RobustokError(
+                f"the field '{name}' has the name of an output column and cannot be kept: rename"
+                " it, or name the others in keep_columns"
+            )
+    has_json = any(source.format == "jsonl" for source in sources)
+    return tuple(
+        pa.field(name, pa.string() if has_json else _common(types[name] - {pa.null()}))
+        for name in wanted
+    )
+
+
 def read_chunk(
     chunk: Chunk,
     column: Column,
     size: int,
+    kept: Sequence[pa.Field] = (),
     max_row_bytes: int = MAX_ROW_BYTES,
 ) -> Iterator[DocumentBatch]:
     """The documents of a chunk in batches of about ``size`` bytes of text (or of ids).
@@ -105,19 +141,29 @@ def read_chunk(
     some batches, for a file of which nothing can be trusted.
     """
     reader = _parquet_batches if chunk.source.format == "parquet" else _line_batches
-    return reader(chunk, column, size, max_row_bytes)
+    return reader(chunk, column, size, kept, max_row_bytes)
 
 
-def _first_fields(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, str | None]]:
-    """What the fields hold (text, ids or None): those of each of the first rows of a file.
+class _Field(NamedTuple):
+    """What a field can hold (``text``, ``ids`` or None), and the type that it is kept as."""
 
-    Of a Parquet file once, those of its schema.
-    """
+    kind: str | None
+    type: pa.DataType
+
+
+def _first_fields(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, _Field]]:
+    """The fields of each of the first rows of a file, or of the schema of a Parquet file."""
     if source.format == "parquet":
-        yield {field.name: _arrow_kind(field) for field in parquet_file(source).schema_arrow}
+        yield {
+            field.name: _Field(
+                _arrow_kind(field),
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
+            )
+            for field in parquet_file(source).schema_arrow
+        }
     elif source.format == "jsonl":
         for row in _first_rows(source, max_row_bytes):
-            yield {name: _json_kind(value) for name, value in row.items()}
+            yield {name: _Field(_json_kind(value), pa.string()) for name, value in row.items()}
 
 
 def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[JsonObject]:
@@ -141,6 +187,12 @@ def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[JsonObject]:
                     yield row
 
 
+def _common(types: set[pa.DataType]) -> pa.DataType:
+    """The type of columns of these types; string where they differ or are none."""
+    types = {_VIEWS.get(kind, kind) for kind in types}
+    return types.pop() if len(types) == 1 else pa.string()
+
+
 def _json_kind(value: object) -> str | None:
     if isinstance(value, str):
         return "text"
@@ -151,10 +203,12 @@ class _NoDocument(Exception):
     """A row holds no document; the message says why."""
 
 
-def _line_batches(chunk: Chunk, column: Column, size: int, limit: int) -> Iterator[DocumentBatch]:
+def _line_batches(
+    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
+) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
-    schema = batch_schema(column)
-    parse = _parser(chunk.source.format, column)
+    schema = batch_schema(column, kept)
+    parse = _parser(chunk.source.format, column, schema.names[2:])
     rows: list[Fields] = []
     positions: list[int] = []
     rejects: list[Reject] = []
@@ -240,10 +294,11 @@ def _table(schema: pa.Schema, rows: list[Fields]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _parser(format: str, column: Column) -> Callable[[bytes], Fields]:
+def _parser(format: str, column: Column, kept: list[str]) -> Callable[[bytes], Fields]:
     """A function from a line to the fields of its document."""
     if format != "jsonl":
-        return lambda line: (line, None)
+        nothing = [None] * (1 + len(kept))
+        return lambda line: [line, *nothing]
     convert = _text_bytes if column.kind == "text" else _id_array
 
     def parse(line: bytes) -> Fields:
@@ -262,9 +317,22 @@ def _parser(format: str, column: Column) -> Callable[[bytes], Fields]:
         if name is not None:
             name = str(name)
             _encode(name, "its id")
-        return convert(row[column.name], column.name), name
+        return [
+            convert(row[column.name], column.name),
+            name,
+            *(_kept_value(row.get(field), field) for field in kept),
+        ]
 
     return parse
+
+
+def _kept_value(value: object, field: str) -> str | None:
+    """A string as it is, and another value as JSON."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    _encode(text, f"field '{field}'")
+    return text
 
 
 def _text_bytes(value: object, field: str) -> bytes:
@@ -293,7 +361,7 @@ def _id_array(value: object, field: str) -> np.ndarray:
 
 
 def _parquet_batches(
-    chunk: Chunk, column: Column, size: int, limit: int
+    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for a range of rows; ``limit`` is the greatest number of bytes of one.
 
@@ -304,7 +372,7 @@ def _parquet_batches(
     rows = sum(group.num_rows for group in row_groups(source))
     schema = parquet_file(source).schema_arrow
     stop = rows if chunk.stop is None else chunk.stop
-    names = _wanted(source, schema, column)
+    names = _wanted(source, schema, column, kept)
     texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
     groups, positions, rejects = _sound_groups(file.metadata, (start, stop), names, limit)
@@ -331,8 +399,8 @@ def _parquet_batches(
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
         rows_here = batch.slice(first, last - first), sizes[first:last], where[first:last]
         for part, numbers, long in _slices(*rows_here, column.name, size, limit):
-            yield DocumentBatch(_decoded(part, source, column), numbers, long, read)
-    empty = batch_schema(column).empty_table()
+            yield DocumentBatch(_decoded(part, source, column, kept), numbers, long, read)
+    empty = batch_schema(column, kept).empty_table()
     yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 
@@ -368,9 +436,12 @@ def _sound_groups(
     return sound, np.concatenate(rows), rejects
 
 
-def _wanted(source: InputFile, schema: pa.Schema, column: Column) -> list[str]:
+def _wanted(
+    source: InputFile, schema: pa.Schema, column: Column, kept: Sequence[pa.Field]
+) -> list[str]:
     """The columns to read. Raises RobustokError where they differ from those of the other files."""
-    wanted = [name for name in (column.name, "id") if name in schema.names]
+    names = [column.name, "id", *(field.name for field in kept)]
+    wanted = [name for name in dict.fromkeys(names) if name in schema.names]
     for name in wanted:
         if schema.names.count(name) > 1:
             raise RobustokError(f"{source.path}: two columns are named '{name}'; rename one")
@@ -426,9 +497,11 @@ def _lengths(values: Any) -> Any:
     return pa.array(np.full(len(values), 8))
 
 
-def _decoded(batch: pa.RecordBatch, source: InputFile, column: Column) -> pa.Table:
+def _decoded(
+    batch: pa.RecordBatch, source: InputFile, column: Column, kept: Sequence[pa.Field]
+) -> pa.Table:
     """A slice in the schema of a batch: ids keep their type, missing columns are null."""
-    schema = batch_schema(column)
+    schema = batch_schema(column, kept)
     arrays = []
     for field in schema:
         if field.name not in batch.schema.names:

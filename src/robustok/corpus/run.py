@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from robustok.checks import check_epoch, check_integer
-from robustok.corpus.read import find_column
+from robustok.corpus.read import find_column, find_kept
 from robustok.corpus.shard import (
     COUNTED,
     RUN,
@@ -108,6 +108,7 @@ def run_corpus(
     epoch: int = 0,
     draws: int = 1,
     column: str | None = None,
+    keep_columns: Sequence[str] | str = (),
     sample_by: str = "line",
     max_row_bytes: int = MAX_ROW_BYTES,
     engine: str = "local",
@@ -135,6 +136,7 @@ def run_corpus(
         draws: tokenizations of each document, at least 1.
         column: field that holds texts or canonical ids; by default the first of text, input_ids and
             ids that the files have.
+        keep_columns: names of fields to copy beside each draw, or ``"all"``.
         sample_by: what a document of a text file is: a ``"line"`` (default), or the whole file
             (``"document"``).
         max_row_bytes: greatest size of one row, in decompressed bytes; a longer row is a reject.
@@ -165,6 +167,7 @@ def run_corpus(
     folder = Path(out)
     _refuse_overlap(inputs, sources, folder)
     field = find_column(sources, column, max_row_bytes)
+    kept = find_kept(sources, keep_columns, field, max_row_bytes)
     settings = {
         "tokenizer": vocab.fingerprint,
         "scheme": spec,
@@ -175,12 +178,14 @@ def run_corpus(
         "kind": field.kind,
         "sample_by": sample_by,
         "max_row_bytes": max_row_bytes,
+        **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }
-    retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name)
+    names = tuple(f.name for f in kept)
+    retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
     with disk_full_in_one_line(folder), locked(folder):
         digest = _check_plan(folder, settings, sources)
-        job = Job(folder.absolute(), retokenize, field, max_row_bytes, digest)
+        job = Job(folder.absolute(), retokenize, field, kept, max_row_bytes, digest)
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:

@@ -59,6 +59,7 @@ class Job:
     out: Path
     retokenize: Retokenize
     column: Column
+    kept: tuple[pa.Field, ...]
     max_row_bytes: int
     digest: str
 
@@ -80,11 +81,11 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> JsonO
         if find_damage(job.out, digests) is None:
             return existing
     size = max(_BATCH // job.retokenize.draws, _LEAST)
-    batches = read_chunk(chunk, job.column, size, job.max_row_bytes)
+    batches = read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes)
     try:
         manifest = _written(job, chunk, batches, progress)
     except DamagedFile as error:
-        empty = batch_schema(job.column).empty_table()
+        empty = batch_schema(job.column, job.kept).empty_table()
         damage = [Reject(-1, str(error))]
         nothing = DocumentBatch(empty, np.empty(0, np.int64), damage, chunk.size)
         manifest = _written(job, chunk, [nothing], progress)
@@ -106,7 +107,7 @@ def _written(
             return parts[name]
 
         with ExitStack() as opened:
-            shard = _Shard(f"data/{chunk.name}.parquet", new_part, opened)
+            shard = _Shard(f"data/{chunk.name}.parquet", job.kept, new_part, opened)
             rejects = _Rejects(chunk, new_part, opened)
             for batch in batches:
                 rejects.write(batch.rejects)
@@ -197,8 +198,11 @@ class _Rejects:
 class _Shard:
     """One Parquet file, compressed with zstd, in row groups of about a million ids."""
 
-    def __init__(self, path: str, new_part: NewPart, opened: ExitStack) -> None:
-        writer = pq.ParquetWriter(new_part(path), SCHEMA, compression="zstd")
+    def __init__(
+        self, path: str, kept: Sequence[pa.Field], new_part: NewPart, opened: ExitStack
+    ) -> None:
+        schema = pa.schema([*SCHEMA, *kept])
+        writer = pq.ParquetWriter(new_part(path), schema, compression="zstd")
         self._writer = opened.enter_context(writer)
         self._waiting: list[pa.Table] = []
         self._ids = 0

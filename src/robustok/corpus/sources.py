@@ -286,7 +286,7 @@ class Reject:
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents that are processed together: a table of the document and its ``id``.
+    """Documents that are processed together: a table of the document, ``id`` and kept fields.
 
     ``read`` is the number of bytes of the file read since the start of the chunk.
     """
@@ -329,7 +329,8 @@ def as_text(row: object) -> Any:
     return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
 
 
-def batch_schema(column: Column) -> pa.Schema:
+def batch_schema(column: Column, kept: Sequence[pa.Field]) -> pa.Schema:
     """The schema of the table of a batch. Text is binary, because it may not be valid UTF-8."""
     kind = pa.large_binary() if column.kind == "text" else pa.list_(pa.int32())
-    return pa.schema([(column.name, kind), ("id", pa.string())])
+    fields = [pa.field(column.name, kind), pa.field("id", pa.string())]
+    return pa.schema([*fields, *(f for f in kept if f.name != column.name)])

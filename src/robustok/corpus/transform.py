@@ -47,6 +47,7 @@ class Retokenize:
         draws: tokenizations of each document, at least 1.
         column: name of the column that holds texts (string or binary) or canonical ids (lists of
             integers).
+        keep: names of columns that are repeated for every draw, after the others.
 
     The output has a row for each draw, those of a document one after another, with the schema
     :data:`SCHEMA`: the draw's number, its ids, how many splits it has and its distance from the
@@ -66,13 +67,15 @@ class Retokenize:
     epoch: int = 0
     draws: int = 1
     column: str = "text"
+    keep: tuple[str, ...] = ()
 
     def __call__(self, batch: pa.Table | Mapping[str, object]) -> pa.Table:
         table: Any = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
-        if self.column not in table.column_names:
-            raise RobustokError(
-                f"the table has no column '{self.column}': it has {', '.join(table.column_names)}"
-            )
+        for name in (self.column, *self.keep):
+            if name not in table.column_names:
+                raise RobustokError(
+                    f"the table has no column '{name}': it has {', '.join(table.column_names)}"
+                )
         rows = self._canonical(table.column(self.column))
         count = len(rows)
         names = pa.nulls(count, pa.string())
@@ -94,7 +97,10 @@ class Retokenize:
             strength.splits,
             strength.distance,
         ]
-        return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+        out = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+        for name in self.keep:
+            out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
+        return out
 
     def _canonical(self, column: pa.ChunkedArray) -> Ragged:
         if column.null_count:
@@ -140,3 +146,13 @@ def is_list(kind: pa.DataType) -> bool:
     """Whether a column is of lists, of either width of offsets or of one length."""
     tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in tests)
+
+
+def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A kept column; the binary documents of a corpus are kept as text."""
+    if not pa.types.is_large_binary(column.type):
+        return column
+    try:
+        return column.cast(pa.large_string()).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise RobustokError(f"a text to keep is not UTF-8: {error}") from None

@@ -29,6 +29,9 @@ class CorpusOptions:
         default=None,
         metavar="NAME",
     )
+    keep_columns: str | None = option(
+        "other columns to keep: a,b or all", default=None, metavar="NAMES"
+    )
     max_row_bytes: int = option("longer rows are rejected", default=16 << 20, min=1)
 
 
@@ -56,6 +59,9 @@ def corpus(
     """
     from robustok.corpus import run_corpus
 
+    if "keep_columns" in options and options["keep_columns"] != "all":
+        names = (name.strip() for name in options["keep_columns"].split(","))
+        options["keep_columns"] = [name for name in names if name]
     with bar("input", in_bytes=True) as progress:
         receipt = run_corpus(
             inputs,
