@@ -16,7 +16,7 @@ from robustok.cli.app import run
 from robustok.models import Shape, add_lora, load_model, small_model, train_tokenizer
 from robustok.models.load import Lora
 from robustok.report.figures import Panel, draw_bars
-from robustok.report.write import write_readme
+from robustok.report.readme import write_readme
 from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.study import find_study, load_study, plan, studies
 from robustok.tasks import frequent_words
@@ -112,8 +112,8 @@ def test_two_models_are_beside_each_other(folder: Path, tmp_path: Path) -> None:
     assert "| random-llama, langgame |" in text and "| better, langgame |" in text
 
 
-def test_a_readme_with_metadata_is_beside_the_report(folder: Path) -> None:
-    _, block, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path) -> None:
+    _, block, text = (model / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     metadata = yaml.safe_load(block)
     assert metadata["library_name"] == "transformers" and "base_model" not in metadata
     (index,) = metadata["model-index"]
@@ -132,20 +132,45 @@ def test_a_readme_with_metadata_is_beside_the_report(folder: Path) -> None:
     assert "## Accuracy " in text and "![" not in text
 
 
-def test_the_readme_names_the_model_that_an_adapter_belongs_to(
+def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) -> None:
+    run_folder, weights = tmp_path / "run", tmp_path / "weights"
+    shutil.copytree(folder, run_folder)
+    shutil.copytree(model, weights)
+    rows = [row | {"model": {"name": str(weights)}} for row in rows_of(folder)]
+    write_json(weights / "training.json", {"base_model": "org/base"})
+    assert write_readme(rows, run_folder) == weights / "README.md"  # its own is replaced
+    own = (weights / "README.md").read_text(encoding="utf-8")
+    assert "\nbase_model: org/base\n" in own
+    for other in ("# Mine\n", own.replace("## Accuracy", "## My accuracy", 1)):
+        (weights / "README.md").write_text(other, encoding="utf-8")
+        assert write_readme(rows, run_folder) == run_folder / "README.md"
+        assert (weights / "README.md").read_text(encoding="utf-8") == other
+    (run_folder / "README.md").write_text("# Mine\n")
+    assert write_readme(rows, run_folder) is None
+
+
+def test_lora_weights_get_the_readme_in_place_of_pefts_blanks(
     folder: Path, model: Path, tmp_path: Path
 ) -> None:
     run_folder, weights = tmp_path / "run", tmp_path / "weights"
     shutil.copytree(folder, run_folder)
     lora = add_lora(load_model(str(model)), Lora(rank=2), seed=0)
     lora.save_pretrained(str(weights))
-    rows = [row | {"model": row["model"] | {"name": str(weights)}} for row in rows_of(folder)]
-    write_rows(run_folder / "results.jsonl", rows)
-    for base, written in (("org/base", "org/base"), ("", None), (str(model), None)):
-        write_json(weights / "training.json", {"base_model": base})
-        _, block, _ = write_readme(run_folder).read_text(encoding="utf-8").split("---\n", 2)
+    rows = [row | {"model": {"name": str(weights)}} for row in rows_of(folder)]
+    blanks = (weights / "README.md").read_text(encoding="utf-8")
+    assert "base_model:adapter:" in blanks and "# Model Card for Model ID" in blanks
+    write_json(weights / "training.json", {"base_model": "org/base"})
+    for _ in range(2):  # the second time it replaces its own
+        assert write_readme(rows, run_folder) == weights / "README.md"
+        _, block, text = (weights / "README.md").read_text(encoding="utf-8").split("---\n", 2)
         metadata = yaml.safe_load(block)
-        assert (metadata["library_name"], metadata.get("base_model")) == ("peft", written)
+        assert (metadata["library_name"], metadata["base_model"]) == ("peft", "org/base")
+        tags = ["lora", "transformers", "robustok", "tokenization", "robustness"]
+        assert metadata["tags"] == tags
+        assert "## Accuracy " in text and "Model ID" not in text
+    filled = blanks.replace("[More Information Needed]", "LangGame", 1)
+    (weights / "README.md").write_text(filled, encoding="utf-8")
+    assert write_readme(rows, run_folder) == run_folder / "README.md"
 
 
 def test_each_group_has_the_line_of_its_chance_where_they_differ() -> None:

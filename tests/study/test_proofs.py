@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume, "GROUP", 2)
+    monkeypatch.setattr(files, "GROUP", 2)
     run_study(tiny(**SECTIONS), tmp_path / "whole")
     started: list[int] = []
     in_groups = base.Opened.in_groups

@@ -1,9 +1,8 @@
-"""Writes the report of a study's folder: report.html, report.md, figures/, and a README.md."""
+"""Writes the report of a study's folder: report.html, report.md and figures/."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,8 @@ from robustok.report.tables import (
     versus_canonical,
     write_table,
 )
-from robustok.runtime.files import (
-    JsonFields,
-    JsonObject,
-    disk_full_in_one_line,
-    read_json_or_none,
-    write_whole,
-)
-from robustok.tasks.benchmarks import HUB
+from robustok.runtime.files import JsonFields, JsonObject, disk_full_in_one_line
 
-_METRICS = ("accuracy", "consistency")  # of a README.md
-_FIGURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)  # whose file is not beside a README.md
 _WITH_FIGURE = (
     strength_section,
     attack_section,
@@ -164,61 +154,3 @@ def _of_one_study(rows: Sequence[Row]) -> list[Row]:
         return row.get("study"), row.get("scale"), model_name(row)
 
     return [row for row in rows if source(row) == source(rows[0])]
-
-
-def write_readme(folder: Path) -> Path:
-    """Write README.md of a measured model: the metadata that hubs read, and the report.
-
-    ``folder`` is that of a run of one model that exists, with its report. The page is to be copied
-    beside the weights of the model.
-    """
-    page = _FIGURE.sub("", (folder / "report.md").read_text(encoding="utf-8"))
-    path = folder / "README.md"
-    write_whole(path, f"---\n{_metadata(read_source(folder).rows)}\n---\n\n{page}")
-    return path
-
-
-def _metadata(rows: Sequence[Row]) -> str:
-    """The metadata of a model as YAML: what it is made of, and what was measured."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    model = Path(rows[0]["model"]["name"])
-    results = [
-        EvalResult(
-            task_type="multiple-choice",
-            dataset_type=HUB[row["task"]].path if row["task"] in HUB else row["task"],
-            dataset_name=row["task"],
-            metric_type=metric,
-            metric_value=row[metric],
-            metric_name=f"{metric}, {row['eval_scheme']}",
-            metric_args={name: row[name] for name in ("low", "high", "n", "draws")}
-            if metric == "accuracy"
-            else None,
-        )
-        for row in rows
-        for metric in _METRICS
-        if metric in row
-    ]
-    has_adapter = (model / "adapter_config.json").is_file()
-    return ModelCardData(
-        model_name=model.name,
-        base_model=_base_model(model),
-        library_name="peft" if has_adapter else "transformers",
-        pipeline_tag="text-generation",
-        tags=["robustok", "tokenization", "robustness"],
-        eval_results=results,
-    ).to_yaml()
-
-
-def _base_model(model: Path) -> str | None:
-    """The hub name of the model that one was trained from, where its folder names it."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
-    recorded: Any = read_json_or_none(model / "training.json") or {}
-    adapter: Any = read_json_or_none(model / "adapter_config.json") or {}
-    name = recorded.get("base_model") or adapter.get("base_model_name_or_path") or ""
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return None
-    return name if name and not Path(name).exists() else None

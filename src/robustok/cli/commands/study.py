@@ -128,8 +128,8 @@ def run(
     from robustok.cli.bars import StudyBars
     from robustok.report import Results, write_report
     from robustok.report.frame import read_source
+    from robustok.report.readme import write_readme
     from robustok.report.tables import accuracy_table
-    from robustok.report.write import write_readme
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
 
@@ -151,9 +151,9 @@ def run(
         print_table(table.head, shares, left=1)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        console.print(
-            f"README.md is at {write_readme(folder).resolve()}", soft_wrap=True, markup=False
-        )
+        readme = write_readme(rows, folder)
+        where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
+        console.print(f"README.md {where}", soft_wrap=True, markup=False)
 
 
 def report(
