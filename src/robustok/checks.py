@@ -174,7 +174,7 @@ def option(help: str, *flags: str, default: object = MISSING, **metadata: object
         default: its default; an option without one is required.
         **metadata: the limits ``min`` (also of each value of several), ``gt``, ``le`` and ``lt``;
             ``choices`` with ``noun``, what errors call one of them; and for the command line
-            ``metavar``, ``callback`` (a check by typer) and ``panel``, the group of ``--help``.
+            ``metavar``, ``callback`` (a check) and ``panel``, the group of ``--help``.
             With empty ``flags`` it is no option there.
 
     pydantic reads ``description`` and the limits where the class is a section of YAML.

@@ -9,8 +9,9 @@ from tests.cli.conftest import Shell
 
 # A command => a part of its error.
 MISTAKES = """
-sampel => Did you mean 'sample'? See robustok --help
-sample x --frob => --frob; see robustok sample --help
+sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
+sample x --frob => ; see robustok sample --help
+data langgame --seed 0 => Missing option '--out'
 sample x y -s uniform --seed 0 => put the text in quotes
 attack {m} --text a --target b --seed 0 => robustok red-team has it; see
 evaluate {m} --items {i} --seed 0 --num-fewshot 2 => robustok icl has it; see

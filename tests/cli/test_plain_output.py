@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import save_model
 
-from robustok.cli.app import application
+from robustok.cli.groups import COMMANDS
 
 ON_ITEMS = "--items m/items.jsonl --seed 0"
 RECIPE = "--steps 2 --batch-size 2 --learning-rate 1e-3"
@@ -42,7 +42,7 @@ LINES = {
     "study plan": "study plan quick",
     "an error": f"evaluate nowhere/at {ON_ITEMS}",
     "a usage error": "evaluate --unknown",
-} | {f"{one.name} --help": f"{one.name} --help" for one in application().registered_commands}
+} | {f"{name} --help": f"{name} --help" for name in COMMANDS}
 PROGRAM = """
 import json, sys
 from robustok.cli.app import run

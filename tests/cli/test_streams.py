@@ -70,8 +70,8 @@ def test_the_version_is_printed() -> None:
 
 
 def test_a_shell_completes_the_commands() -> None:
-    environment = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=complete_bash"
-    assert shell(f"{environment} {ROBUSTOK}") == (0, "sample\n", "")
+    environment = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=bash_complete"
+    assert shell(f"{environment} {ROBUSTOK}") == (0, "plain,sample\n", "")
 
 
 @pytest.mark.parametrize(

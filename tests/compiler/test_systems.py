@@ -138,7 +138,7 @@ def test_a_system_that_locks_no_files_compiles_in_each_process(
 # A process without what Windows has not. Other packages are imported before that.
 ON_WINDOWS = """
 import ctypes, importlib, multiprocessing, os, pkgutil, select, signal, sys
-import multiprocessing.heap, multiprocessing.connection, filelock, numba, numpy, tokenizers, typer
+import multiprocessing.heap, multiprocessing.connection, filelock, numba, numpy, tokenizers, click
 import numba.core.registry, numba.np.ufunc
 
 for name in ("fcntl", "grp", "pwd", "resource", "termios", "pty"):

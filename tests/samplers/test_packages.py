@@ -211,7 +211,7 @@ def test_a_broken_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_installed_package_adds_its_scheme_everywhere(tmp_path: Path) -> None:
-    for package in ("pydantic", "starlette", "typer"):
+    for package in ("pydantic", "starlette", "click"):
         pytest.importorskip(package)
     target = tmp_path / "target"
     (target / "spelled-1.0.dist-info").mkdir(parents=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
 
-import typer
+import click
 
 from robustok.cli.options import by_name, folder_option, option
 from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
@@ -162,7 +162,7 @@ class _Printed(Watch):
             change = difference(first, row)
             row |= {"difference": change.mean, "p": change.p}
         if not self.rows and "precision" in row and not self._as_json:
-            typer.echo(f"{self._model}: weights in {row['precision']}")
+            click.echo(f"{self._model}: weights in {row['precision']}")
         self.rows.append(row)
         for printed in measurement.rows(row):
             if self._as_json:
@@ -170,7 +170,7 @@ class _Printed(Watch):
                 continue
             task = f"{cell.task}, " if self._several_tasks else ""
             against = "" if change is None else f"; against the first {change_text(change)}"
-            typer.echo(f"{task}{measurement.line(printed)}{against}")
+            click.echo(f"{task}{measurement.line(printed)}{against}")
 
 
 def change_text(change: Difference) -> str:
@@ -192,6 +192,6 @@ def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
                 print_json({**names, "difference": change.mean, **values})
                 continue
             task = f"{one['task']}, " if len({row["task"] for row in first}) > 1 else ""
-            typer.echo(
+            click.echo(
                 f"{name} against {against}, {task}{one['eval_scheme']}: {change_text(change)}"
             )

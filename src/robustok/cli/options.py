@@ -6,13 +6,12 @@ import os
 import typing
 from collections.abc import Callable, Container, Iterable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
 
-import typer
-from typer.core import TyperCommand
+import click
 
 from robustok.checks import check_settings
 from robustok.checks import option as option
@@ -23,17 +22,34 @@ from robustok.tasks import frequent_words, read_words
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 _FILES = (".jsonl", ".json", ".parquet", ".csv", ".md", ".png", ".svg")  # no names of folders
-_KEYWORD = Parameter.KEYWORD_ONLY
 
 
-def with_settings(command: Callable[..., object]) -> Callable[..., Any]:
-    """The command with an option for each field of its settings classes, as typer reads it.
+@dataclass(frozen=True)
+class Argument:
+    """What an argument of a command is called, and its help text."""
+
+    metavar: str
+    help: str = ""
+
+
+def add_commands(group: click.Group, *commands: Callable[..., object], **settings: Any) -> None:
+    """Register commands under the names of their functions."""
+    for command in commands:
+        group.add_command(with_settings(command, **settings))
+
+
+def with_settings(command: Callable[..., object], **settings: Any) -> Command:
+    """The command with an option for each field of its settings classes.
 
     A parameter whose default is made by :func:`option` is an option of the command's own. One with
-    a plain type is what ``SHARED`` has by its name. One annotated with a dataclass gets an instance
-    of it, one with ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without
-    ``help`` or with empty ``flags`` are no options, nor are those that the command has as own
-    parameters.
+    a plain type is what ``SHARED`` has by its name; ``Annotated`` says it otherwise. One annotated
+    with a dataclass gets an instance of it, one with ``Annotated[dict, CLASS]`` the fields that are
+    given, by name. Fields without ``help`` or with empty ``flags`` are no options, nor are those
+    that the command has as own parameters. ``context`` is click's.
+
+    Args:
+        command: a function; its name and docstring are those of the command.
+        **settings: of ``click.Command``.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
@@ -45,44 +61,49 @@ def with_settings(command: Callable[..., object]) -> Callable[..., Any]:
         if isinstance(one.default, Field)
     ]
     own_options = make_dataclass(command.__name__, own, kw_only=True)
-    parameters = [Parameter("context", _KEYWORD, annotation=typer.Context)]
+    parameters: list[click.Parameter] = []
     for name, parameter in given_parameters:
+        hint, default = hints[name], parameter.default
         if name in classes:
-            partial, types = is_partial(hints[name]), typing.get_type_hints(classes[name])
+            partial, types = is_partial(hint), typing.get_type_hints(classes[name])
             parameters += [
-                _as_parameter(one, types[one.name], f"{name}_{one.name}", partial=partial)
+                _option(one, types[one.name], f"{name}_{one.name}", one.default, partial=partial)
                 for one in _options_of(classes[name], taken)
             ]
-        elif isinstance(parameter.default, Field):
-            parameters.append(_as_parameter(parameter.default, hints[name], name))
+        elif isinstance(default, Field):
+            parameters.append(_option(default, hint, name, default.default))
         elif name != "context":
-            hint = hints[name]
-            if typing.get_origin(hint) is not Annotated and name in SHARED:
-                hint = Annotated[hint, SHARED[name]]
-            parameters.append(parameter.replace(annotation=hint, kind=_KEYWORD))
+            info: Any = SHARED.get(name)
+            if typing.get_origin(hint) is Annotated:
+                hint, info = typing.get_args(hint)
+            if isinstance(info, Argument):
+                parameters.append(_PositionalArgument(name, info, hint))
+            else:
+                default = MISSING if default is Parameter.empty else default
+                parameters.append(_option(info, hint, name, default))
 
-    def run(context: Any, **values: object) -> Any:
-        values |= {name: _unlisted(values[name]) for name, *_ in own}
+    def run(**values: object) -> Any:
+        context = click.get_current_context()
         check_settings(own_options, values)
         for name, cls in classes.items():
             partial, given = is_partial(hints[name]), {}
             for one in _options_of(cls, taken):
                 option = f"{name}_{one.name}"
-                value = _unlisted(values.pop(option))
-                if not partial or context.get_parameter_source(option).name != "DEFAULT":
+                value = values.pop(option)
+                source: Any = context.get_parameter_source(option)
+                if not partial or source.name != "DEFAULT":
                     given[one.name] = value
             check_settings(cls, given)
             values[name] = given if partial else cls(**given)
         return command(**values, **({"context": context} if "context" in hints else {}))
 
-    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
-
-
-def _unlisted(value: object) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return Command(
+        command.__name__.strip("_").replace("_", "-"),
+        callback=run,
+        params=parameters,
+        help=cleandoc(command.__doc__ or ""),
+        **settings,
+    )
 
 
 def is_partial(hint: object) -> bool:
@@ -92,7 +113,7 @@ def is_partial(hint: object) -> bool:
 
 def _settings_class(hint: object) -> Any:
     cls = typing.get_args(hint)[1] if is_partial(hint) else hint
-    return cls if is_dataclass(cls) else None
+    return cls if is_dataclass(cls) and isinstance(cls, type) else None
 
 
 def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
@@ -104,64 +125,78 @@ def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
     ]
 
 
-def _as_parameter(
-    one: Field[object], hint: object, name: str, *, partial: bool = False
-) -> Parameter:
-    """A field as a parameter of a command, called ``name`` there."""
+def _option(
+    one: Any, hint: object, name: str, default: object, *, partial: bool = False
+) -> click.Option:
+    """A field as an option whose value the command gets as ``name``."""
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
-    if typing.get_origin(hint) is Literal:
-        kind = hint = str
-    elif typing.get_args(kind):  # several types, of which the settings make one
-        kind = str
+    if typing.get_origin(hint) is Literal or typing.get_args(kind):
+        kind = str  # of several types the settings make one
     several = typing.get_origin(hint) is tuple
-    text, bracket, default = one.metadata["help"].partition("[default")
+    text, bracket, shown = one.metadata["help"].partition("[default")
     parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
-    info = typer.Option(
-        *one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)),
-        help="; ".join(parts) + (f"  {bracket}{default}" if bracket else ""),
+    check, flags = one.metadata.get("callback"), one.metadata.get("flags")
+    set_default: Any = {} if default is MISSING else {"default": default}  # to click None is one
+    made = click.Option(
+        [*(flags or (f"--{one.name.replace('_', '-')}",)), name],
+        help="; ".join(parts) + (f"  {bracket}{shown}" if bracket else ""),
         show_default=not bracket,
-        rich_help_panel=one.metadata.get("panel"),
-        metavar=one.metadata.get("metavar", _METAVARS.get(kind)),
-        **{key: one.metadata[key] for key in ("min", "max", "callback") if key in one.metadata},
+        metavar=one.metadata.get("metavar", _METAVARS.get(kind)),  # type: ignore[arg-type]
+        type=_type(kind, one.metadata.get("min"), one.metadata.get("max")),
+        is_flag=kind is bool,
+        multiple=several,
+        required=default is MISSING and not partial,
+        **set_default,
+        callback=check and (lambda _context, _parameter, value: check(value)),
     )
-    required = one.default is MISSING and not partial
-    return Parameter(
-        name,
-        _KEYWORD,
-        annotation=Annotated[list[kind] if several else hint, info],
-        default=Parameter.empty if required else None if one.default is MISSING else one.default,
-    )
+    made.panel = one.metadata.get("panel")  # type: ignore[attr-defined]
+    return made
 
 
-class Command(TyperCommand):
+def _type(kind: object, low: float | None = None, high: float | None = None) -> Any:
+    """click's type of values of a Python type, in a range."""
+    if kind is Path:
+        return click.Path(path_type=Path)
+    if low is None and high is None:
+        return kind
+    return (click.FloatRange if kind is float else click.IntRange)(low, high)  # type: ignore[arg-type]
+
+
+class _PositionalArgument(click.Argument):
+    """An argument with a help text; several where its hint is a tuple."""
+
+    def __init__(self, name: str, about: Argument, hint: object) -> None:
+        several = typing.get_origin(hint) is tuple
+        kind = typing.get_args(hint)[0] if several else hint
+        metavar = about.metavar + "..." * (several and not about.metavar.endswith("..."))
+        super().__init__(
+            [name], metavar=metavar, type=_type(kind), nargs=-1 if several else 1, required=True
+        )
+        self._about = about
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        return self._about.metavar, f"{self._about.help}  [required]".strip()
+
+
+class Command(click.Command):
     """A command whose `--help` groups options by panel, and names the schemes of all packages."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for param in sorted(
             self.get_params(ctx), key=lambda one: ("--help" in one.opts, "--json" in one.opts)
         ):
-            text = getattr(param, "help", None)
-            if text and SCHEMES in text:
-                param.help = text.replace(SCHEMES, ", ".join(schemes()))  # type: ignore[attr-defined]
             own = "Arguments" if param.param_type_name == "argument" else "Options"
-            panel = getattr(param, "rich_help_panel", None) or own
+            panel = getattr(param, "panel", None) or own
             if record := param.get_help_record(ctx):
                 name, text = record
-                if own == "Arguments":
-                    name = name.partition(" <")[0]  # without the type
+                if SCHEMES in text:
+                    text = text.replace(SCHEMES, ", ".join(schemes()))
                 sections.setdefault(panel, []).append((name, text.replace("]  [", "; ")))
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
-
-
-def add_commands(app: typer.Typer, *commands: Callable[..., object], **settings: Any) -> None:
-    """Register commands under the names of their functions."""
-    for command in commands:
-        name = command.__name__.strip("_").replace("_", "-")
-        app.command(name, cls=Command, **settings)(with_settings(command))
 
 
 def output_folder(path: Path | None) -> Path | None:
@@ -218,26 +253,24 @@ TOKENIZER = "tokenizer.json, a folder with one, a hub name, or demo, which is sm
 TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
 SHARED = {
-    "model": typer.Argument(metavar="MODEL", help="folder or hub name of a model"),
-    "models": typer.Argument(
-        metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"
-    ),
-    "tokenizer": typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER),
-    "scheme": typer.Option(
+    "model": Argument("MODEL", "folder or hub name of a model"),
+    "models": Argument("MODEL", "folders or hub names; NAME=FOLDER sets the name"),
+    "tokenizer": option(TOKENIZER, "--tokenizer", "-t", metavar="PATH"),
+    "scheme": option(
+        f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
         "--scheme", "-s", metavar="SCHEME",
-        help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
     ),
-    "seed": typer.Option("--seed", metavar="N", help="the same seed, the same draws"),
-    "texts": typer.Option("--texts", metavar="FILE", help=TEXTS),
-    "sample_by": typer.Option(
+    "seed": option("the same seed, the same draws", "--seed", metavar="N"),
+    "texts": option(TEXTS, "--texts", metavar="FILE"),
+    "sample_by": option(
+        "documents of a .txt file: line (each line) or document (the file)",
         "--sample-by", metavar="UNIT",
-        help="documents of a .txt file: line (each line) or document (the file)",
     ),
-    "out": typer.Option(
+    "out": option(
+        "folder for figure, CSV and rows; also resumes an interrupted run",
         "--out", "-o", metavar="FOLDER", callback=output_folder,
-        help="folder for figure, CSV and rows; also resumes an interrupted run",
     ),
-    "as_json": typer.Option("--json", help="print JSON"),
+    "as_json": option("print JSON", "--json"),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import (
@@ -59,7 +59,7 @@ def as_str(text: str | bytes) -> str:
 
 
 def print_json(value: object) -> None:
-    typer.echo(json_text(value))
+    click.echo(json_text(value))
 
 
 def print_result(result: object, row: JsonFields, as_json: bool) -> None:
@@ -67,12 +67,12 @@ def print_result(result: object, row: JsonFields, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:
-        typer.echo(str(result))
+        click.echo(str(result))
 
 
 def print_written(paths: Iterable[Path], as_json: bool) -> None:
     if not as_json:
-        typer.echo("written: " + ", ".join(map(str, paths)))
+        click.echo("written: " + ", ".join(map(str, paths)))
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], left: int = 2) -> None:

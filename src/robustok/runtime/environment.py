@@ -36,7 +36,7 @@ class Extra(NamedTuple):
 
 _TRAIN = "training, scoring and evaluation"
 EXTRAS = {
-    "typer": Extra("the command line", "cli"),
+    "click": Extra("the command line", "cli"),
     "rich": Extra("the command line", "cli"),
     "gigatoken": Extra("fast canonical encoding", "fast"),
     "torch": Extra(_TRAIN, "train"),

@@ -1,1 +1,1 @@
-"""The commands: each is a function of its name, or a typer app of several."""
+"""The commands: each is a function of its name, or a group of several."""

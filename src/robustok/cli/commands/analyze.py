@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from robustok import analysis
+from robustok.cli.groups import Group
 from robustok.cli.options import (
     TOKENIZER,
     add_commands,
@@ -27,10 +26,9 @@ from robustok.report import analyses as figures
 from robustok.runtime.files import JsonObject, write_csv
 from robustok.tokenizer.vocabulary import Vocabulary
 
-app = typer.Typer(
+group = Group(
+    "analyze",
     help="Analyze schemes without a model, as the paper's appendix does.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
 )
 Row = Mapping[str, Any]
 PAPER = ("stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)", "uniform")
@@ -46,13 +44,8 @@ class TextOptions:
 
 
 Tokenizers = Annotated[
-    list[str],
-    typer.Option(
-        "--tokenizer",
-        "-t",
-        metavar="PATH",
-        help=f"{TOKENIZER}; NAME=PATH sets its name; repeatable",
-    ),
+    tuple[str, ...],
+    option(f"{TOKENIZER}; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"),
 ]
 
 
@@ -176,4 +169,4 @@ def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[JsonObject]:
     return [{"tokenizer": name, **row} for name, rows in by_tokenizer.items() for row in rows]
 
 
-add_commands(app, split_counts, segmentations, dropout)
+add_commands(group, split_counts, segmentations, dropout)

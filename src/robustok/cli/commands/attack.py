@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from robustok import attack as attacks
 from robustok.attack.settings import AttackSettings, ObjectiveSettings, search_named
@@ -34,7 +34,7 @@ _MORE: JsonObject = {"panel": "Answers"}
 
 
 def attack(
-    models: list[str],
+    models: tuple[str, ...],
     questions: Annotated[dict, QuestionsSection],
     measurement: Annotated[dict, Attack],
     options: ChatRunOptions,
@@ -130,7 +130,7 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
     vocab = Vocabulary.load(name)
     model, around = load_model(name, dtype=options.dtype), _around(name, vocab, options)
     if not options.as_json:
-        typer.echo(f"{name}: weights in {precision_of(model)}")
+        click.echo(f"{name}: weights in {precision_of(model)}")
     return attacks.objective_by_name(model, vocab, settings, **around)
 
 
@@ -197,7 +197,7 @@ def _print_suite(result: Any, as_json: bool) -> None:
         share = ""
         if measured:
             share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
-        typer.echo(
+        click.echo(
             f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
             f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
         )
@@ -227,4 +227,4 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
             sum(getattr(row, name) for row in rows) / len(rows)
             for name in ("canonical_verdict", "attacked_verdict")
         )
-        typer.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")
+        click.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")

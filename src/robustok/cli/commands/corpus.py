@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
-from robustok.cli.options import WordOptions, draws_option, folder_option, option
+from robustok.cli.options import Argument, WordOptions, draws_option, folder_option, option
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
 from robustok.runtime.display import counted
@@ -37,14 +37,14 @@ class CorpusOptions:
 
 def corpus(
     inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IN",
-            help="files, folders or patterns: .parquet, .jsonl, .txt, "
+        tuple[str, ...],
+        Argument(
+            "IN",
+            "files, folders or patterns: .parquet, .jsonl, .txt, "
             "the last two also .gz, .zst or .xz",
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="folder of the shards")],
+    out: Annotated[Path, Argument("OUT", "folder of the shards")],
     tokenizer: str,
     scheme: str,
     seed: int,
@@ -77,24 +77,24 @@ def corpus(
         print_json(asdict(receipt))
         return
     realized = receipt.realized
-    typer.echo(
+    click.echo(
         f"{counted(receipt.documents, 'document')}, {counted(receipt.rows, 'row')} and "
         f"{counted(receipt.tokens, 'id')} in {counted(len(receipt.shards), 'shard')}: "
         f"{out / 'data'}"
     )
-    typer.echo(
+    click.echo(
         f"a canonical token: {realized['splits']:.3f} splits, {realized['distance']:.3f} distance, "
         f"{realized['growth']:.3f} tokens"
     )
     if receipt.rejects:
-        typer.echo(
+        click.echo(
             f"{counted(receipt.rejects, 'row')} rejected, with reasons: "
             f"{out / '__run__' / 'rejects'}"
         )
 
 
 def data(
-    game: Annotated[str, typer.Argument(metavar="langgame | cute")],
+    game: Annotated[str, Argument("langgame | cute")],
     *,
     seed: int,
     out: Path = folder_option("folder of the data set", required=True),
@@ -118,4 +118,4 @@ def data(
     if as_json:
         print_json({"out": str(out), "train": train, "test": test})
     else:
-        typer.echo(f"{train} training and {test} test questions: {out}")
+        click.echo(f"{train} training and {test} test questions: {out}")

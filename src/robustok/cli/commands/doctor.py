@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.util import find_spec
 
-import typer
+import click
 
 from robustok.analysis.invariants import check_invariants
 from robustok.cli.printing import print_json, print_table
@@ -43,9 +43,9 @@ def doctor(tokenizer: str | None = None, as_json: bool = False) -> None:
     ]
     print_table(["", ""], facts)
     for entry in findings["missing"]:
-        typer.echo(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
+        click.echo(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
     if not findings["missing"]:
-        typer.echo("nothing is missing")
+        click.echo("nothing is missing")
 
 
 def _check_tokenizer(source: str, as_json: bool) -> None:
@@ -83,12 +83,12 @@ def _check_tokenizer(source: str, as_json: bool) -> None:
         ]
         print_table(["", ""], facts)
         for reason, count in result.refused.most_common(_REASONS):
-            typer.echo(f"refused, {count} texts: {reason}")
+            click.echo(f"refused, {count} texts: {reason}")
         for check in result.checks:
             if check.example:
-                typer.echo(f"wrong, {check.name}: {check.example}")
+                click.echo(f"wrong, {check.name}: {check.example}")
     if not result.hold:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _findings() -> JsonObject:

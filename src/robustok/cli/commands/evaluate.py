@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from robustok.cli.measuring import ChatRunOptions, RunOptions, measure, print_comparison
 from robustok.cli.options import limit_option, option
@@ -21,7 +21,7 @@ from robustok.study.sections import FewShot, QuestionsSection, Sources
 
 
 def evaluate(
-    models: list[str],
+    models: tuple[str, ...],
     questions: Annotated[dict, Sources],
     measurement: Annotated[dict, Evaluate],
     options: RunOptions,
@@ -67,7 +67,7 @@ def icl(
 
 def perplexity(
     model: str,
-    texts: list[Path],
+    texts: tuple[Path, ...],
     measurement: Annotated[dict, Perplexity],
     options: RunOptions,
     limit: int | None = limit_option(),
@@ -100,7 +100,7 @@ LM_EVAL = {
 
 
 def lm_eval(
-    context: typer.Context,
+    context: click.Context,
     schemes: tuple[str, ...] = option(
         "scheme instead of that in --model_args; several are compared with the first one",
         "--scheme",
@@ -125,7 +125,7 @@ def lm_eval(
         args = ["--model", "robustok", *args]
     runs = [_with_scheme(args, scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
-        typer.echo(LM_EVAL_HELP)
+        click.echo(LM_EVAL_HELP)
     before = sys.argv
     try:
         harness = HarnessCLI()
@@ -158,7 +158,7 @@ def _with_scheme(args: list[str], scheme: str) -> list[str]:
 
 
 def certify(
-    models: list[str],
+    models: tuple[str, ...],
     questions: Annotated[dict, QuestionsSection],
     measurement: Annotated[dict, Certify],
     options: ChatRunOptions,
@@ -172,7 +172,7 @@ def certify(
 
 
 def embeddings(
-    models: list[str],
+    models: tuple[str, ...],
     measurement: Annotated[dict, Embeddings],
     options: RunOptions,
 ) -> None:
@@ -194,7 +194,7 @@ class BoundOptions(RunOptions):
 
 
 def bound(
-    models: list[str],
+    models: tuple[str, ...],
     questions: Annotated[dict, Sources],
     measurement: Annotated[dict, Bound],
     options: BoundOptions,

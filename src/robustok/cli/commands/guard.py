@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
-from robustok.cli.options import option
+from robustok.cli.options import Argument, option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Drift, Guard, describe, read_rollouts, rollout_files
@@ -25,10 +25,10 @@ SHOWN = 20  # findings
 
 def guard(
     ids: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IDS",
-            help="as 1 2 3, 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one "
+        tuple[str, ...],
+        Argument(
+            "IDS",
+            "as 1 2 3, 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one "
             "sequence per line of standard input",
         ),
     ],
@@ -63,7 +63,7 @@ def guard(
                 print_json({"line": number, "error": str(error)})
                 sys.stdout.flush()
             else:
-                typer.echo(f"robustok: line {number}: {error}", err=True)
+                click.echo(f"robustok: line {number}: {error}", err=True)
             code = 2
             continue
         left = checker.check(verdict.repaired).findings if mode == "repair" else verdict.findings
@@ -71,7 +71,7 @@ def guard(
         if mode == "strict" and verdict.findings:
             where = "" if number is None else f"line {number}, "
             finding = describe(vocab, verdict.findings[0])
-            typer.echo(f"robustok: {where}{finding}", err=True)
+            click.echo(f"robustok: {where}{finding}", err=True)
             break
         if as_json:
             print_json(({} if number is None else {"line": number}) | verdict.as_dict())
@@ -81,7 +81,7 @@ def guard(
             _print(vocab, verdict, number)
         sys.stdout.flush()
     if code:
-        raise typer.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
 def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
@@ -140,25 +140,22 @@ def _print(vocab: Vocabulary, verdict: Any, number: int | None) -> None:
     state = "canonical" if verdict.canonical else "not canonical"
     back = "comes back" if verdict.round_trip else "does not come back"
     line = "" if number is None else f"line {number}: "
-    typer.echo(
+    click.echo(
         f"{line}{state}: distance {verdict.distance}, splits {verdict.splits}; "
         f"{back} from decoding and encoding"
     )
     for finding in verdict.findings[:SHOWN]:
-        typer.echo(f"  {describe(vocab, finding)}")
+        click.echo(f"  {describe(vocab, finding)}")
     if verdict.findings.total > SHOWN:
-        typer.echo(f"  and {verdict.findings.total - SHOWN:,} more")
+        click.echo(f"  and {verdict.findings.total - SHOWN:,} more")
     if not verdict.canonical:
-        typer.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
+        click.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
 
 
 def audit(
     paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...",
-            help="files of ids or conversations (Parquet or JSON Lines), or folders",
-        ),
+        tuple[Path, ...],
+        Argument("PATH...", "files of ids or conversations (Parquet or JSON Lines), or folders"),
     ],
     tokenizer: str,
     column: str | None = option(
@@ -189,26 +186,26 @@ def audit(
     else:
         _print_drift(drift, len(files))
     if drift.drifted_rows:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _print_drift(drift: Drift, files: int) -> None:
     of = f" in {files:,} files" if files > 1 else ""
     splits = counted(drift.splits, "split")
-    typer.echo(
+    click.echo(
         f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
         f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
         f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
         f"({share(drift.drifted, drift.ids)}), with {splits} that the encoder does not make."
     )
     if drift.unknown:
-        typer.echo(f"{counted(drift.unknown, 'id')} not in the vocabulary.")
+        click.echo(f"{counted(drift.unknown, 'id')} not in the vocabulary.")
     for kind, rows in drift.kinds.items():
-        typer.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
+        click.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
     for title, columns, rows in _drift_tables(drift):
-        typer.echo()
+        click.echo()
         left = columns.index("canonical") if "canonical" in columns else 0
         print_table((title, *columns[1:]), rows, left=left + 1)
 

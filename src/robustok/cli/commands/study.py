@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 from rich.console import Console
-from typer.core import TyperGroup
 
-from robustok.cli.options import add_commands, folder_option, option
+from robustok.cli.groups import Group
+from robustok.cli.options import Argument, add_commands, folder_option, option
 from robustok.cli.printing import print_json, print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from robustok.study import Study
 
 
-class _RunByDefault(TyperGroup):
+class _RunByDefault(Group):
     """`study NAME` is `study run NAME`, and `study` alone is `study list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -31,15 +31,10 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_RunByDefault,
-    help="List, plan and run studies. `study NAME` is `study run NAME`.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+group = _RunByDefault("study", help="List, plan and run studies. `study NAME` is `study run NAME`.")
 
 GPU = 3e14  # operations a second of one large accelerator in bfloat16, at a third of its peak
-Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `study list`")]
+Name = Annotated[str, Argument("NAME | FILE.yaml", "see `study list`")]
 
 
 @dataclass(frozen=True)
@@ -89,9 +84,9 @@ def list_(as_json: bool = False) -> None:
         if as_json:
             print_json({"name": name, "title": full.title, "paper": where, "needs": needs})
             continue
-        typer.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
+        click.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
         for scale, text in needs.items():
-            typer.echo(f"    {scale}: {text}")
+            click.echo(f"    {scale}: {text}")
 
 
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
@@ -108,10 +103,10 @@ def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = Fal
         if as_json:
             print_json({"key": cell.key, "done": done, "label": cell.label, "work": cell.work})
         else:
-            typer.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
+            click.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
     if not as_json:
         todo = [cell.work for cell in planned if cell.key not in finished]
-        typer.echo(f"{len(todo)} of {len(planned)} cells to do, about {_time(todo)}")
+        click.echo(f"{len(todo)} of {len(planned)} cells to do, about {_time(todo)}")
 
 
 def run(
@@ -158,10 +153,8 @@ def run(
 
 def report(
     folders: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FOLDER...", help="folders of runs, which are merged into one report"
-        ),
+        tuple[Path, ...],
+        Argument("FOLDER...", "folders of runs, which are merged into one report"),
     ],
     out: Path | None = folder_option("of the report [default: the folder]"),
     table: Path | None = option(
@@ -175,20 +168,21 @@ def report(
     """
     from robustok.report import write_report
 
-    if len(folders) > 1 and out is None:
+    first, *others = folders
+    if others and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
-    page = write_report(folders[0], folders[1:], out=out, table=table)
-    typer.echo(f"The report is at {page.resolve()}")
+    page = write_report(first, others, out=out, table=table)
+    click.echo(f"The report is at {page.resolve()}")
 
 
 def schema() -> None:
     """Print the JSON Schema of a study's YAML, for editors."""
     from robustok.study.config import study_schema
 
-    typer.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
 
 
-add_commands(app, list_, plan, run, report, schema)
+add_commands(group, list_, plan, run, report, schema)
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:

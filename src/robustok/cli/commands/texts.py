@@ -7,11 +7,12 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated
 
-import typer
+import click
 from rich.console import Console
 
 from robustok.analysis.splits import distance_shares
 from robustok.cli.options import (
+    Argument,
     by_name,
     draws_option,
     option,
@@ -31,7 +32,7 @@ SAMPLES = 5_000  # uniform draws for a histogram
 LONGEST = 400  # bytes; the exact distances of a longer text take too long
 Text = Annotated[
     str,
-    typer.Argument(metavar="TEXT", help="a text; - reads one text per line of standard input"),
+    Argument("TEXT", "a text; - reads one text per line of standard input"),
 ]
 
 
@@ -66,7 +67,7 @@ def sample(
         distances = measure(vocab, canonical, rows).distance[::draws]
         if only := int(((distances == 0) & (canonical.lengths > 0)).sum()):
             line = f"only canonical: {only} of {len(texts)} texts, with {ONLY_CANONICAL}"
-            typer.echo(line, err=True)
+            click.echo(line, err=True)
 
 
 def count(
@@ -101,14 +102,14 @@ def count(
             record["total"] = str(total)
             print_json(record | ({f"by_{by}": [str(count) for count in counts]} if by else {}))
             continue
-        typer.echo(f"{total:,}")
+        click.echo(f"{total:,}")
         for value, number in enumerate(counts):
             if number:
-                typer.echo(f"{by} {value:>4}  {number:,}")
+                click.echo(f"{by} {value:>4}  {number:,}")
 
 
 def inspect(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="a text")],
+    text: Annotated[str, Argument("TEXT", "a text")],
     tokenizer: str = OWN,
     scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
     seed: int = option("the same seed, the same draws", default=0),
@@ -144,7 +145,7 @@ def inspect(
     vocab.gigatoken.load()
     reason = vocab.gigatoken.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
-    typer.echo(f"\ncanonical ids are computed by {encoder}")
+    click.echo(f"\ncanonical ids are computed by {encoder}")
 
 
 def _print_inspection(
@@ -188,9 +189,9 @@ def play(
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     models = {name: load_model(path) for name, path in by_name(dict.fromkeys(model)).items()}
     app = application(vocabularies, models)
-    typer.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
+    click.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
         serve(app, port=port)
-    typer.echo("robustok: stopped", err=True)
+    click.echo("robustok: stopped", err=True)
     os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait

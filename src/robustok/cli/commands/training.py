@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from robustok import training
 from robustok.attack.settings import overflow_option
-from robustok.cli.options import TEXTS, folder_option, option
+from robustok.cli.options import TEXTS, Argument, folder_option, option
 from robustok.cli.printing import bar, print_json, training_log
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
@@ -23,12 +23,12 @@ from robustok.training.recipe import PRESETS, Recipe
 Given = Annotated[dict, Recipe]
 Preset = Annotated[
     str | None,
-    typer.Option("--preset", metavar="NAME", help=f"the paper's settings: {', '.join(PRESETS)}"),
+    option(f"the paper's settings: {', '.join(PRESETS)}", "--preset", metavar="NAME"),
 ]
 
 
 def pretrain(
-    texts: Annotated[list[Path], typer.Argument(metavar="TEXTS", help=TEXTS)],
+    texts: Annotated[tuple[Path, ...], Argument("TEXTS", TEXTS)],
     tokenizer: str,
     scheme: str,
     seed: int,
@@ -169,6 +169,6 @@ def _print(done: Any, spec: str, out: Path, as_json: bool) -> None:
         print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
         return
     last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
-    typer.echo(f"{done.steps} steps in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
+    click.echo(f"{done.steps} steps in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
     for entry in {entry.scheme: entry for entry in done.perplexities}.values():
-        typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
+        click.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
