@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -116,6 +116,8 @@ def versions() -> dict[str, str]:
 
     A package that is not installed is left out.
     """
+    from importlib import metadata  # half of the time of `import robustok`
+
     releases = {"robustok": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
