@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Callable, Container, Iterable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
@@ -17,7 +17,6 @@ from robustok.checks import check_settings
 from robustok.checks import option as option
 from robustok.errors import RobustokError
 from robustok.samplers import schemes
-from robustok.tasks import frequent_words, read_words
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -272,21 +271,6 @@ SHARED = {
     ),
     "as_json": option("print JSON", "--json"),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class WordOptions:
-    """Which words a command is about."""
-
-    words: int = option("number of the most frequent words", default=1000, min=1)
-    words_file: str | None = option(
-        "file with one word per line, instead of --words", default=None, metavar="FILE"
-    )
-
-    def read(self, **settings: Any) -> list[str]:
-        if self.words_file:
-            return read_words(self.words_file)
-        return frequent_words(self.words, **settings)
 
 
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:

@@ -66,13 +66,12 @@ class AnalysisOptions:
         *args: object,
         **settings: object,
     ) -> JsonObject:
-        """The analysis of each tokenizer, by its name; without the settings that are empty."""
-        given = {name: value for name, value in settings.items() if value != ()}
+        """The analysis of each tokenizer, by its name."""
         results = {}
         for name, path in by_name(tokenizers, "tokenizer").items():
             vocab = Vocabulary.load(path)
             with bar(name) as progress:
-                results[name] = analyze(vocab, *args, seed=self.seed, progress=progress, **given)
+                results[name] = analyze(vocab, *args, seed=self.seed, progress=progress, **settings)
         return results
 
     def show(
@@ -128,7 +127,7 @@ def segmentations(
     results = options.each(
         tokenizer, analysis.segmentations, text.text, list(scheme), draws=text.draws
     )
-    rows = with_names({name: result.table() for name, result in results.items()})
+    rows = [{"tokenizer": name, **row} for name, one in results.items() for row in one.table()]
     names = ("tokenizer", "splits", "scheme")
     groups = [tuple(row[name] for name in names) for row in rows]
     drawn = Counter(group for group, row in zip(groups, rows, strict=True) if row["share"] > 0)
@@ -162,11 +161,6 @@ def dropout(*, text: TextOptions, tokenizer: str, options: AnalysisOptions) -> N
         return [folder / "dropout.csv"]
 
     options.show(rows, columns, write)
-
-
-def with_names(by_tokenizer: Mapping[str, Sequence[Row]]) -> list[JsonObject]:
-    """The rows of each tokenizer with its name."""
-    return [{"tokenizer": name, **row} for name, rows in by_tokenizer.items() for row in rows]
 
 
 add_commands(group, split_counts, segmentations, dropout)

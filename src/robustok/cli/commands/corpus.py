@@ -8,11 +8,11 @@ from typing import Annotated
 
 import click
 
-from robustok.cli.options import Argument, WordOptions, draws_option, folder_option, option
+from robustok.cli.options import Argument, draws_option, folder_option, option
 from robustok.cli.printing import bar, print_json
 from robustok.errors import check_choice
 from robustok.runtime.display import counted
-from robustok.tasks import GAMES, write_items
+from robustok.tasks import GAMES, frequent_words, read_words, write_items
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,10 @@ def data(
     ),
     train: int = option("training questions", default=10_000, min=1),
     test: int = option("test questions", default=1_000, min=1),
-    words: WordOptions,
+    words: int = option("number of the most frequent words", default=1000, min=1),
+    words_file: str | None = option(
+        "file with one word per line, instead of --words", default=None, metavar="FILE"
+    ),
     as_json: bool = False,
 ) -> None:
     """Generate a data set of questions about letters.
@@ -111,7 +114,7 @@ def data(
     Writes train.jsonl and test.jsonl; `datasets.load_dataset` reads the folder.
     """
     check_choice("data set", game, GAMES)
-    names = words.read(language=language)
+    names = read_words(words_file) if words_file else frequent_words(words, language=language)
     for split, count in (("train", train), ("test", test)):
         items = GAMES[game](names, count, seed=seed, split=split)
         write_items(out / f"{split}.jsonl", items)
