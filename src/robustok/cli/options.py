@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Callable, Container, Iterable
-from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
@@ -200,12 +200,17 @@ class Command(click.Command):
 
 def output_folder(path: Path | None) -> Path | None:
     """The path, or RobustokError where it is a file or its folder cannot be written."""
-    if path is not None:
-        if path.exists() and not path.is_dir():
-            raise RobustokError(f"{path} is a file: give a folder")
-        if path.suffix in _FILES and not path.exists():
-            raise RobustokError(f"{path} is the name of a file: give a folder")
-        _check_writable(path)
+    if path is None:
+        return None
+    if path.exists() and not path.is_dir():
+        raise RobustokError(f"{path} is a file: give a folder")
+    if path.suffix in _FILES and not path.exists():
+        raise RobustokError(f"{path} is the name of a file: give a folder")
+    existing = next(one for one in (path, *path.parents) if one.exists())
+    if existing.is_file():
+        raise RobustokError(f"{existing} is a file: give another path")
+    if not os.access(existing, os.W_OK):
+        raise RobustokError(f"{existing} cannot be written: give another path")
     return path
 
 
@@ -237,17 +242,6 @@ def draws_option(help: str, default: int | None) -> Any:
     return option(help, "--draws", "-n", default=default, min=1)
 
 
-def _check_writable(path: Path) -> None:
-    """Raise RobustokError unless the nearest existing folder above can be written."""
-    while not path.exists():
-        path = path.parent
-        if path.is_file():
-            raise RobustokError(f"{path} is a file: give another path")
-    for needed in (path, path.parent) if path.is_file() else (path,):
-        if not os.access(needed, os.W_OK):
-            raise RobustokError(f"{needed} cannot be written: give another path")
-
-
 TOKENIZER = "tokenizer.json, a folder with one, a hub name, or demo, which is small and built in"
 TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
@@ -264,10 +258,6 @@ SHARED = {
     "sample_by": option(
         "documents of a .txt file: line (each line) or document (the file)",
         "--sample-by", metavar="UNIT",
-    ),
-    "out": option(
-        "folder for figure, CSV and rows; also resumes an interrupted run",
-        "--out", "-o", metavar="FOLDER", callback=output_folder,
     ),
     "as_json": option("print JSON", "--json"),
 }  # fmt: skip
