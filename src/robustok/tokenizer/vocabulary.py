@@ -602,10 +602,12 @@ def _second_ids(data: TokenizerData) -> list[int]:
 
     tokens = [*map(data.tokens.__getitem__, data.ordinary)]
     chosen = dict(zip(tokens, data.ordinary, strict=True))
-    for token, i in zip(tokens, data.ordinary, strict=True):
-        if rank(i) < rank(chosen[token]):
-            chosen[token] = i
-    return [i for token, i in zip(tokens, data.ordinary, strict=True) if chosen[token] != i]
+    pairs = zip(tokens, data.ordinary, strict=True)
+    seconds: list[int] = []
+    for token, i in [(token, i) for token, i in pairs if chosen[token] != i]:
+        worst, chosen[token] = sorted((i, chosen[token]), key=rank, reverse=True)
+        seconds.append(worst)
+    return seconds
 
 
 def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
