@@ -7,22 +7,26 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.attack.conftest import TEXT, rugged_rows
+from tests.attack.conftest import TEXT, WORDS, rugged_rows
 from tests.oracles.models import tiny_model
 
-from robustok import RobustokError
+from robustok import RobustokError, Vocabulary
 from robustok.attack import (
     Attack,
     Prompt,
+    TargetLikelihood,
     as_objective,
     attack_prompt,
+    attack_prompts,
     generate_answers,
     greedy_answer,
     read_attacks,
     run_suite,
     suite_settings,
+    transfer,
     write_attacks,
 )
+from robustok.models import train_tokenizer
 
 PROMPTS = [Prompt("a", "happen, glad"), Prompt("b", "glad rain"), Prompt("c", "happen rain")]
 
@@ -46,6 +50,31 @@ def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
         assert curves[name][-1]["success"] == np.mean([bool(a.success) for a in attacks])
     for i, row in enumerate(curves["worst of all"]):
         assert row["success"] >= max(curves[name][i]["success"] for name in result.parts)
+
+
+def test_a_transfer_to_the_attacked_model_gives_its_scores(model, vocab) -> None:
+    objective = TargetLikelihood(model, vocab, " rain", threshold=-9.0, prefix=[3], suffix=[4])
+    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, seed=0, steps=2)
+    again = transfer(attacks, vocab, vocab, lambda _: objective)
+    for attack, one in zip(attacks, again, strict=True):
+        assert one.ids.tolist() == attack.ids.tolist()
+        assert (one.prefix, one.suffix, one.success) == ([3], [4], attack.success)
+        assert one.score == pytest.approx(attack.score, abs=1e-4)
+        assert one.canonical_score == pytest.approx(attack.canonical_score, abs=1e-4)
+
+
+def test_a_transfer_cuts_the_text_at_the_same_bytes_in_another_vocabulary(vocab) -> None:
+    other = Vocabulary.load(train_tokenizer(["happy gladness rainy"] * 3 + [" ".join(WORDS)], 300))
+    objective = as_objective(rugged_rows)
+    attack = attack_prompt(vocab, TEXT, objective, seed=0)
+    (moved,) = transfer([attack], vocab, other, lambda _: objective)
+    assert other.decode(moved.ids) == TEXT
+    assert moved.canonical_ids.tolist() == other.encode(TEXT).tolist()
+
+    def cuts(vocab: Vocabulary, ids: np.ndarray) -> set[int]:
+        return set(np.cumsum([len(vocab.tokens[i]) for i in ids]).tolist())
+
+    assert cuts(vocab, attack.ids) <= cuts(other, moved.ids)
 
 
 def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:

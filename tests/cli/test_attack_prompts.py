@@ -61,6 +61,12 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     assert Path("attacks/groups.jsonl").read_bytes() == written
     error = shell.fails(*call, "--seed", "1")
     assert "holds results with other seed" in error
+    moved = shell.rows(*call, "--transfer", "one", "--transfer", "two")
+    assert Path("attacks/groups.jsonl").read_bytes() == written and moved[:2] == attacked
+    assert [row["model"] for row in moved[2:]] == ["one", "one", "two", "two"]
+    for row, again in zip(attacked, moved[2:4], strict=True):
+        assert again["score"] == pytest.approx(row["score"], abs=1e-4)
+        assert again["ids"] == row["ids"]
 
 
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:

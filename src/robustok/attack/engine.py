@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
     Window,
+    check_candidate_length,
     check_keyed,
     check_options,
     check_questions,
@@ -366,6 +367,74 @@ def attack_prompts(
         raise RobustokError("the objective is given as an object: leave the setting out")
     texts = [AttackedText(vocab, prompt, objective(prompt)) for prompt in prompts]
     return _attack_all([Trial(text, settings, seed) for text in texts], Scorer(), progress)
+
+
+def transfer(
+    attacks: Sequence[Attack],
+    vocab: Vocabulary,
+    other: Vocabulary,
+    objective: Callable[[Prompt], Objective],
+) -> list[Attack]:
+    """Score attacks on another model, without a search.
+
+    >>> from robustok.attack import as_objective
+    >>> length = as_objective(lambda rows: rows.lengths, name="length")
+    >>> attacks = attack_prompts(vocab, [Prompt("a", "hello")], lambda _: length, seed=0)
+    >>> [one.score for one in transfer(attacks, vocab, vocab, lambda _: length)]
+    [5.0]
+
+    Args:
+        attacks: the attacks.
+        vocab: the vocabulary of the attacked model.
+        other: that of the other model. Where it differs, the text is cut at the same bytes, and a
+            part that is no token is cut into the longest tokens from its left.
+        objective: the objective of a prompt on the other model.
+
+    Returns the attacks with the ids, the scores and the outcome on the other model, and the steps
+    of the search on the attacked one.
+
+    Raises RobustokError where the other vocabulary gives a text other bytes or has no token for one
+    of them, and for ids that do not fit the other model.
+    """
+    transferred, scorer = [], Scorer()
+    for one in attacks:
+        prompt = Prompt(one.key, one.text, one.fields)
+        text = AttackedText(other, prompt, objective(prompt))
+        ids = one.ids if vocab.fingerprint == other.fingerprint else _cut(one, vocab, other)
+        limit = text.objective.max_length
+        check_candidate_length(f"attack '{one.key}'", len(ids), limit)
+        (scored,) = scorer.score([(text, [text.canonical, ids])])
+        canonical_score, score = scored.scores.tolist()
+        success = None if text.objective.threshold is None else bool(scored.succeeded[1])
+        changed = {"score": score, "canonical_score": canonical_score, "success": success}
+        transferred.append(replace(one, **changed, **text.as_record(ids)))
+    return transferred
+
+
+def _cut(one: Attack, vocab: Vocabulary, other: Vocabulary) -> np.ndarray:
+    """The ids of another vocabulary whose text is cut where an attack cuts it, int32."""
+    parts = [vocab.tokens[i] for i in one.ids.tolist()]
+    text = b"".join(parts)
+    if b"".join(other.tokens[i] for i in other.encode(one.text).tolist()) != text:
+        raise RobustokError(
+            f"attack '{one.key}': the other vocabulary gives its text other bytes: attack that "
+            "model itself"
+        )
+    by_bytes = other.derived(
+        "ids by bytes",
+        lambda: {token: i for i, token in enumerate(other.tokens) if other.ordinary[i]},
+    )
+    ids: list[int] = []
+    end = 0
+    for part in parts:
+        begin, end = end, end + len(part)
+        while begin < end:
+            stop = next((e for e in range(end, begin, -1) if text[begin:e] in by_bytes), None)
+            if stop is None:
+                raise RobustokError(f"the other vocabulary has no token for byte {text[begin]:#x}")
+            ids.append(by_bytes[text[begin:stop]])
+            begin = stop
+    return np.asarray(ids, np.int32)
 
 
 class Adversary:

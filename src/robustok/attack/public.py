@@ -14,6 +14,7 @@ from robustok.attack.engine import attack as attack
 from robustok.attack.engine import attack_items as attack_items
 from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
+from robustok.attack.engine import transfer as transfer
 from robustok.attack.objectives import CausalObjective as CausalObjective
 from robustok.attack.objectives import LogOdds as LogOdds
 from robustok.attack.objectives import Margin as Margin

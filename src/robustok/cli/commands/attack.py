@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
-_MORE: JsonObject = {"panel": "Answers"}
+_MORE: JsonObject = {"panel": "Other models and answers"}
 
 
 def attack(
@@ -66,6 +66,9 @@ class RedTeamOptions(ChatModel):
     )
     out: Path | None = folder_option(
         "folder for attacks.jsonl, a row a prompt; the same command goes on there"
+    )
+    transfer: tuple[str, ...] = option(
+        "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
@@ -121,6 +124,10 @@ def red_team(
             print_result(one, one.as_row(), options.as_json)
     if options.out is not None:
         attacks.write_attacks(options.out / "attacks.jsonl", found)
+    # Other models have a start token of their own.
+    own = replace(options, start_token=None)
+    for name in options.transfer:
+        _transfer(name, found, named, _objective(name, own, settings), options.as_json)
     if options.generate:
         _generate(options, named, found)
 
@@ -228,3 +235,13 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
             for name in ("canonical_verdict", "attacked_verdict")
         )
         click.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")
+
+
+def _transfer(name: str, found: Sequence[Any], attacked: Any, other: Any, as_json: bool) -> None:
+    for result in attacks.transfer(found, attacked.vocab, other.vocab, other):
+        outcome = {True: ", broken", False: ", held", None: ""}[result.success]
+        scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
+        row = result.as_row()
+        names = ("key", "ids", "canonical_score", "score", "success")
+        row = {"model": name, **{field: row[field] for field in names}}
+        print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
