@@ -134,6 +134,26 @@ def test_added_tokens_that_take_spaces_or_stand_alone(flag: str, make: Any) -> N
     check(tokenizer, "a <i> b", "a<i>a", "  <i>  ", "ab a b", "abba bb", "b <i>b")
 
 
+def test_of_twins_the_one_that_the_model_can_see_is_in_the_vocabulary() -> None:
+    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "a", " a", "▁", "▁a"]
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model({s: i for i, s in enumerate(spellings)}, [["▁", "a"]], byte_fallback=True),
+        normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        decoder=METASPACE_DECODER,
+    ))  # fmt: skip
+    vocab = check(tokenizer, " a", "a a")
+    assert vocab.ordinary[256:].tolist() == [True, False, True, True]
+    draw = rt.BpeDropout(vocab, p=0.4)
+    assert all(257 not in draw.sample(" a", seed=seed) for seed in range(9))
+
+
+def test_an_unknown_token_that_is_plain_text_is_refused() -> None:
+    tokenizer = llama(prefix=True)
+    tokenizer.add_tokens([AddedToken("<unk>", special=False)])
+    with pytest.raises(RobustokError, match="unknown token '<unk>' is an added token that is not"):
+        rt.Vocabulary.load(tokenizer)
+
+
 def test_a_token_that_stands_alone_is_no_word_beside_a_special_token_of_letters() -> None:
     tokenizer = gpt2()
     tokenizer.add_tokens([AddedToken("xyz", single_word=True, normalized=False)])

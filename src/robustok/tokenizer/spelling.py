@@ -51,9 +51,9 @@ class Spelling(NamedTuple):
     it writes the prefix again. ``takes_left``, ``takes_right``: added tokens that take the spaces
     beside them. ``in_model``: the bytes that the model reads as a placed token, of those that it
     has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
-    space. ``literal``: ids with a "▁" that no stage writes for a space. ``words``: special tokens
-    that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder reads in
-    different ways.
+    space. ``literal``: ids with a "▁" or a space that the model sees in no text. ``words``: special
+    tokens that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder
+    reads in different ways.
     """
 
     placed: Set[int] = frozenset()

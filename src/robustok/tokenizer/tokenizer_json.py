@@ -325,14 +325,25 @@ class _Ids:
             in_model=in_model,
             single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
-            literal=frozenset(() if stages.writes_mark else self._marked(apart)),
+            literal=frozenset(self._spaced(added) if stages.writes_mark else self._marked(apart)),
             words=frozenset(i for i, t in added.items() if t.content in words),
             lossy=self._lossy(apart, added, placed) if stages.first_loses_marks else (),
         )
         self._check_names(tokenizer, added)
 
+    def _spaced(self, added: dict[int, Any]) -> Iterator[int]:
+        """The ids with a space in their spelling, which the model never sees."""
+        names = enumerate(self._model.names)
+        return (i for i, name in names if " " in (name or "") and i not in added)
+
     def _check_names(self, tokenizer: Any, added: dict[int, Any]) -> None:
-        """Raise RobustokError where the decoder reads too few or too many names as bytes."""
+        """Raise RobustokError where a text of names, as those of bytes, has other ids."""
+        unknown = added.get(self._model.unknown)
+        if self.complete and unknown is not None and not unknown.special:
+            raise RobustokError(
+                f"its unknown token {unknown.content!r} is an added token that is not special: set "
+                "special=True"
+            )
         if self.fallback and not self._stages.decodes_bytes:
             raise RobustokError(
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
