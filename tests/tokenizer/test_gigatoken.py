@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
+from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace, metaspace_tokenizer
 from tests.oracles.data import TOKENIZERS, data_path, real
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
 from robustok.guard import Guard
 from robustok.ragged import Ragged
@@ -39,9 +39,19 @@ texts = st.lists(
     | st.binary(max_size=9),
     max_size=5,
 )
+
+
+def gemma() -> Vocabulary:
+    """Spaces are marks before a pre-tokenizer that cuts at spaces."""
+    tokenizer = metaspace_tokenizer(prefix=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    return Vocabulary.load(tokenizer)
+
+
 VOCABS = {
     "gpt2": byte_level(None), "llama3": byte_level(LLAMA3), "nfc": byte_level(LLAMA3, nfc=True),
     "llama2": metaspace(prefix=True), "internlm2": metaspace(prefix=False),
+    "gemma": gemma(),
 }  # fmt: skip
 
 
