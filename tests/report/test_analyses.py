@@ -14,6 +14,7 @@ import robustok as rt
 from robustok.analysis import segmentations, split_counts
 from robustok.report import analyses
 from robustok.report.figures import draw_embeddings
+from robustok.report.frame import Row
 from robustok.report.proofs import draw_bound, draw_gap
 
 pytest.importorskip("matplotlib")
@@ -25,7 +26,7 @@ def vocab() -> rt.Vocabulary:
     return byte_level(None)
 
 
-def check(paths: list[Path], rows: list[analyses.Row]) -> list[dict[str, str]]:
+def check(paths: list[Path], rows: list[Row]) -> list[dict[str, str]]:
     png, svg, table = paths
     assert png.read_bytes().startswith(b"\x89PNG")
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
@@ -35,7 +36,7 @@ def check(paths: list[Path], rows: list[analyses.Row]) -> list[dict[str, str]]:
     return read
 
 
-def table(results: list[Any]) -> list[analyses.Row]:
+def table(results: list[Any]) -> list[Row]:
     return [row for result in results for row in result.table()]
 
 
