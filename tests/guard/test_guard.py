@@ -184,7 +184,10 @@ def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
     vocab = byte_level(LLAMA3, nfc=True)
     ids = np.concatenate([vocab.encode("the e"), vocab.encode(b"\xcc\x81"), vocab.encode(" rest")])
     verdict = Guard(vocab).check(ids)
-    assert TEXT_CHANGES in kinds(verdict) and not verdict.round_trip
+    assert kinds(verdict) == [NOT_CANONICAL, TEXT_CHANGES] and not verdict.round_trip
+    # The finding ends before the ids that both texts end in.
+    assert [(one.begin, one.end) for one in verdict.findings] == [(1, len(ids) - 1)] * 2
+    assert (verdict.distance, verdict.splits) == (len(ids) - 2, 0)
     assert verdict.repaired.tolist() == vocab.encode("the é rest").tolist()
 
 
