@@ -32,8 +32,9 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import robustok as rt
 from common import in_turns, options_of, print_heads, print_row
+from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.perturb import Perturb
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.serving import PromptGuard
 from robustok.tasks import frequent_words
 
 CLIENTS = 32

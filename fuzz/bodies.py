@@ -25,8 +25,9 @@ import pydantic_core
 from pydantic import TypeAdapter
 
 import robustok as rt
+from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.bodies import IDS, NOWHERE, OTHER, ROWS, TEXT, Fields, Row
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.serving import PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
 OWN = "own_field"  # named by the setting

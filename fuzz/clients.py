@@ -55,7 +55,8 @@ def serve(target: str, listener: socket.socket, unjudged: Any) -> None:
     from starlette.routing import Route
 
     from robustok.guard import Guard
-    from robustok.integrations.serving import GuardMiddleware, PromptGuard
+    from robustok.integrations.asgi import GuardMiddleware
+    from robustok.integrations.serving import PromptGuard
 
     guard = Guard(vocab)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fuzz import bodies as fuzz
 
-from robustok.integrations import bodies, serving
+from robustok.integrations import asgi, bodies
 
 
 def finds(number: int) -> bool:
@@ -36,11 +36,11 @@ def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bodies._Hooks, "read_object", lambda hooks, pairs: dict(pairs))
     elif hole == "label":
         monkeypatch.setattr(fuzz, "TYPES", (b"multipart/form-data",))
-        monkeypatch.setattr(serving.GuardMiddleware, "_read", _by_label)
+        monkeypatch.setattr(asgi.GuardMiddleware, "_read", _by_label)
     elif hole == "depth":
         monkeypatch.setattr(bodies._Search, "_list", _flat)
     else:
-        monkeypatch.setattr(serving, "_header", lambda scope, name: [b"multipart/form-data"]
+        monkeypatch.setattr(asgi, "_header", lambda scope, name: [b"multipart/form-data"]
                             if name == b"content-type" else [])  # fmt: skip
     assert any(finds(number) for number in range(3_000))
 

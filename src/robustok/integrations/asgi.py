@@ -1,0 +1,206 @@
+"""ASGI middleware that guards the token ids of prompts.
+
+It is for servers with JSON bodies and needs no web framework. Requests whose prompts are text pass
+unchanged, byte for byte, and so do all responses. Bodies are parsed and judged in threads, never on
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from robustok.checks import check_integer
+from robustok.integrations.bodies import Refused, RequestBody
+from robustok.integrations.serving import PromptGuard
+from robustok.runtime.environment import give_back_memory
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+MAX_BODY = 2_000_000  # bytes of a request
+METRICS_PATH = "/robustok/metrics"
+# Bodies that are no JSON and may pass: audio for a transcription, whose prompt is a text.
+OTHER_TYPES = ("multipart/form-data",)
+IN_THREAD = 1 << 14  # bytes from which on a body has a thread of its own: short ones wait for none
+_MUCH = 1 << 20  # bytes of a body from which on libc is asked to return memory
+
+
+class GuardMiddleware:
+    """Judges the prompts of every request before the server sees it.
+
+    >>> from robustok.integrations.serving import PromptGuard
+    >>> async def server(scope, receive, send): ...
+    >>> app = GuardMiddleware(server, PromptGuard(vocab, policy="repair"))
+    >>> app.metrics_path
+    '/robustok/metrics'
+
+    Args:
+        app: the ASGI application of the server.
+        prompts: the policy.
+        max_body: greatest number of bytes of a request; a longer one is answered 413 as soon as
+            that many bytes came in.
+        metrics_path: path of the counters in Prometheus' text format; None for none.
+        other_types: content types of bodies that may pass without being JSON.
+
+    What is JSON is decided by the body, whatever its content type. A refused request is answered
+    400, 413 or 415 with an error in OpenAI's form. Websockets pass unjudged, unless the policy is
+    ``strict``, which closes them.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        prompts: PromptGuard,
+        *,
+        max_body: int = MAX_BODY,
+        metrics_path: str | None = METRICS_PATH,
+        other_types: Sequence[str] = OTHER_TYPES,
+    ) -> None:
+        self.app = app
+        self.prompts = prompts
+        self.counters = self.prompts.counters
+        self.max_body = check_integer("max_body", max_body, 1)
+        self.metrics_path = metrics_path
+        self.other_types = {name.lower().encode() for name in other_types}
+        self._short = ThreadPoolExecutor(1, "robustok-guard-short")
+        self._long = ThreadPoolExecutor(1, "robustok-guard-long")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and self.prompts.policy == "strict":
+            await send({"type": "websocket.close", "code": 1008, "reason": "not guarded"})
+        elif scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif self.metrics_path is not None and scope["path"] == self.metrics_path:
+            text = self.counters.text().encode()
+            await _answer(send, 200, text, b"text/plain; version=0.0.4; charset=utf-8")
+        else:
+            await self._guarded(scope, receive, send)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            raw = await self._whole_body(scope, receive)
+            if raw is None:
+                return  # the client went away
+            changed = None
+            if raw:
+                threads = self._short if len(raw) < IN_THREAD else self._long
+                loop = asyncio.get_running_loop()
+                changed = await loop.run_in_executor(threads, self._judged, scope, raw)
+            else:
+                self.counters.add("requests", "other")
+        except Refused as refused:
+            self.counters.add("refused", refused.reason)
+            await _answer(send, refused.status, _error(refused))
+            return
+        if changed is not None:
+            scope = {**scope, "headers": _with_length(scope["headers"], len(changed))}
+        body = bytes(raw) if changed is None else changed
+        del raw, changed  # while the server answers, one copy is kept
+        await self.app(scope, _replayed(body, receive), send)
+
+    async def _whole_body(self, scope: Scope, receive: Receive) -> bytearray | None:
+        """The body, None where the connection ended before it; raises Refused for a long one."""
+        declared = max(map(_length, _header(scope, b"content-length")), default=0)
+        body = bytearray()
+        more = declared <= self.max_body
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            more = message.get("more_body", False) and len(body) <= self.max_body
+        if max(len(body), declared) > self.max_body:
+            line = f"the body has more than {self.max_body} bytes"
+            raise Refused("body-too-long", line, status=413, is_limit=True)
+        return body
+
+    def _judged(self, scope: Scope, raw: bytearray) -> bytes | None:
+        """The body with other ids, None where it stays; raises Refused."""
+        try:
+            body = self._read(scope, raw)
+            held = "other" if body is None else "ids" if body.prompts else "text"
+            self.counters.add("requests", held)
+            repaired = self.prompts.repairs(body.rows, body.name) if body is not None else {}
+            return body.replaced(repaired) if body is not None and repaired else None
+        except Refused as refused:
+            if refused.is_limit or self.prompts.policy != "log":
+                raise
+            self.counters.add("refused", refused.reason)
+            _log.warning("request passed although refusable (%s)", refused.reason)
+            return None
+        finally:
+            if len(raw) >= _MUCH:
+                give_back_memory()
+
+    def _read(self, scope: Scope, raw: bytearray) -> RequestBody | None:
+        """The prompts of a body, None for a body that cannot hold ids."""
+        # SGLang decompresses what its own header names.
+        encodings = [*_header(scope, b"content-encoding"), *_header(scope, b"x-body-compressed")]
+        if any(name.strip().lower() != b"identity" for name in encodings):
+            raise Refused("compressed", "send the body uncompressed", status=415)
+        types = [value.partition(b";")[0].strip() for value in _header(scope, b"content-type")]
+        may_be_other = bool(types) and all(name.lower() in self.other_types for name in types)
+        if may_be_other and raw.lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1] not in b'[{"':
+            return None
+        try:
+            return self.prompts.read(raw)
+        except Refused as refused:
+            if refused.reason == "not-json" and types and not any(b"json" in t for t in types):
+                line = f"{refused}; other types of content are not allowed"
+                raise Refused(refused.reason, line, status=415) from None
+            raise
+
+
+def _header(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of a header: servers differ in which one of several counts."""
+    return [value for key, value in scope["headers"] if key.lower() == name]
+
+
+def _length(value: bytes) -> int:
+    return int(value[:20]) if value.isdigit() else 0
+
+
+def _replayed(raw: bytes, receive: Receive) -> Receive:
+    """A stream of one message with the whole body, then the original one."""
+    sent = False
+
+    async def replay() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    return replay
+
+
+def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
+    dropped = (b"content-length", b"transfer-encoding")
+    kept = [(name, value) for name, value in headers if name.lower() not in dropped]
+    return [*kept, (b"content-length", str(length).encode())]
+
+
+def _error(refused: Refused) -> bytes:
+    """An error in OpenAI's form."""
+    error = {
+        "message": str(refused),
+        "type": "invalid_request_error",
+        "param": refused.field,
+        "code": refused.reason,
+    }
+    return json.dumps({"error": error}).encode()
+
+
+async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
