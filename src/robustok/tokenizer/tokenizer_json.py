@@ -616,8 +616,10 @@ class TokenizersEncoder:
         return {name: value for name, value in vars(self).items() if name != "tokenizer"}
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        is_same = self._is_searched and all(self._without_added(text) is not None for text in texts)
-        tokenizer = self.parsing if parse_special or is_same else self.tokenizer
+        is_parsing = parse_special or (
+            self._is_searched and all(self._without_added(text) is not None for text in texts)
+        )
+        tokenizer = self.parsing if is_parsing else self.tokenizer
         if self.names_bytes:
             for text in texts:
                 self._refuse_names(text)
