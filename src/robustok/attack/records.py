@@ -221,10 +221,14 @@ class Attack:
             raise RobustokError("it has no ids")
         return cls(**values)
 
-    def __str__(self) -> str:
-        gain = f"{self.objective} {self.canonical_score:+.3f} → {self.score:+.3f}"
+    @property
+    def outcome(self) -> str:
+        """Both scores, and whether the attack succeeded, in words."""
         outcome = {True: ", broken", False: ", held", None: ""}[self.success]
-        return f"{gain}{outcome}, {self.n_scored} tokenizations scored"
+        return f"{self.canonical_score:+.3f} → {self.score:+.3f}{outcome}"
+
+    def __str__(self) -> str:
+        return f"{self.objective} {self.outcome}, {self.n_scored} tokenizations scored"
 
 
 def _score(value: float) -> float:

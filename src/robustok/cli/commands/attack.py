@@ -239,9 +239,7 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
 
 def _transfer(name: str, found: Sequence[Any], attacked: Any, other: Any, as_json: bool) -> None:
     for result in attacks.transfer(found, attacked.vocab, other.vocab, other):
-        outcome = {True: ", broken", False: ", held", None: ""}[result.success]
-        scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
         row = result.as_row()
         names = ("key", "ids", "canonical_score", "score", "success")
         row = {"model": name, **{field: row[field] for field in names}}
-        print_result(f"{name}, {result.key}: {scores}{outcome}", row, as_json)
+        print_result(f"{name}, {result.key}: {result.outcome}", row, as_json)
