@@ -157,6 +157,8 @@ class _Worker:
         return self.before + self.finished.value
 
     def note(self, number: int, finding: str, script: str = "") -> None:
+        if finding not in self.scripts:
+            print(f"call {number}: {finding}\n{script}", flush=True)
         self.findings.append(finding)
         self.scripts.setdefault(finding, script)
         self.numbers.setdefault(finding, number)
