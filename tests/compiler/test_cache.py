@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import pickle
@@ -14,67 +13,53 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
-from filelock import FileLock
+from tests.compiler.conftest import CODE, call_in_new_process
 from tests.oracles.processes import run
 
 from robustok import kernel_warmup, kernels
 from robustok.kernels.compiler import cache
 
-CODE = """
+LOADED = """
 import sys
 import numpy as np
-from robustok.kernels.batch import split_at_fixed
-from robustok.kernels.compiler.cache import cache_directory
-
-assert split_at_fixed(np.array([0, 2]), np.array([False, True])).tolist() == [[0, 0, 0, 1]]
-calls = split_at_fixed.stats
-print(cache_directory(), sum(calls.cache_hits.values()), sum(calls.cache_misses.values()))
-"""
-RUNTIME = """
-import numpy as np
-from llvmlite import binding
-from numba.core.runtime import nrtdynmod, rtsys
+from numba.core.runtime import nrtdynmod
 from robustok.kernels.batch import gather, split_at_fixed
 from robustok.kernels.compiler.cache import cache_directory
 
-compiled, create = [], nrtdynmod.create_nrt_module
-nrtdynmod.create_nrt_module = lambda context: compiled.append(1) or create(context)
+slow, create = [], nrtdynmod.create_nrt_module
+nrtdynmod.create_nrt_module = lambda context: slow.append("runtime") or create(context)
+
+def print_slow():
+    names = ("awkward", "scipy.linalg", "numba.np.arraymath")
+    print(*slow, *[name for name in names if name in sys.modules])
+
 texts = split_at_fixed(np.array([0, 2]), np.array([False, True]))
-print(len(compiled), cache_directory())
-kernel = split_at_fixed.overloads[split_at_fixed.signatures[0]].library
-assert (kernel._shared_module is None) == (not compiled)
-assert rtsys.library._get_module_for_linking().get_function("NRT_incref")
 assert gather(np.array([7, 8], np.int32), texts)[0].tolist() == [7]
+print(cache_directory())
+print_slow()
+offsets = np.array([0, 2], sys.argv[1])  # a type that the cache has not
+assert split_at_fixed(offsets, np.array([False, True])).tolist() == texts.tolist()
+assert sum(split_at_fixed.stats.cache_misses.values())
+print_slow()
 """
-CONTENT = bytes(range(256)) * 4
+CONTENT = bytes(range(64))
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-needs_root = pytest.mark.skipif(not is_root, reason="only root can give files to others")
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no modes here")
-
-
-def output_of(code: str, place: Path, **settings: str) -> str:
-    """What a new process prints whose cache is below ``place``."""
-    return run(code, NUMBA_CACHE_DIR=str(place), **settings).stdout
-
-
-def call_in_new_process(place: Path, **settings: str) -> tuple[Path, int, int]:
-    """The cache directory of a new process, and whether it loaded or compiled its kernel."""
-    directory, hits, misses = output_of(CODE, place, **settings).split()
-    return Path(directory), int(hits), int(misses)
-
-
-def kernel_file(directory: Path) -> Path:
-    (file,) = (p for p in directory.glob("batch.split_at_fixed.*") if p.suffix != ".lock")
-    return file
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache directory with the runtime and two kernels: tests take a copy of it."""
-    runtimes, directory = output_of(RUNTIME, tmp_path_factory.mktemp("compiled")).split()
-    assert runtimes == "1"
+    """A cache directory with the runtime and kernels: tests take a copy of it."""
+    place = tmp_path_factory.mktemp("compiled")
+    directory, compiling, _ = loaded_in_new_process(place, "int32")
+    assert compiling.startswith("runtime ")
     return Path(directory)
+
+
+def loaded_in_new_process(place: Path, new_type: str) -> list[str]:
+    return run(LOADED, new_type, NUMBA_CACHE_DIR=str(place)).stdout.splitlines()
 
 
 def copy_of(compiled: Path, place: Path) -> Path:
@@ -205,14 +190,30 @@ def test_the_target_of_a_symbolic_link_is_checked(
 
 
 @needs_owners
+@pytest.mark.parametrize(
+    ("name", "members", "is_private"),
+    [
+        ("user", [], True),
+        ("user", ["user"], True),
+        ("user", ["user", "other"], False),
+        ("staff", [], False),  # all users of a Mac share this group, which lists no members
+    ],
+)
 def test_a_group_of_this_user_alone_may_write(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    members: list[str],
+    is_private: bool,
 ) -> None:
+    import grp
+    import pwd
+
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(("user", *"x" * 6)))
+    monkeypatch.setattr(grp, "getgrgid", lambda group: grp.struct_group((name, "", group, members)))
+    monkeypatch.setattr(cache, "_is_private", cache._is_private.__wrapped__)
     directory.parent.chmod(0o770)
-    monkeypatch.setattr(cache, "_is_private", lambda group: True)
-    assert cache.read("kernel") == CONTENT
-    monkeypatch.setattr(cache, "_is_private", lambda group: False)
-    assert cache.read("kernel") is None
+    assert cache.read("kernel") == (CONTENT if is_private else None)
 
 
 class Foreign:
@@ -232,15 +233,16 @@ def test_a_pickle_with_a_checksum_where_others_can_write_is_not_executed(
     (place := tmp_path / "place").mkdir()
     (temporary := tmp_path / "temporary").mkdir()
     directory = copy_of(compiled, place)
-    for file in (kernel_file(directory), directory / "runtime"):
+    for file in directory.iterdir():
         content = pickle.dumps(Foreign(tmp_path / "executed"))
         name = f"{directory.name}/{file.name}\0".encode()
         file.write_bytes(hashlib.sha256(name + content).digest() + content)
     place.chmod(0o777)
-    other, hits, misses = call_in_new_process(place, TMPDIR=str(temporary))
+    first, second = (call_in_new_process(place, TMPDIR=str(temporary)) for _ in range(2))
     assert not (tmp_path / "executed").exists()
-    assert other.is_relative_to(temporary) and (hits, misses) == (0, 1)
-    assert other.parent.stat().st_mode & 0o777 == 0o700
+    assert first.directory.is_relative_to(temporary)
+    assert first.directory.parent.stat().st_mode & 0o777 == 0o700
+    assert (first.compiled, second.loaded) == (1, 1)
 
 
 # Disks
@@ -250,44 +252,17 @@ FULL = """
 import resource, runpy, sys
 size = int(sys.argv.pop())
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-""" + CODE.replace("cache_directory(),", "'-',")  # fmt: skip
+""" + CODE  # fmt: skip
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
 def test_a_disk_that_fills_while_kernels_compile_costs_time_only(tmp_path: Path) -> None:
     for size in (0, 7_000):
-        done = run(FULL, str(size), NUMBA_CACHE_DIR=str(tmp_path), TMPDIR=str(tmp_path))
-        assert done.stdout == "- 0 1\n"
+        call = call_in_new_process(tmp_path, FULL, str(size), TMPDIR=str(tmp_path))
+        assert call.compiled
         assert not list(tmp_path.glob("**/*.part"))
-    assert call_in_new_process(tmp_path)[1:] == (0, 1)
-    assert call_in_new_process(tmp_path)[1:] == (1, 0)
-
-
-@pytest.mark.parametrize("step", ["mkdir", "touch", "write_bytes", "replace", "unlink"])
-def test_an_error_at_any_step_of_writing_is_no_error(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, step, fail)
-    cache.write("kernel", b"new")
-    with cache.one_process("kernel"):
-        pass
-    monkeypatch.undo()
-    monkeypatch.setattr(cache, "_directories", lambda: (directory,))
-    assert cache.read("kernel") in (CONTENT, b"new")
-
-
-def test_a_file_goes_to_the_next_directory_where_the_first_takes_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    directories = tmp_path / "file" / "kernels-1", tmp_path / "kernels-1"
-    monkeypatch.setattr(cache, "_directories", lambda: directories)
-    cache.write("kernel", CONTENT)
-    assert cache.cache_directory() == directories[1]
-    assert cache.read("kernel") == CONTENT
+    assert call_in_new_process(tmp_path).compiled
+    assert call_in_new_process(tmp_path).loaded
 
 
 # File permissions do not bind root; in /proc nobody can make a directory.
@@ -356,42 +331,16 @@ def test_directories_unused_for_a_day_are_removed_except_the_newest(
 # Loading
 
 
-LOADED = """
-import sys
-import numpy as np
-from robustok.kernels.batch import gather, split_at_fixed
-
-def slow():
-    names = ("awkward", "scipy.linalg", "numba.np.arraymath")
-    return [name for name in names if name in sys.modules]
-
-texts = split_at_fixed(np.array([0, 2]), np.array([False, True]))
-assert gather(np.array([7, 8], np.int32), texts)[0].tolist() == [7]
-print(slow())
-offsets = np.array([0, 2], np.int16)  # a type that no cache has
-assert split_at_fixed(offsets, np.array([False, True])).tolist() == texts.tolist()
-assert sum(split_at_fixed.stats.cache_misses.values())
-print(slow())
-"""
-
-
 def test_a_cached_kernel_is_loaded_without_the_compiler(tmp_path: Path, compiled: Path) -> None:
     """numba imports its compiler for any call, and the extensions of all packages; both are slow.
 
-    A new type after that is compiled all the same, with the compiler.
+    A new type after that is compiled all the same, with the compiler, and is linked with the
+    runtime that was loaded.
     """
     copy_of(compiled, tmp_path)
-    loading, compiling = output_of(LOADED, tmp_path).splitlines()
-    assert loading == "[]" and "numba.np.arraymath" in compiling
-
-
-def test_the_runtime_and_the_code_for_inlining_are_not_compiled_again(
-    tmp_path: Path, compiled: Path
-) -> None:
-    """The runtime stays linkable: a kernel that is compiled later is linked with it."""
-    for file in copy_of(compiled, tmp_path).glob("batch.gather*"):
-        file.unlink()  # so that this process compiles it
-    assert output_of(RUNTIME, tmp_path).split()[0] == "0"
+    _, loading, compiling = loaded_in_new_process(tmp_path, "int16")
+    assert loading == ""
+    assert "numba.np.arraymath" in compiling and "runtime" not in compiling
 
 
 # Processes
@@ -400,15 +349,20 @@ def test_the_runtime_and_the_code_for_inlining_are_not_compiled_again(
 def test_of_processes_that_start_at_once_one_compiles(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         calls = list(pool.map(call_in_new_process, [tmp_path] * 2))
-    assert sorted(misses for _, _, misses in calls) == [0, 1]
+    assert sorted(call.compiled for call in calls) == [0, 1]
 
 
-def test_a_lock_that_is_never_released_is_waited_for_and_then_ignored(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [filelock.Timeout("kernel.lock"), NotImplementedError("flock")])
+def test_a_lock_that_another_process_keeps_or_no_system_gives_is_passed_over(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE", 0.01)
-    with FileLock(directory / "kernel.lock"), cache.one_process("kernel"):
-        pass
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", fail)
+    with cache.one_process("kernel"):
+        cache.write("kernel", b"new")
+    assert cache.read("kernel") == b"new"
 
 
 def test_a_warmup_in_processes_leaves_their_kernels_in_the_cache(
@@ -417,7 +371,7 @@ def test_a_warmup_in_processes_leaves_their_kernels_in_the_cache(
     monkeypatch.setattr(kernel_warmup, "_WORKER", CODE)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     kernel_warmup._compile_in_processes(["uniform", "others"], 2)
-    assert call_in_new_process(tmp_path)[1:] == (1, 0)
+    assert call_in_new_process(tmp_path).loaded
 
 
 WARM = """
