@@ -191,6 +191,13 @@ def test_an_accepted_text_is_canonical_everywhere(name: str) -> None:
 
 
 @needs_normalized_contents
+def test_an_added_token_loses_a_mark_that_the_normalizer_brings_behind_its_start() -> None:
+    tokenizer = bpe(["b"], normalizer={"type": "Prepend", "prepend": "a"},
+                    pre_tokenizer=METASPACE, decoder=METASPACE)  # fmt: skip
+    assert accepted(with_added(tokenizer, "▁", normalized=True), "▁") == [False, False]
+
+
+@needs_normalized_contents
 def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() -> None:
     tokenizer = Tokenizer.from_str(tokenizer_json(
         bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True),

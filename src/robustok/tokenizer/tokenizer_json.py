@@ -327,7 +327,7 @@ class _Ids:
             marked=stages.metaspace,
             literal=frozenset(self._spaced(added) if stages.writes_mark else self._marked(apart)),
             words=frozenset(i for i, t in added.items() if t.content in words),
-            lossy=self._lossy(apart, added, placed) if stages.first_loses_marks else (),
+            lossy=self._lossy(tokenizer, apart, placed) if stages.first_loses_marks else (),
         )
         self._check_names(tokenizer, added)
 
@@ -446,10 +446,12 @@ class _Ids:
         ids = apart if self._is_byte_level else range(len(names))
         return {i for i in ids if (names[i] or "").find("▁", start) >= 0}
 
-    def _lossy(self, apart: set[int], added: dict[int, Any], placed: set[int]) -> tuple[bytes, ...]:
+    def _lossy(self, tokenizer: Any, apart: set[int], placed: set[int]) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
         some = self._marked(apart, 1)
-        some |= {i for i, token in added.items() if "▁" in token.content[1:]}
+        # It reads added tokens as the normalizer leaves them.
+        added = tokenizer.get_added_tokens_decoder()
+        some |= {i for i in added if "▁" in (tokenizer.id_to_token(i) or "")[1:]}
         return tuple(self.tokens[i] for i in sorted(some) if self.is_ordinary[i] or i in placed)
 
 
