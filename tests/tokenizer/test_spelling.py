@@ -159,13 +159,14 @@ def test_a_token_that_stands_alone_is_no_word_beside_a_special_token_of_letters(
     tokenizer.add_tokens([AddedToken("xyz", single_word=True, normalized=False)])
     tokenizer.add_special_tokens(["END"])
     vocab = rt.Vocabulary.load(tokenizer)
-    text = ".xyz END xyz"
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
-    assert vocab.encode(text, parse_special=True).tolist() == ids
-    assert rt.Guard(vocab, allow_special=True).check(ids).canonical
-    for texts in ([".xyzEND"], [text, ".xyzEND"]):  # the ids of ".xyz" alone have the added token
-        with pytest.raises(RobustokError, match="cannot be tokenized exactly: its ids spell"):
-            vocab.encode_batch(texts, parse_special=True)
+    guard, uniform = rt.Guard(vocab, allow_special=True), rt.Uniform(vocab)
+    # The ids of ".xyz" alone have the added token, those of "xyz" amid letters do not.
+    for text in (".xyz END xyz", ".xyzEND", "ENDxyz.", "xyzENDxyzEND"):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert vocab.encode(text, parse_special=True).tolist() == ids
+        assert [row.tolist() for row in vocab.encode_batch([text], parse_special=True)] == [ids]
+        assert guard.check(ids).canonical
+        assert guard.repair(uniform.sample(ids, seed=0)).tolist() == ids
 
 
 def test_the_twin_that_the_tokenizer_takes_is_in_the_vocabulary() -> None:

@@ -68,7 +68,7 @@ class SegmentEncoder:
     >>> encoder = SegmentEncoder(vocab)
     >>> ids = vocab.encode("the")
     >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
-    >>> encoder.encode([b"the"], segments, np.array([-1])).ids.tolist() == ids.tolist()
+    >>> encoder.encode([b"the"], segments, np.array([[-1, -1]])).ids.tolist() == ids.tolist()
     True
     """
 
@@ -85,10 +85,10 @@ class SegmentEncoder:
         joined = text.tobytes()
         return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
 
-    def encode(self, texts: list[bytes], segments: Segments, before: np.ndarray) -> CanonicalIds:
-        """The canonical ids of each text; ``before`` (int32 [texts]): the id before it, or -1.
+    def encode(self, texts: list[bytes], segments: Segments, beside: np.ndarray) -> CanonicalIds:
+        """The canonical ids of each text.
 
-        ``segments`` are the ids that spell the texts. Where no text gives ids that spell
+        ``beside`` (int32 [texts, 2]): the special ids before and after it, or -1. ``segments`` are the ids that spell the texts. Where no text gives ids that spell
         ``texts[s]``, the ids are those of the nearest text that the tokenizer has, or none where it
         can encode no such text, and ``same_text[s]`` is false.
         """
@@ -105,7 +105,7 @@ class SegmentEncoder:
         if same.all() and not (placed.any() or placed_at.any() or self.vocab.data.spelling.words):
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
-        self._try_other_texts(rows, segments, before, same)
+        self._try_other_texts(rows, segments, beside, same)
         self._encode_until_stable(rows, np.flatnonzero(~same))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
@@ -126,12 +126,12 @@ class SegmentEncoder:
         return sources
 
     def _try_other_texts(
-        self, rows: list[np.ndarray], segments: Segments, before: np.ndarray, same: np.ndarray
+        self, rows: list[np.ndarray], segments: Segments, beside: np.ndarray, same: np.ndarray
     ) -> None:
         """Replace rows that the first source does not explain, and set ``same``."""
         spelling, canonicalizer = self.vocab.data.spelling, self.vocab.canonicalizer
-        spans = zip(segments.begin.tolist(), segments.end.tolist(), before.tolist(), strict=True)
-        parts = [Segment(segments.ids[begin:end], special) for begin, end, special in spans]
+        spans = zip(segments.begin.tolist(), segments.end.tolist(), beside.tolist(), strict=True)
+        parts = [Segment(segments.ids[begin:end], *special) for begin, end, special in spans]
         differ = [s for s, part in enumerate(parts) if not np.array_equal(rows[s], part.ids)]
         other = [
             s
@@ -374,9 +374,9 @@ class Guard:
         known = (given >= 0) & (given < self.vocab.size)
         known[known] = self.vocab.token_lengths[given[known]] > 0
         row_ids = KnownIds.of(given, offsets, known)
-        segments, before = self._segments(row_ids)
+        segments, beside = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
-        canonical = self._encoder.encode(texts, segments, before)
+        canonical = self._encoder.encode(texts, segments, beside)
         comparison, repaired = self._compare(segments, canonical, row_ids.offsets)
 
         marks = self._marks(row_ids, comparison.matches, known)
@@ -403,16 +403,21 @@ class Guard:
         )
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
-        """The segments, each of which is encoded alone, and the special id before each, or -1."""
+        """The segments, each of which is encoded alone, and the special ids beside each, or -1.
+
+        These are int32 [segments, 2].
+        """
         begin, end = _runs(self.vocab.readable[row_ids.ids], row_ids.offsets)
-        row_begin = row_ids.offsets[row_ids.row_of(begin)]
+        row = row_ids.row_of(begin)
+        row_begin, row_end = row_ids.offsets[row], row_ids.offsets[row + 1]
         before = np.where(begin > row_begin, row_ids.ids[begin - 1], -1)
+        after = np.where(end < row_end, row_ids.ids[np.minimum(end, len(row_ids.ids) - 1)], -1)
         head, _ = self.vocab.frame
         if head:
             for s in np.flatnonzero(row_begin + len(head) == begin).tolist():
                 if row_ids.ids[row_begin[s] : begin[s]].tolist() == head:
                     before[s] = -1
-        return Segments(row_ids.ids, begin, end), before
+        return Segments(row_ids.ids, begin, end), np.stack([before, after], 1)
 
     def _compare(
         self, segments: Segments, canonical: CanonicalIds, row_offsets: np.ndarray

@@ -1,7 +1,7 @@
 """The canonical ids of any ids: the one definition that encoding, the samplers and the guard use.
 
 See `robustok.tokenizer.spelling`. Ids are looked at in segments, the runs of ids between special
-ones. The canonical ids of a segment depend on its bytes, its placed ids and the special id before
+ones. The canonical ids of a segment depend on its bytes, its placed ids and the special ids beside
 it. They are therefore the same for all draws of a text.
 """
 
@@ -19,21 +19,22 @@ from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.tokenizer.data import broken_spans
 
-NONE_BEFORE = -1  # of a segment that begins a text
+NONE = -1  # where there is no special id
 
 
 class Segment(NamedTuple):
     """Ids between special ones."""
 
     ids: np.ndarray  # int32, none empty
-    before: int  # the special id before them, or NONE_BEFORE
+    before: int = NONE  # the special id before them, where their text does not begin with them
+    after: int = NONE  # the special id after them
 
 
 class _Attempt(NamedTuple):
     """A text whose ids may be those of a segment."""
 
     source: bytes
-    before: int = NONE_BEFORE  # the special id that the text follows
+    beside: tuple[int, int] = (NONE, NONE)  # the special ids before and after the text
     is_continued: bool = False  # without an encoder's first space
 
 
@@ -54,8 +55,9 @@ class Canonicalizer:
         begins = {0, len(frame)} if ids[: len(frame)].tolist() == frame else {0}
         at = 0
         for run in runs if len(ids) else []:
-            yield Segment(run, NONE_BEFORE if at in begins else int(ids[at - 1]))
-            at += len(run)
+            begin, at = at, at + len(run)
+            before = NONE if begin in begins else int(ids[begin - 1])
+            yield Segment(run, before, int(ids[at]) if at < len(ids) else NONE)
 
     def is_special(self, segment: Segment) -> bool:
         """Whether a run is one of special ids."""
@@ -97,27 +99,36 @@ class Canonicalizer:
             yield _Attempt(source)
         if text[:1] == b" ":  # some encoders add a space only where there is none
             yield _Attempt(text)
-        if segment.before != NONE_BEFORE:
+        beside = segment.before, segment.after
+        if beside != (NONE, NONE):
             for source in self.vocab.sources(segment.ids):
-                yield _Attempt(source, before=segment.before)
+                yield _Attempt(source, beside)
         # The bytes of a character that is not whole get no space before them.
-        if segment.before != NONE_BEFORE or (text[:1] == b" " and 0 in broken_spans(text[1:5])[0]):
+        if segment.before != NONE or (text[:1] == b" " and 0 in broken_spans(text[1:5])[0]):
             yield _Attempt(text, is_continued=True)
 
     def _encode_attempts(self, attempts: Sequence[_Attempt]) -> list[np.ndarray]:
         """The ids of each attempt, int32; none where the tokenizer cannot encode it."""
         rows = [np.empty(0, np.int32)] * len(attempts)
-        after, continued, alone = [], [], []
+        amid, continued, alone = [], [], []
         for i, attempt in enumerate(attempts):
-            is_after = attempt.before != NONE_BEFORE
-            (continued if attempt.is_continued else after if is_after else alone).append(i)
+            is_amid = attempt.beside != (NONE, NONE)
+            (continued if attempt.is_continued else amid if is_amid else alone).append(i)
         for i, row in zip(
             alone, self.encode_batch([attempts[i].source for i in alone]), strict=True
         ):
             rows[i] = row
-        whole = [self.vocab.tokens[attempts[i].before] + attempts[i].source for i in after]
-        for i, row in zip(after, self.encode_batch(whole, parse_special=True), strict=True):
-            rows[i] = row[1:] if row[:1].tolist() == [attempts[i].before] else row[:0]
+        tokens = [*self.vocab.tokens, b""]  # that of NONE is the last one
+        pairs = [attempts[i].beside for i in amid]
+        whole = [
+            tokens[before] + attempts[i].source + tokens[after]
+            for i, (before, after) in zip(amid, pairs, strict=True)
+        ]
+        encoded = self.encode_batch(whole, parse_special=True)
+        for i, beside, row in zip(amid, pairs, encoded, strict=True):
+            begin, end = beside[0] != NONE, len(row) - (beside[1] != NONE)
+            around = [*row[:begin].tolist(), *row[max(begin, end) :].tolist()]
+            rows[i] = row[begin:end] if around == [x for x in beside if x != NONE] else row[:0]
         sources = [attempts[i].source for i in continued]
         encoded = _known_rows(self.vocab.encode_continuations_unchecked, sources)
         for i, row in zip(continued, encoded, strict=True):
@@ -194,7 +205,7 @@ class Canonicalizer:
         placed = self.vocab.is_placed[segment.ids]
         if placed.any():  # a text of its own on each side, as amid ids that no text gives
             runs = np.split(segment.ids, np.flatnonzero(np.diff(placed)) + 1)
-            texts = [Segment(run, NONE_BEFORE) for run in runs if not self.vocab.is_placed[run[0]]]
+            texts = [Segment(run) for run in runs if not self.vocab.is_placed[run[0]]]
             closest = iter([*map(self._closest, texts, self.exact_batch(texts))])
             return np.concatenate(
                 [run if self.vocab.is_placed[run[0]] else next(closest) for run in runs]
