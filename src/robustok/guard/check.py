@@ -88,9 +88,10 @@ class SegmentEncoder:
     def encode(self, texts: list[bytes], segments: Segments, beside: np.ndarray) -> CanonicalIds:
         """The canonical ids of each text.
 
-        ``beside`` (int32 [texts, 2]): the special ids before and after it, or -1. ``segments`` are the ids that spell the texts. Where no text gives ids that spell
-        ``texts[s]``, the ids are those of the nearest text that the tokenizer has, or none where it
-        can encode no such text, and ``same_text[s]`` is false.
+        ``segments`` are the ids that spell the texts, ``beside`` (int32 [texts, 2]) the special ids
+        before and after each, or -1. Where no text gives ids that spell ``texts[s]``, the ids are
+        those of the nearest text that the tokenizer has, or none where it can encode no such text,
+        and ``same_text[s]`` is false.
         """
         placed = self.vocab.is_placed[segments.ids]
         sources = self._first_sources(texts, segments, placed)
