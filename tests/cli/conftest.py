@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from robustok import Vocabulary
-from robustok.cli import printing
+from robustok.cli import terminal
 from robustok.cli.app import run
 from robustok.kernels.compiler import dispatcher
 from robustok.models import Shape, small_model, train_tokenizer
@@ -29,15 +29,15 @@ ITEMS = [
 def silent() -> None:
     """Nothing on stderr that depends on time: compilation, and progress in a log."""
     dispatcher.DELAY = threading.TIMEOUT_MAX
-    printing.EVERY = threading.TIMEOUT_MAX
+    terminal.EVERY = threading.TIMEOUT_MAX
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of progress in a log, as one number that a test changes."""
     now = [0.0]
-    monkeypatch.setattr(printing, "EVERY", 30.0)
-    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(terminal, "EVERY", 30.0)
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
-from robustok.cli import printing
+from robustok.cli import terminal
 from robustok.tasks import read_items
 
 __all__ = ["inline", "tokenizer"]
@@ -50,7 +50,7 @@ def test_one_line_on_what_cannot_be(
 def test_a_log_has_rate_and_time_left(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with printing.bar("input", in_bytes=True) as progress:
+    with terminal.bar("input", in_bytes=True) as progress:
         for clock[0], done in ((30.0, 0), (40.0, 1_000_000), (70.0, 50_000_000)):
             progress(done, 200_000_000)
     first, second = capsys.readouterr().err.splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -11,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests.cli.conftest import TEXT
 
 import robustok
 from robustok.cli import app as cli
-from robustok.cli.printing import print_tokens
+from robustok.cli.printing import print_heading, print_tokens
 from robustok.training.run import check_launch
 
 ROBUSTOK = f"{sys.executable} -m robustok"
@@ -135,12 +133,15 @@ def test_piped_output_has_colors_where_they_are_forced(tokenizer: str) -> None:
     assert "\x1b[" in shell(f"FORCE_COLOR=1 TERM=xterm {sample(tokenizer, 2)}")[1]
 
 
-@pytest.mark.parametrize("without", [{"no_color": True}, {"color_system": None}])
-def test_a_terminal_without_colors_shows_bars_between_tokens(without: dict) -> None:
-    file = io.StringIO()
-    print_tokens([b"a", b"b"], Console(file=file, force_terminal=True, **without))
-    assert "a|b" in file.getvalue()
-    assert "\x1b[3" not in file.getvalue() and "\x1b[4" not in file.getvalue()
+@pytest.mark.parametrize("without", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_without_colors_shows_bars_between_tokens(
+    without: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in ({"FORCE_COLOR": "1", "TERM": "xterm"} | without).items():
+        monkeypatch.setenv(name, value)
+    print_tokens([b"a", b"b"])
+    print_heading("uniform")
+    assert capsys.readouterr().out == "a|b\n\nuniform\n"
 
 
 def test_the_help_of_lm_eval_shows_its_own_settings() -> None:

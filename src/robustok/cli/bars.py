@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
-from robustok.cli.printing import Bars
+from robustok.cli.terminal import Bars
 from robustok.runtime.files import JsonFields
 from robustok.study import Cell, Watch
 

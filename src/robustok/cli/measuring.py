@@ -18,7 +18,8 @@ from typing import Any, get_type_hints
 import click
 
 from robustok.cli.options import by_name, folder_option, option
-from robustok.cli.printing import ProgressCallback, bar, print_json, print_written
+from robustok.cli.printing import print_json, print_written
+from robustok.cli.terminal import ProgressCallback, bar
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
 from robustok.runtime.files import JsonFields, read_rows, write_whole

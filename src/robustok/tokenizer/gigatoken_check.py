@@ -56,7 +56,7 @@ _CONTEXTS = (
 
 _SHORT = 256  # characters that a search takes less time for than arrays do
 # Where no character is above this one, all are assigned.
-_LATER = re.compile(f"[{chr(UNASSIGNED[0][0])}-\U0010ffff]")
+_LATER = re.compile(f"[^\0-{chr(UNASSIGNED[0][0] - 1)}]")
 
 
 def has_unsafe(text: str) -> bool:

@@ -21,7 +21,8 @@ from robustok.cli.options import (
     option,
     scheme_option,
 )
-from robustok.cli.printing import bar, print_json, print_table, print_written
+from robustok.cli.printing import print_json, print_written
+from robustok.cli.terminal import bar, print_table
 from robustok.report import analyses as figures
 from robustok.runtime.files import JsonObject, write_csv
 from robustok.tokenizer.vocabulary import Vocabulary

@@ -16,7 +16,8 @@ from robustok import attack as attacks
 from robustok.attack.settings import AttackSettings, ObjectiveSettings, search_named
 from robustok.cli.measuring import ChatRunOptions, measure
 from robustok.cli.options import folder_option, limit_option, option
-from robustok.cli.printing import bar, print_json, print_result, print_tokens
+from robustok.cli.printing import print_json, print_result, print_tokens
+from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.load import model_fingerprint, precision_of

@@ -9,7 +9,8 @@ from typing import Annotated
 import click
 
 from robustok.cli.options import Argument, draws_option, folder_option, option
-from robustok.cli.printing import bar, print_json
+from robustok.cli.printing import print_json
+from robustok.cli.terminal import bar
 from robustok.errors import check_choice
 from robustok.runtime.display import counted
 from robustok.tasks import GAMES, frequent_words, read_words, write_items

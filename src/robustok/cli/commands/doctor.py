@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import click
 
 from robustok.analysis.invariants import check_invariants
-from robustok.cli.printing import print_json, print_table
+from robustok.cli.printing import print_json
+from robustok.cli.terminal import print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.load import devices
 from robustok.runtime.environment import EXTRAS, versions

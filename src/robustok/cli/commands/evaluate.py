@@ -14,7 +14,7 @@ import click
 
 from robustok.cli.measuring import ChatRunOptions, RunOptions, measure, print_comparison
 from robustok.cli.options import limit_option, option
-from robustok.cli.printing import print_table
+from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.study.measurements import Bound, Certify, Embeddings, Evaluate, Perplexity
 from robustok.study.sections import FewShot, QuestionsSection, Sources

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import click
 
 from robustok.cli.options import Argument, option
-from robustok.cli.printing import bar, print_json, print_table
+from robustok.cli.printing import print_json
+from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Drift, Guard, describe, read_rollouts, rollout_files
 from robustok.guard.audit import id_columns

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from robustok.cli.groups import Group
 from robustok.cli.options import Argument, add_commands, folder_option, option
-from robustok.cli.printing import print_json, print_table
+from robustok.cli.printing import print_json
+from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Annotated
 
 import click
-from rich.console import Console
 
 from robustok.analysis.splits import distance_shares
 from robustok.cli.options import (
@@ -18,7 +17,7 @@ from robustok.cli.options import (
     option,
     scheme_option,
 )
-from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
+from robustok.cli.printing import as_str, print_heading, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
 from robustok.models import load_model
 from robustok.runtime.display import counted
@@ -151,17 +150,16 @@ def inspect(
 def _print_inspection(
     total: int, entries: list[JsonObject], bars: list[tuple[int, float, float]]
 ) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(counted(total, "tokenization"))
+    click.echo(counted(total, "tokenization"))
     for entry in entries:
-        console.print(f"\n[bold]{entry['scheme']}[/bold]")
+        print_heading(entry["scheme"])
         for tokens in entry["draws"]:
-            print_tokens(tokens, console, f"{len(tokens):>4}  ")
-    console.print(f"\n[bold]distance from canonical[/bold]   exact █  {SAMPLES:,} uniform draws ░")
+            print_tokens(tokens, f"{len(tokens):>4}  ")
+    print_heading("distance from canonical", f"   exact █  {SAMPLES:,} uniform draws ░")
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     for at, exact, drawn in bars:
-        console.print(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
-        console.print(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
+        click.echo(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
+        click.echo(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
 
 
 def play(

@@ -1,0 +1,91 @@
+"""What rich draws: tables, and bars of progress, in a log a line now and then.
+
+Apart from `printing`, so that `sample` and `count` do not import rich. Progress is printed on
+standard error, so that the output of a command can be piped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+EVERY = 30.0  # seconds between lines in a log
+ProgressCallback = Callable[..., None]  # (done, total, label=None)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], left: int = 2) -> None:
+    """Print rows below their titles: the first ``left`` columns as text, the rest as numbers."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))
+    for number, title in enumerate(titles):
+        grid.add_column(title, justify="left" if number < left else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(str(value)) for value in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a line stays a line
+        console = Console(highlight=False, width=160)
+    console.print(grid)
+
+
+@contextmanager
+def bar(label: str, *, in_bytes: bool = False) -> Iterator[ProgressCallback]:
+    """A bar for one call; yields the callback for its `progress`. In a log, a line now and then.
+
+    Counts of bytes are shown with their rate.
+    """
+    columns = ()
+    if in_bytes:
+        rates = DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), *rates)
+    with Bars(*columns, console=Console(stderr=True, highlight=False), transient=True) as bars:
+        task = bars.add_task(label, total=None if in_bytes else 100.0, in_bytes=in_bytes)
+
+        def progress(done: int, total: int, label: str | None = None) -> None:
+            bars.update(task, completed=done, total=total, description=label)
+            bars.print_line(task)
+
+        yield progress
+
+
+class Bars(Progress):
+    """Bars on a terminal; elsewhere ``print_line`` prints a line every 30 seconds at most."""
+
+    def __init__(self, *columns: Any, console: Console, **settings: Any) -> None:
+        super().__init__(
+            *columns,
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=3600,
+            get_time=time.monotonic,
+            **settings,
+        )
+
+    def print_line(self, number: TaskID) -> None:
+        """Print how far a task is, unless a bar shows it or another line was just printed."""
+        task, now = self._tasks[number], self.get_time()
+        if not self.disable or now - task.fields.get("printed", task.start_time) < EVERY:
+            return
+        task.fields["printed"] = now
+        in_bytes = task.fields.get("in_bytes")
+        total = decimal(int(task.total or 0)) if in_bytes else f"{task.total:,.0f}"
+        line = f"{task.description}: {task.percentage:.1f}% of {total}"
+        if task.speed:  # unknown at first
+            line += f", {decimal(int(task.speed))}/s" if in_bytes else ""
+            line += f", {timedelta(seconds=int(task.time_remaining or 0))} left"
+        self.console.print(line, soft_wrap=True, markup=False)
