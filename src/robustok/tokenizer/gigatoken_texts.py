@@ -253,7 +253,8 @@ def _added_tokens(
     search for them, which also finds special tokens, since they hide others although they are
     plain text; and texts of the rest, none of which may be in a text.
     """
-    added, stages = data.encoder.tokenizer.get_added_tokens_decoder(), data.stages  # type: ignore
+    tokenizer, stages = data.encoder.tokenizer, data.stages  # type: ignore
+    added = tokenizer.get_added_tokens_decoder()
     plain = {i: token for i, token in added.items() if not token.special}
     # The library looks for tokens of both kinds one after the other.
     of_normalized = {token.normalized for token in plain.values()}
@@ -267,7 +268,7 @@ def _added_tokens(
     hidden: set[str] = set()
     for i, token in alike.items():
         content = token.content
-        matched = data.source.id_to_token(i)  # the normalized content of a normalized token
+        matched = tokenizer.id_to_token(i)  # the normalized content of a normalized token
         marks = token.normalized and not stages.byte_level and bool({*content} & {" ", "▁"})
         if token.special:
             hidden.add(content)
