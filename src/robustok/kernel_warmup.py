@@ -77,7 +77,8 @@ def compile_jobs(jobs: list[str]) -> None:
     """Call every kernel of the named schemes once."""
     data = _toy_tokenizer()
     vocab = Vocabulary(data)
-    scored = Vocabulary(replace(data, family="Unigram", scores=dict.fromkeys(range(258), 0.0)))
+    scores = dict.fromkeys(range(258), 0.0)
+    scored = Vocabulary(replace(data, family="Unigram", read_scores=lambda _: scores))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
     # `bpe-dropout` merges a long pre-token by another kernel, and `uniform-k` draws texts without
     # the distance 3 by another one.

@@ -51,9 +51,9 @@ class TokenizerData:
 
     ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
     text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
-    that spell one raw byte beside the ordinary vocabulary, ``read_merges`` reads :attr:`merges`,
-    ``scores`` the Unigram scores, ``revision`` the commit of a tokenizer from the
-    hub, ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
+    that spell one raw byte beside the ordinary vocabulary, ``read_merges`` and ``read_scores`` read
+    :attr:`merges` and :attr:`scores`, ``revision`` is the commit of a tokenizer from the hub,
+    ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
     the user-defined symbols of SentencePiece by id, ``spelling`` how the bytes of ids differ from
     their text.
     """
@@ -64,7 +64,7 @@ class TokenizerData:
     encoder: Encoder
     family: str
     read_merges: Callable[[TokenizerData], np.ndarray] | None = None
-    scores: dict[int, float] | None = None
+    read_scores: Callable[[TokenizerData], dict[int, float]] | None = None
     source: Any = field(default=None, repr=False)
     revision: str | None = None
     stages: Stages = field(default_factory=Stages)
@@ -75,6 +75,11 @@ class TokenizerData:
     def merges(self) -> np.ndarray | None:
         """The merges of a BPE with a list, in order: pairs of ids of V and of `in_model`, int32."""
         return None if self.read_merges is None else self.read_merges(self)
+
+    @computed_once
+    def scores(self) -> dict[int, float] | None:
+        """The score of each token, by id, of a model that has scores."""
+        return None if self.read_scores is None else self.read_scores(self)
 
     @property
     def plain_added(self) -> dict[int, Any]:

@@ -385,7 +385,6 @@ def _read(processor: Any) -> TokenizerData:
         else:
             tokens[i] = spelling.replace("▁", " ").encode()
         ordinary.add(i)
-    scores = {i: processor.get_score(i) for i in ordinary}
     fields = [*_proto_fields(processor.serialized_model_proto())]
     model = dict(fields)
     trainer, normalizer = (dict(_proto_fields(model.get(number, b""))) for number in (2, 3))
@@ -407,11 +406,15 @@ def _read(processor: Any) -> TokenizerData:
         frozenset(fallback),
         SentencePieceEncoder(processor, spelling, kind, plain, defined, unused),
         f"sentencepiece {kind}",
-        scores=scores,
+        read_scores=_read_scores,
         source=processor,
         added={i: AddedToken(tokens[i].decode(), normalized=True) for i in defined.values()},
         spelling=spelling,
     )
+
+
+def _read_scores(data: TokenizerData) -> dict[int, float]:
+    return {i: data.source.get_score(i) for i in data.ordinary}
 
 
 def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
