@@ -155,7 +155,8 @@ def _unigram_scores(model: Any) -> list[float]:
 class _Model:
     """The model of a tokenizer: the spelling of each id, and its settings.
 
-    ``names``: the spellings by id, None where there is no token. ``id_of``: the id of a spelling,
+    ``names``: the spellings by id, None where there is no token, ``spellings`` the same with ""
+    there. ``id_of``: the id of a spelling,
     or None. ``unknown_name``: that of the unknown token, which need not be in the vocabulary.
     """
 
@@ -180,6 +181,10 @@ class _Model:
         settings = json.loads(state[: state.index(b"[") + 1] + state[state.rindex(b"]") :])
         self.byte_fallback, self.unknown = settings["byte_fallback"], settings["unk_id"]
         self.unknown_name = None if self.unknown is None else self.names[self.unknown]
+
+    @computed_once
+    def spellings(self) -> list[str]:
+        return [name or "" for name in self.names]
 
     def scored(self, contents: set[str]) -> set[str]:
         """Those of some tokens of a Unigram model that have a score."""
@@ -336,16 +341,11 @@ class _Ids:
             in_model=in_model,
             single=frozenset(i for i, t in raw.items() if t.single_word and i in in_model),
             marked=stages.metaspace,
-            literal=frozenset(self._spaced(added) if stages.writes_mark else self._marked(apart)),
+            literal=self._holding(" ") - {*added} if stages.writes_mark else self._holding("▁"),
             words=frozenset(i for i, t in added.items() if t.content in words),
-            lossy=self._lossy(tokenizer, apart, placed) if stages.first_loses_marks else (),
+            lossy=self._lossy(tokenizer, placed) if stages.first_loses_marks else (),
         )
         self._check_names(tokenizer, added)
-
-    def _spaced(self, added: dict[int, Any]) -> Iterator[int]:
-        """The ids with a space in their spelling, which the model never sees."""
-        names = enumerate(self._model.names)
-        return (i for i, name in names if " " in (name or "") and i not in added)
 
     def _check_names(self, tokenizer: Any, added: dict[int, Any]) -> None:
         """Raise RobustokError where a text of names, as those of bytes, has other ids."""
@@ -375,8 +375,7 @@ class _Ids:
         These are names of bytes, tokens outside the byte-level alphabet, with ``loses_spaces``
         those with a space, and ids without a token.
         """
-        names = self._model.names
-        spellings = [name or "" for name in names]
+        names, spellings = self._model.names, self._model.spellings
         joined = separator = ""
         for separator in "\n\0\uffff":
             joined = separator.join(spellings)
@@ -448,18 +447,17 @@ class _Ids:
             return False
         return single >= USED_BYTES
 
-    def _marked(self, apart: set[int], start: int = 0) -> set[int]:
-        """The tokens of the model with a "▁" from the character ``start`` on.
+    def _holding(self, character: str, start: int = 0) -> frozenset[int]:
+        """The tokens of the model with a character at ``start`` or behind."""
+        names = self._model.spellings
+        if character not in "".join(names):
+            return frozenset()
+        last = np.fromiter(map(str.rfind, names, itertools.repeat(character)), np.int64, len(names))
+        return frozenset(np.flatnonzero(last >= start).tolist())
 
-        ``apart``: what `_read_at_once` returns, since the byte-level alphabet has no "▁".
-        """
-        names = self._model.names
-        ids = apart if self._is_byte_level else range(len(names))
-        return {i for i in ids if (names[i] or "").find("▁", start) >= 0}
-
-    def _lossy(self, tokenizer: Any, apart: set[int], placed: set[int]) -> tuple[bytes, ...]:
+    def _lossy(self, tokenizer: Any, placed: set[int]) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
-        some = self._marked(apart, 1)
+        some = {*self._holding("▁", 1)}
         # It reads added tokens as the normalizer leaves them.
         added = tokenizer.get_added_tokens_decoder()
         some |= {i for i in added if "▁" in (tokenizer.id_to_token(i) or "")[1:]}
@@ -756,8 +754,9 @@ class TokenizersEncoder:
 
 def _search_unknown(model: _Model, ids: _Ids) -> Callable[[str], object]:
     """A search for a character that is no token by itself; "▁" is a space."""
-    single = [(i, name) for i, name in enumerate(model.names) if name and len(name) == 1]
-    known = sorted(name for i, name in single if ids.is_ordinary[i])
+    lengths = np.fromiter(map(len, model.spellings), np.int64, len(model.spellings))
+    single = np.flatnonzero((lengths == 1) & ids.is_ordinary[: len(lengths)]).tolist()
+    known = sorted(model.spellings[i] for i in single)
     return re.compile(f"[^ {re.escape(''.join(known))}]").search
 
 
