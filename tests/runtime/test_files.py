@@ -107,14 +107,13 @@ def test_another_error_stays_what_it_is() -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_a_folder_or_a_file_serves_one_run_at_a_time(tmp_path: Path, kind: str) -> None:
+def test_a_folder_serves_one_run_at_a_time(tmp_path: Path) -> None:
     for _ in range(2):  # it is free again after the block
         with (
-            files.locked(tmp_path / "a", kind),
-            files.locked(tmp_path / "b", kind),
+            files.locked(tmp_path / "a"),
+            files.locked(tmp_path / "b"),
             pytest.raises(RobustokError, match="another run is at work"),
-            files.locked(tmp_path / "a", kind),
+            files.locked(tmp_path / "a"),
         ):
             pass
 
@@ -178,17 +177,3 @@ def test_a_truncated_compressed_file_is_one_line(tmp_path: Path, suffix: str) ->
     with pytest.raises(RobustokError, match=r"cannot be read|is not JSON") as error:
         files.read_rows(path)
     assert "\n" not in str(error.value)
-
-
-def test_a_failed_append_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "rows"
-    files.append_whole(path, b"one\n")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
-            files.append_whole(path, b"two\n")
-    files.append_whole(path, b"three\n")
-    assert path.read_bytes() == b"one\nthree\n"

@@ -1,140 +1,98 @@
-"""Resume files: one run at a time, damaged rows are done again, a full disk loses nothing."""
+"""Groups of questions: one run at a time, damaged files are done again, another run is refused."""
 
 from __future__ import annotations
 
-import errno
-import io
-import json
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.runtime import files
-from robustok.runtime.files import RowFile, json_digest
+from robustok.runtime.files import GROUP, in_groups, read_record, write_record
 
-CONFIG = {"seed": 0}
-ROWS = [{"key": f"naïve {n} é", "accuracy": n / 7, "ids": [n, n + 1]} for n in range(4)]
-
-
-def write(path: Path) -> bytes:
-    with RowFile(path, CONFIG) as file:
-        for row in ROWS:
-            file.add_row(row)
-    return path.read_bytes()
+QUESTIONS = [f"naïve {n} é" for n in range(2 * GROUP + 3)]
+RESULTS = [{"lengths": [len(q) / 7 for q in QUESTIONS[at : at + GROUP]]} for at in (0, 32, 64)]
 
 
-def read(path: Path) -> dict[str, Any]:
-    with RowFile(path, CONFIG) as file:
-        return file.rows
+class Work:
+    """Measures groups of questions, and fails at one of them."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.groups: list[int] = []
+        self.progress: list[tuple[int, int]] = []
+        self.stop = stop
+
+    def run(self, group: Sequence[Any], progress: Any) -> dict:
+        if len(self.groups) == self.stop:
+            raise KeyboardInterrupt
+        self.groups.append(len(group))
+        progress(1, len(group))
+        return {"lengths": [len(q) / 7 for q in group]}
+
+    def results(self, folder: Path | None, **config: Any) -> list[dict]:
+        config = {"seed": 0, **config}
+        return in_groups(
+            folder, config, QUESTIONS, self.run, lambda *now: self.progress.append(now)
+        )
 
 
-def test_without_a_path_rows_are_in_memory(tmp_path: Path, monkeypatch) -> None:
+def test_without_a_folder_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with RowFile(None, CONFIG) as file:
-        for row in ROWS:
-            file.add_row(row)
-    assert list(file.rows.values()) == ROWS
+    assert Work().results(None) == RESULTS
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_cut_anywhere_goes_on_from_its_whole_rows(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    content = write(path)
-    first = content.index(b"\n") + 1
-    for size in [*range(first, len(content), 23), len(content)]:
-        path.write_bytes(content[:size])
-        whole = content[:size].count(b"\n") - 1
-        assert list(read(path).values()) == ROWS[:whole], size
-        with RowFile(path, CONFIG) as file:
-            for row in ROWS[whole:]:
-                file.add_row(row)
-        assert path.read_bytes() == content
+def test_a_stopped_run_goes_on_after_its_last_group(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "groups"
+    with pytest.raises(KeyboardInterrupt):
+        Work(stop=2).results(folder)
+    work = Work()
+    assert work.results(folder) == RESULTS
+    assert work.groups == [3]
+    assert work.progress == [(32, 67), (64, 67), (65, 67), (67, 67)]
 
 
-def test_a_configuration_cut_short_starts_anew(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    path.write_bytes(b'{"config": {"se')
-    assert read(path) == {}
-    assert path.read_bytes().startswith(b'{"config": {"seed": 0}')
-
-
-def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    content = write(path)
-    first = content.index(b"\n") + 1
-    for at in range(first, len(content), 7):
+def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    record = {"config": {"seed": 0}, "result": RESULTS[2]}
+    write_record(path, record)
+    content = path.read_bytes()
+    for at in range(len(content)):
         damaged = bytearray(content)
         damaged[at] ^= 1 << (at % 8)
-        path.write_bytes(damaged)
-        rows = read(path)
-        assert all(rows[key] in ROWS for key in rows), at
-        assert len(rows) < len(ROWS), at
+        for wrong in (bytes(damaged), content[:at]):
+            path.write_bytes(wrong)
+            assert read_record(path) in (None, record), at  # white space may change
 
 
-def test_another_file_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "thesis.txt"
-    for content in (b"years of work", b"years\nof work\n", b"[]\n", b"\xff\n"):
-        path.write_bytes(content)
-        with pytest.raises(RobustokError, match="no resume file"):
-            read(path)
-        assert path.read_bytes() == content
+def test_a_damaged_group_alone_is_done_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Work().results(tmp_path)
+    damaged = sorted(tmp_path.glob("*.json"))[1]
+    content = damaged.read_bytes()
+    damaged.write_bytes(content.replace(b"1", b"2", 1))
+    work = Work()
+    assert work.results(tmp_path) == RESULTS and work.groups == [GROUP]
+    assert damaged.read_bytes() == content
+    assert f"{damaged} is damaged and done again" in caplog.text
 
 
-@pytest.mark.parametrize("config", [5, None, [1]])
-def test_a_configuration_of_no_names_is_another(tmp_path: Path, config: Any) -> None:
-    path, first = tmp_path / "rows", {"config": config}
-    path.write_text(json.dumps(first | {"check": json_digest(first)}) + "\n")
-    with pytest.raises(RobustokError, match="with other seed: delete it"):
-        read(path)
+def test_another_configuration_is_refused(tmp_path: Path) -> None:
+    Work().results(tmp_path, steps=3)
+    work = Work()
+    with pytest.raises(RobustokError, match="results with other seed, steps: delete it"):
+        work.results(tmp_path, seed=1, steps=4)
+    assert not work.groups
 
 
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
-    with RowFile(tmp_path / "rows", CONFIG), pytest.raises(RobustokError, match="another run"):
-        read(tmp_path / "rows")
-    assert read(tmp_path / "rows") == {}
+    def run(group: Sequence[Any], progress: Any) -> dict:
+        with pytest.raises(RobustokError, match="another run"):
+            Work().results(tmp_path)
+        return {}
 
-
-@pytest.mark.parametrize("written", [0, 1, 30])
-def test_a_disk_full_for_a_moment_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
-) -> None:
-    """The system writes a part of the row, then fails, then has room again."""
-
-    class Full(io.FileIO):
-        room = written
-
-        def write(self, data: Any) -> int:
-            if not self.room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            size, self.room = super().write(data[: self.room]), 0
-            return size
-
-    path = tmp_path / "rows"
-    with RowFile(path, CONFIG) as file:
-        file.add_row(ROWS[0])
-        before = path.read_bytes()
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "open", lambda self, *a, **k: Full(os.fspath(self), "a"))
-            with pytest.raises(RobustokError, match="is full; free some space"):
-                file.add_row(ROWS[1])
-        assert path.read_bytes() == before
-        for row in ROWS[1:]:
-            file.add_row(row)
-    assert list(read(path).values()) == ROWS
-
-
-def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "rows"
-    data = b"x" * 100 + b"\n"
-
-    class Short(io.FileIO):
-        def write(self, data: Any) -> int:
-            return super().write(data[:7])
-
-    monkeypatch.setattr(Path, "open", lambda self, *a, **k: Short(os.fspath(self), "a"))
-    files.append_whole(path, data)
-    monkeypatch.undo()
-    assert path.read_bytes() == data
+    assert in_groups(tmp_path, {}, QUESTIONS[:1], run, lambda *_: None) == [{}]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from robustok.attack.engine import POOL, AttackedModel
+from robustok.attack.engine import AttackedModel
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings, CertifySettings
@@ -31,7 +31,7 @@ from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import GROUP, JsonFields, JsonObject
 from robustok.scoring import Request, score_many
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -279,13 +279,13 @@ def certify_items(
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certificates: list[Certificate] = []
     overflowed = 0
-    for begin in range(0, len(items), POOL):
-        prompts = [Prompt.of_item(item) for item in items[begin : begin + POOL]]
+    for begin in range(0, len(items), GROUP):
+        prompts = [Prompt.of_item(item) for item in items[begin : begin + GROUP]]
         certified, long = _certified(attacked_model, prompts, settings, seed)
         certificates += certified
         overflowed += long
         if progress is not None:
-            progress(min(begin + POOL, len(items)), len(items))
+            progress(min(begin + GROUP, len(items)), len(items))
     return Certification(tuple(certificates), settings, seed, overflowed)
 
 

@@ -29,15 +29,13 @@ from robustok.evaluation.questions import (
 )
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import GROUP, JsonFields, JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-POOL = 32  # texts attacked at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +283,8 @@ def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
 def _attack_all(trials: Sequence[Trial], scorer: Scorer, progress: Progress | None) -> list[Attack]:
     """The attacks in the order of the trials, which are run in groups."""
     done: dict[str, Attack] = {}
-    for begin in range(0, len(trials), POOL):
-        for attack in run_trials(trials[begin : begin + POOL], scorer):
+    for begin in range(0, len(trials), GROUP):
+        for attack in run_trials(trials[begin : begin + GROUP], scorer):
             done[attack.key] = attack
             if progress is not None:
                 progress(len(done), len(trials))

@@ -253,7 +253,7 @@ def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:
 
 
 def read_attacks(path: str | Path) -> list[Attack]:
-    """The attacks of a file of :func:`write_attacks`, or of a resume file of an attack.
+    """The attacks of a file of :func:`write_attacks`.
 
     >>> from robustok.attack import as_objective, attack_prompt
     >>> objective = as_objective(lambda rows: rows.lengths, name="length")
@@ -268,8 +268,6 @@ def read_attacks(path: str | Path) -> list[Attack]:
     """
     attacks = []
     for number, row in json_lines(Path(path)):
-        if number == 1 and isinstance(row, dict) and "config" in row:
-            continue
         try:
             attacks.append(Attack.from_row(row))
         except RobustokError as error:

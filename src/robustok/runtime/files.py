@@ -1,4 +1,4 @@
-"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks, rows to resume from."""
+"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks, groups to go on from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress, part_of_progress
@@ -96,6 +96,11 @@ def write_json(path: Path, value: object) -> None:
     write_whole(path, json_text(value, indent=2) + "\n")
 
 
+def write_record(path: Path, record: JsonObject) -> None:
+    """Write an object as JSON, atomically, with a digest of it as its last field."""
+    write_json(path, record | {"digest": json_digest(record)})
+
+
 def write_rows(path: Path, rows: Iterable[object]) -> None:
     """Write values as JSON Lines, atomically."""
     opened = part_of(path)
@@ -133,23 +138,6 @@ def _cell(value: object) -> Any:
         return value
     value = value.replace("\r", " ")  # `csv` does not quote it, and readers end a row there
     return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t")) else value
-
-
-def append_whole(path: Path, data: bytes) -> None:
-    """Append bytes to a file and sync it; where that fails, the file keeps its old length.
-
-    Raises OSError, for example on a full disk.
-    """
-    with path.open("ab", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        try:
-            view = memoryview(data)
-            while view:  # write() may take a part only
-                view = view[file.write(view) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise
 
 
 def clear_parts(folder: Path) -> None:
@@ -204,6 +192,22 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RobustokError(f"{path} is damaged (not a JSON object): remove it")
     return value
+
+
+def read_record(path: Path) -> JsonObject | None:
+    """The object of a file of :func:`write_record`, or None where it is missing or damaged.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.json"
+    >>> write_record(path, {"seed": 0})
+    >>> read_record(path)
+    {'seed': 0}
+    """
+    record = read_json_or_none(path)
+    if not isinstance(record, dict):
+        return None
+    digest = record.pop("digest", None)
+    return record if digest == json_digest(record) else None
 
 
 def read_json_or_none(path: Path) -> Any:
@@ -323,33 +327,28 @@ def json_digest(value: object) -> str:
 
 
 @contextmanager
-def locked(target: Path, kind: str = "folder") -> Iterator[None]:
-    """Hold a folder, or a file (``kind="file"``), for one run.
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one run.
 
-    The system releases the lock when the process ends. The hidden lock file, in the folder or next
-    to the file, is kept. Raises RobustokError where another run holds it, or where it cannot be
-    written.
+    The system releases the lock when the process ends. The hidden lock file in the folder is kept.
+    Raises RobustokError where another run holds it, or where it cannot be written.
     """
     from filelock import FileLock, Timeout
 
-    if kind == "folder":
-        lock_file = target / ".lock"
-        if target.exists() and not target.is_dir():
-            raise RobustokError(f"{target} is a file; give a folder")
-    else:
-        lock_file = target.with_name(f".{target.name}.lock")
+    if folder.exists() and not folder.is_dir():
+        raise RobustokError(f"{folder} is a file; give a folder")
     with ExitStack() as stack:
         try:
-            lock_file.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(lock_file, blocking=False))
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(folder / ".lock", blocking=False))
         except Timeout:
             raise RobustokError(
-                f"another run is at work in {target}; wait for it, or give another {kind}"
+                f"another run is at work in {folder}; wait for it, or give another folder"
             ) from None
         except OSError as error:
             if is_disk_full(error):
                 raise
-            reason = f"{target} cannot be written ({error.strerror}); give another place"
+            reason = f"{folder} cannot be written ({error.strerror}); give another place"
             raise RobustokError(reason) from None
         yield
 
@@ -374,123 +373,59 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-# Finished rows, from which an interrupted run continues
+# Groups of questions, after each of which an interrupted run continues
 
-CHECK = "check"  # the field that holds a row's checksum
 GROUP = 32  # questions or prompts that are searched or certified together
 
 _log = logging.getLogger(__name__)
 
 
-class RowFile:
-    """Finished rows under one configuration, by their key, in a file that one run may add to.
+def in_groups(
+    folder: Path | None,
+    config: JsonObject,
+    questions: Sequence[Any],
+    run: Callable[[Sequence[Any], Progress], JsonObject],
+    progress: Progress,
+) -> list[JsonObject]:
+    """What ``run`` gives, as JSON, for each group of questions; finished groups are in ``folder``.
 
-    >>> with RowFile("rows.jsonl", {"seed": 0}) as file:
-    ...     file.add_row({"key": "a", "accuracy": 0.5})
-    >>> with RowFile("rows.jsonl", {"seed": 0}) as file:
-    ...     file.rows["a"]
-    {'key': 'a', 'accuracy': 0.5}
+    A run that was stopped repeats one group only. Groups do not depend on where it stopped: how a
+    score rounds depends on the whole batch. A damaged file is done again. Without a folder, nothing
+    is kept.
 
-    The first line is the configuration; a file of another one is refused. Every line ends with a
-    checksum of itself. A damaged row, also a last one that a crash cut short, is removed, so that
-    it is done again. A new row reaches the file whole or not at all. Without a path, the rows are
-    in memory only.
-
-    Raises RobustokError where another run holds the file.
+    Raises RobustokError where another run holds the folder, or where it has results under another
+    ``config``, and for a full disk.
     """
-
-    def __init__(self, path: str | Path | None, config: JsonObject) -> None:
-        self.path = None if path is None else Path(path)
-        self.rows: dict[str, JsonObject] = {}
-        self._config = config
-        self._lock = ExitStack()
-
-    def __enter__(self) -> Self:
-        if self.path is not None:
-            with ExitStack() as stack:
-                stack.enter_context(locked(self.path, "file"))
-                self._read(self.path)
-                self._lock = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.close()
-
-    def add_row(self, row: JsonObject) -> None:
-        """Write one finished row; it has a "key"."""
-        if self.path is not None:
-            _append(self.path, row)
-        self.rows[row["key"]] = row
-
-    def in_groups(
-        self,
-        questions: Sequence[Any],
-        run: Callable[[Sequence[Any], Progress], JsonObject],
-        progress: Progress,
-    ) -> list[JsonObject]:
-        """What ``run`` gives, as JSON, for each group of questions; a row is a group.
-
-        A run that was stopped repeats one group only. Groups do not depend on where it stopped: how
-        a score rounds depends on the whole batch.
-        """
-        results = []
+    results = []
+    with ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(locked(folder))
+            stack.enter_context(disk_full_in_one_line(folder))
         for begin in range(0, len(questions), GROUP):
-            key, group = str(begin), questions[begin : begin + GROUP]
-            if key not in self.rows:
-                self.add_row(
-                    {"key": key, **run(group, part_of_progress(progress, begin, len(questions)))}
-                )
-            results.append(self.rows[key])
-            progress(min(begin + GROUP, len(questions)), len(questions))
-        return results
-
-    def _read(self, path: Path) -> None:
-        """Read the rows of earlier runs and remove damaged ones from the file."""
-        content = path.read_bytes() if path.exists() else b""
-        lines = content.split(b"\n")
-        if not content or (len(lines) == 1 and content.startswith(b'{"config"')):
-            path.write_bytes(b"")
-            _append(path, {"config": self._config})
-            return
-        self._check_config(lines[0])
-        parsed = [(line, _parse(line)) for line in lines[1:-1]]
-        whole = [(line, row) for line, row in parsed if row is not None and "key" in row]
-        self.rows = {row["key"]: row for _, row in whole}
-        damaged = len(parsed) - len(whole)
-        if damaged:
-            _log.warning("%s: %d damaged rows are removed and done again", path, damaged)
-        if lines[-1] or damaged:
-            kept = [lines[0], *(line for line, _ in whole)]
-            write_whole(path, b"".join(line + b"\n" for line in kept))
-
-    def _check_config(self, line: bytes) -> None:
-        """Refuse a file of another configuration."""
-        first = _parse(line)
-        if first is None or "config" not in first:
-            raise RobustokError(f"'{self.path}' is no resume file: give another name")
-        known, wanted = first["config"], json.loads(json.dumps(self._config))
-        if known != wanted:
-            known = known if isinstance(known, dict) else {}
-            changed = sorted(k for k in wanted if known.get(k) != wanted[k])
-            raise RobustokError(
-                f"'{self.path}' holds results with other "
-                f"{', '.join(changed) or 'settings'}: delete it, or name another file"
-            )
+            group = questions[begin : begin + GROUP]
+            path = folder and folder / f"{begin:06}.json"
+            result = path and _finished(path, config)
+            if result is None:
+                result = run(group, part_of_progress(progress, begin, len(questions)))
+                if path is not None:
+                    write_record(path, {"config": config, "result": result})
+            results.append(result)
+            progress(begin + len(group), len(questions))
+    return results
 
 
-def _append(path: Path, row: JsonObject) -> None:
-    line = json_text(row | {CHECK: json_digest(row)}) + "\n"
-    with disk_full_in_one_line(path):
-        append_whole(path, line.encode())
-
-
-def _parse(line: bytes) -> JsonObject | None:
-    """A row without its checksum, or None where the row is damaged."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+def _finished(path: Path, config: JsonObject) -> JsonObject | None:
+    """The result of a group in a file of this configuration; None for a new or a damaged file."""
+    record = read_record(path)
+    if record is None:
+        if path.exists():
+            _log.warning("%s is damaged and done again", path)
         return None
-    if not isinstance(row, dict):
-        return None
-    check = row.pop(CHECK, None)
-    return row if check == json_digest(row) else None
+    wanted = json.loads(json.dumps(config))
+    changed = sorted(name for name in wanted if record["config"].get(name) != wanted[name])
+    if changed:
+        raise RobustokError(
+            f"'{path.parent}' holds results with other {', '.join(changed)}: delete it, or give "
+            "another folder"
+        )
+    return record["result"]

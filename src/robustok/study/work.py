@@ -20,9 +20,10 @@ from robustok.runtime.files import (
     JsonObject,
     digests_of,
     find_damage,
-    json_digest,
     read_json_or_none,
+    read_record,
     write_json,
+    write_record,
 )
 from robustok.runtime.processes import (
     InProcess,
@@ -132,24 +133,17 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
     path = cell.path(folder) / RECORD
     if not path.exists():
         return None
-    record = read_json_or_none(path)
-    damage = _damage(record, path.parent)
+    record = read_record(path)
+    if record is None or record.keys() != RECORD_FIELDS:
+        damage = f"{RECORD} has changed"
+    else:
+        damage = find_damage(path.parent, record["files"])
     if damage is None:
         return record
     text = "cell '%s' in %s is damaged (%s) and runs again"
     _log.warning(text, cell.label, path.parent, damage)
     path.unlink()
     return None
-
-
-def _damage(record: object, cell_folder: Path) -> str | None:
-    """What is wrong with a cell's record or the files it lists, in a few words."""
-    if not isinstance(record, dict):
-        return RECORD
-    content = {name: value for name, value in record.items() if name != "digest"}
-    if content.keys() != RECORD_FIELDS or record.get("digest") != json_digest(content):
-        return f"{RECORD} has changed"
-    return find_damage(cell_folder, record["files"])
 
 
 def _cell_runner(folder: Path) -> RunTask:
@@ -184,7 +178,7 @@ def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], No
     }
     spent.remove()
     record["files"] = digests_of(cell_folder, skip=(RECORD, LOG))
-    write_json(cell_folder / RECORD, record | {"digest": json_digest(record)})
+    write_record(cell_folder / RECORD, record)
     _log_line(log, f"finished after {record['seconds']} s")
 
 

@@ -22,9 +22,10 @@ from robustok.runtime.files import (
     JsonObject,
     digests_of,
     find_damage,
-    json_digest,
     read_json_or_none,
+    read_record,
     write_json,
+    write_record,
 )
 
 _option = partial(option, panel="Training")
@@ -275,7 +276,7 @@ def claim(out: Path, identity: JsonObject) -> None:
     saved = recorded_identity(out)
     if not saved:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-        write_json(out / RECORD, {"identity": identity})
+        write_record(out / RECORD, {"identity": identity})
     elif saved["steps"] < identity["steps"]:
         _log.info(
             "the run of %d steps in %s becomes one of %d: its steps so far had the schedule of "
@@ -284,14 +285,12 @@ def claim(out: Path, identity: JsonObject) -> None:
             out,
             identity["steps"],
         )
-        write_json(out / RECORD, {"identity": {**saved, "steps": identity["steps"]}})
+        write_record(out / RECORD, {"identity": {**saved, "steps": identity["steps"]}})
 
 
 def recorded_identity(out: Path) -> JsonObject:
     """The settings of the run that a folder holds; none without a record that can be read."""
-    saved = read_json_or_none(out / RECORD)
-    identity = saved.get("identity") if isinstance(saved, dict) else None
-    return identity if isinstance(identity, dict) else {}
+    return (read_record(out / RECORD) or {}).get("identity", {})
 
 
 def finish(out: Path, identity: JsonObject, training: Training, base_model: str) -> None:
@@ -305,7 +304,7 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
         "training": asdict(training),
         "files": digests_of(out, *WEIGHTS),
     }
-    write_json(out / RECORD, record | {"digest": json_digest(record)})
+    write_record(out / RECORD, record)
 
 
 def read_result(out: Path, identity: JsonObject) -> Training | None:
@@ -317,8 +316,8 @@ def read_result(out: Path, identity: JsonObject) -> Training | None:
     """
     if not (out / RECORD).exists():
         return None
-    saved = read_json_or_none(out / RECORD)
-    damage = _damage(out, saved)
+    saved = read_record(out / RECORD) or {}
+    damage = find_damage(out, saved.get("files", {})) if saved else RECORD
     if damage:
         _log.warning("the training in %s is damaged (%s): it is done again", out, damage)
         (out / RECORD).unlink(missing_ok=True)
@@ -330,18 +329,6 @@ def read_result(out: Path, identity: JsonObject) -> Training | None:
     row["losses"] = tuple((step, loss) for step, loss in row["losses"])
     row["perplexities"] = tuple(Perplexity(*measured) for measured in row["perplexities"])
     return Training(**row)
-
-
-def _damage(out: Path, saved: object) -> str | None:
-    """What is wrong with a record or the files it lists, in a few words."""
-    if not isinstance(saved, dict) or not isinstance(saved.get("identity"), dict):
-        return RECORD
-    if set(saved) == {"identity"}:  # unfinished
-        return None
-    content = {name: value for name, value in saved.items() if name != "digest"}
-    if saved.get("digest") != json_digest(content):
-        return RECORD
-    return find_damage(out, saved["files"])
 
 
 def _check_identity(saved: JsonObject, identity: JsonObject, out: Path) -> None:

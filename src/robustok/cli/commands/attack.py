@@ -22,7 +22,7 @@ from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonObject, RowFile, json_digest, write_rows
+from robustok.runtime.files import JsonObject, in_groups, json_digest, write_rows
 from robustok.runtime.registry import function_named
 from robustok.study.measurements import Attack
 from robustok.study.measurements.attacks import suite_result, suite_search
@@ -164,11 +164,9 @@ def _attacked(
         "vocabulary": vocab.fingerprint,
         **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
     }
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out and options.out / "groups.jsonl"
-    with RowFile(path, config) as file, bar("attack") as progress:
-        return file.in_groups(prompts, _search(search, objective, seed), progress)
+    folder = options.out and options.out / "groups"
+    with bar("attack") as progress:
+        return in_groups(folder, config, prompts, _search(search, objective, seed), progress)
 
 
 def _search(

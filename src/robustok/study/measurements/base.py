@@ -20,7 +20,7 @@ from robustok.attack.settings import Settings
 from robustok.checks import option
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject, RowFile, write_rows
+from robustok.runtime.files import JsonFields, JsonObject, in_groups, write_rows
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
@@ -264,8 +264,7 @@ class Opened:
         self, items: Sequence[Any], run: Callable[[Sequence[Any], Progress], Summary]
     ) -> list[Summary]:
         """What ``run`` gives for each group of items; finished groups are in the cell's folder."""
-        with RowFile(self.folder / "groups.jsonl", {}) as file:
-            return file.in_groups(items, run, self.progress)
+        return in_groups(self.folder / "groups", {}, items, run, self.progress)
 
     def spelled(self, ids: Iterable[int]) -> list[str]:
         """The tokens of a tokenization, for people."""
