@@ -133,7 +133,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, straig
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
-        with pytest.raises(RobustokError, match="free space and start again") as error:
+        with pytest.raises(RobustokError, match="free some space and give the same") as error:
             tune(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

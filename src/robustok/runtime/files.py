@@ -1,4 +1,4 @@
-"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks, groups to go on from."""
+"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks, finished groups."""
 
 from __future__ import annotations
 
@@ -146,12 +146,22 @@ def clear_parts(folder: Path) -> None:
         part.unlink(missing_ok=True)
 
 
+# Of a full disk, by errno, and in errors of the writers of safetensors, Arrow and torch.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_TEXTS = (
+    *(os.strerror(number) for number in _FULL),
+    *(f"(os error {number})" for number in _FULL),
+    "PytorchStreamWriter",
+    "iostream error",
+    "unexpected pos",
+)
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error, from Python or from a library's own writer, means that the disk is full."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in _FULL:
         return True
-    message = str(error).lower()
-    return "no space left on device" in message or "(os error 28)" in message
+    return any(text in str(error) for text in _FULL_TEXTS)
 
 
 @contextmanager
@@ -163,8 +173,8 @@ def disk_full_in_one_line(folder: Path) -> Iterator[None]:
         if not is_disk_full(error):
             raise
         raise RobustokError(
-            f"the disk that holds {folder} is full; free some space and give the same command"
-            " again: it continues after the last finished part"
+            f"{folder} cannot be written ({_reason(error)}): free some space and give the same "
+            "command again; it continues after the last finished part"
         ) from error
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +32,6 @@ RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
 WEIGHTS = (*_WEIGHTS, *(f"steps/*/{name}" for name in _WEIGHTS))  # and of models kept on the way
-_TORCH = ("PytorchStreamWriter", "iostream error", "inline_container")  # in errors of its writer
 _log = logging.getLogger(__name__)
 
 
@@ -242,25 +239,6 @@ def last_checkpoint(folder: Path) -> Path | None:
             _log.warning("%s is damaged (%s): training goes on from an earlier one", path, damage)
         shutil.rmtree(path, ignore_errors=True)
     return None
-
-
-@contextmanager
-def write_errors_in_one_line(folder: Path) -> Iterator[None]:
-    """Turn the errors of failed writes into a RobustokError; only writing belongs in the block.
-
-    Python, safetensors and torch each have their own errors for a full disk.
-    """
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, RuntimeError) and not any(name in str(error) for name in _TORCH):
-            raise
-        raise RobustokError(
-            f"could not write under '{folder}' ({str(error).splitlines()[0]}): "
-            "free space and start again: the run continues from its last checkpoint"
-        ) from error
 
 
 def _step(checkpoint: Path) -> int:

@@ -31,7 +31,7 @@ from transformers.utils import logging as hf_logging
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonObject, locked
+from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
 from robustok.training.recipe import (
     CHECKPOINTS,
     Perplexity,
@@ -44,7 +44,6 @@ from robustok.training.recipe import (
     recorded_identity,
     seal,
     step_folder,
-    write_errors_in_one_line,
 )
 
 if TYPE_CHECKING:
@@ -170,8 +169,7 @@ class TrainingWatch(TrainerCallback):
         keeps = self.keep_every and state.global_step % self.keep_every == 0
         if keeps and state.is_world_process_zero:
             inner: Any = getattr(model, "module", model)  # without DistributedDataParallel
-            with write_errors_in_one_line(self.out):
-                inner.save_pretrained(step_folder(self.out, state.global_step))
+            inner.save_pretrained(step_folder(self.out, state.global_step))
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
         loss = (logs or {}).get("loss")
@@ -237,7 +235,7 @@ def train(
     identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
     identity["model"] = first
     main_process = os.environ.get("RANK", "0") == "0"
-    with locked(out) if main_process else nullcontext():
+    with disk_full_in_one_line(out), locked(out) if main_process else nullcontext():
         done = read_result(out, identity)
         setattr(model, _FIRST, (out.resolve(), first))
         if done is not None:
@@ -245,8 +243,7 @@ def train(
             return done
         check_launch()
         if main_process:
-            with write_errors_in_one_line(out):
-                claim(out, identity)
+            claim(out, identity)
         watch = TrainingWatch(dataset, out, recipe.keep_every, progress)
         with (
             _undisturbed(),
@@ -269,8 +266,7 @@ def train(
                 _log.info("continues after step %s", checkpoint.rpartition("-")[2])
             trainer.train(resume_from_checkpoint=checkpoint)
             training = _result(trainer, watch, out, precision)
-            with write_errors_in_one_line(out):
-                _save(trainer, out, identity, training)
+            _save(trainer, out, identity, training)
     return training
 
 
@@ -310,11 +306,10 @@ class _Trainer(Trainer):
 
     def _save_checkpoint(self, model: PreTrainedModel, trial: object) -> None:
         folder = Path(str(self.args.output_dir))
-        with write_errors_in_one_line(folder.parent):
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()  # each process writes its own random state
-            if self.is_world_process_zero():
-                seal(folder / f"checkpoint-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()  # each process writes its own random state
+        if self.is_world_process_zero():
+            seal(folder / f"checkpoint-{self.state.global_step}")
 
 
 def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
