@@ -73,7 +73,7 @@ def draw(
 ) -> tuple[list[Ids], int]:
     """The drawn tokenizations within a distance, and how many there are."""
     prompt = Prompt("a", text, {"choices": OPTIONS, "label": 0})
-    question = certification.AttackedModel(model, vocab, None, None).text(prompt)
+    question = certification.AttackedModel(model, vocab, None, None, "drop").text(prompt)
     settings = CertifySettings(distances=(within,), limit=10, draws=draws)
     rows, (scored,) = certification.tokenizations_to_score(question, settings, 0)
     assert tuple(rows[0].tolist()) == tuple(vocab.encode(text).tolist())

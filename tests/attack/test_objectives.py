@@ -109,7 +109,10 @@ def test_a_guard_passes_below_its_threshold(model, vocab, rows) -> None:
         (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
-        (lambda m, v: named(m, v, "guard", flag_probability=1.0), "not between 0 and 1"),
+        (
+            lambda m, v: named(m, v, "guard", flag_probability=1.0),
+            "flag_probability is 1.0",
+        ),
         (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),
         (
             lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])),

@@ -14,7 +14,7 @@ from robustok.errors import RobustokError
 from robustok.tasks import Item
 from robustok.training import AnswerCollator, PromptDataset
 from robustok.training.finetuning import accepts
-from robustok.training.prompts import PackedPrompts, stack_rows
+from robustok.training.prompts import PackedPrompts, RowOrder, stack_rows
 
 LENGTH = 128
 MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
@@ -42,15 +42,15 @@ def test_epochs_differ_a_seed_repeats_and_batches_do_not_matter():
 
 def test_seed_and_epoch_alone_decide_the_order_and_every_row_comes_once():
     dataset = data()
-    first = list(dataset.order())
+    first = list(RowOrder(dataset))
     places, rows = np.divmod(first, len(ITEMS))
     assert places.tolist() == sorted(rows) == list(range(len(ITEMS)))
     dataset.set_epoch(1)
-    second = list(dataset.order())
+    second = list(RowOrder(dataset))
     dataset.set_epoch(0)
-    assert list(dataset.order()) == first == list(data("canonical", batch_size=7).order())
+    assert list(RowOrder(dataset)) == first == list(RowOrder(data("canonical", batch_size=7)))
     assert first != second
-    assert first != list(data(seed=1).order())
+    assert first != list(RowOrder(data(seed=1)))
 
 
 def test_fixed_draws_come_back_in_turn():
@@ -132,7 +132,7 @@ def test_the_strength_rises_with_the_row_and_starts_canonical():
     means = []
     for epoch in (0, 1):
         moving.set_epoch(epoch)
-        ratios = [growth(moving[n], n % rows) for n in moving.order()]
+        ratios = [growth(moving[n], n % rows) for n in RowOrder(moving)]
         means += [np.mean(part) for part in np.array_split(ratios, 3)]
     assert means[0] < 1.2
     assert all(later > earlier for earlier, later in pairwise(means))

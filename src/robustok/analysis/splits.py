@@ -19,7 +19,7 @@ from robustok.errors import RobustokError
 from robustok.lattice import Lattice
 from robustok.lattice.counting import product
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress, part_of_progress, visible
+from robustok.runtime.display import Progress, no_progress, part_of_progress, visible
 from robustok.samplers import (
     BpeDropout,
     Sampler,
@@ -90,7 +90,7 @@ def split_counts(
     seed: int,
     token: int = 0,
     draws: int = 50_000,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> SplitCounts:
     """Draw tokenizations of a text and count the splits inside its ``token``-th canonical token.
 
@@ -319,7 +319,7 @@ def in_blocks(
     canonical: np.ndarray,
     draws: int,
     seed: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Iterator[tuple[Ragged, Ragged]]:
     """Blocks of draws of one text, each beside as many canonical rows.
 
@@ -330,8 +330,7 @@ def in_blocks(
         size = min(BLOCK, draws - done)
         rows = Ragged(np.tile(canonical, size), np.arange(size + 1) * len(canonical))
         yield rows, scheme.sample_batch(rows, seed=seed, keys=np.arange(done, done + size))
-        if progress:
-            progress(done + size, draws)
+        progress(done + size, draws)
 
 
 def boundaries_inside(vocab: Vocabulary, rows: Ragged, begin: int, end: int) -> np.ndarray:
@@ -386,7 +385,7 @@ def dropout_splits(
     probabilities: Sequence[float] = (0.1, 0.25, 0.5, 0.75),
     rules: Sequence[str] = RULES,
     draws: int = 50_000,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[DropoutRow]:
     """Mean, standard deviation, minimum and maximum of the splits of a text, by rule and p.
 
@@ -480,7 +479,7 @@ def segmentations(
     token: int = 0,
     splits: int = 4,
     draws: int = 50_000,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Segmentations:
     """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
 
@@ -507,7 +506,10 @@ def segmentations(
     place = place_of(vocab, text, token)
     own = int(place.canonical[token])
     lattice = Lattice(vocab, [own])
-    levels = _levels(lattice, splits)
+    levels = [  # at index s - 1 all segmentations with s splits
+        [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
+        for s in range(1, splits + 1)
+    ]
     shares, counted = {}, {}
     for number, spec in enumerate(specs):
         scheme = sampler(spec, vocab)
@@ -523,14 +525,6 @@ def segmentations(
         counted[scheme.spec] = tuple(totals)
     names = tuple(tuple(_shown(vocab, cut) for cut in level) for level in levels)
     return Segmentations(_shown(vocab, (own,)), names, shares, counted)
-
-
-def _levels(lattice: Lattice, splits: int) -> list[list[Cut]]:
-    """At index s - 1 all segmentations with s splits."""
-    return [
-        [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
-        for s in range(1, splits + 1)
-    ]
 
 
 def _cuts(vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int) -> list[Cut]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from robustok.attack.engine import AttackedModel
+from robustok.attack.engine import AttackedModel, run_in_groups
 from robustok.attack.records import Attack, Prompt
-from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
+from robustok.attack.search import AttackedText, Scorer, Trial
 from robustok.attack.settings import AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
@@ -30,7 +30,7 @@ from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import GROUP, JsonFields, JsonObject
 from robustok.scoring import Request, score_many
 from robustok.tasks.item import Item
@@ -252,7 +252,7 @@ def certify_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **changes: object,
 ) -> Certification:
     """Certify every item at every distance.
@@ -284,8 +284,7 @@ def certify_items(
         certified, long = _certified(attacked_model, prompts, settings, seed)
         certificates += certified
         overflowed += long
-        if progress is not None:
-            progress(min(begin + GROUP, len(items)), len(items))
+        progress(min(begin + GROUP, len(items)), len(items))
     return Certification(tuple(certificates), settings, seed, overflowed)
 
 
@@ -313,8 +312,10 @@ def _certified(
     for number, within in enumerate(settings.distances):
         attacks: list[Attack | None] = [None] * len(questions)
         if settings.attack:
-            against = zip(questions, answers, strict=True)
-            texts = [attacked_model.text(one.against(answer)) for one, answer in against]
+            texts = [  # with the model's answer as the right one
+                attacked_model.text(prompt._replace(fields=prompt.fields | {"label": answer}))
+                for (prompt, *_), answer in zip(questions, answers, strict=True)
+            ]
             attacks = [*_attacks(texts, within, seed)]
         for one, log_probs, attack, own in zip(questions, scores, attacks, nearer, strict=True):
             apart = partial(distance, attacked_model.vocab, one.canonical)
@@ -338,10 +339,6 @@ class _Question(NamedTuple):
     rows: Ragged
     sets: list[TokenizationSet]
 
-    def against(self, answer: int) -> Prompt:
-        """The question with the model's answer as its right one, for the attack."""
-        return self.prompt._replace(fields=self.prompt.fields | {"label": answer})
-
 
 def _attacks(texts: Sequence[AttackedText], within: int | None, seed: int) -> list[Attack]:
     """The greedy attack on each question, kept within the distance by its number of steps."""
@@ -350,9 +347,7 @@ def _attacks(texts: Sequence[AttackedText], within: int | None, seed: int) -> li
     if within is not None:
         step = min(2, within)
         settings = AttackSettings(distances=(step,), steps=within // step)
-    trials = [Trial(text, settings, seed) for text in texts]
-    done = {attack.key: attack for attack in run_trials(trials, Scorer())}
-    return [done[text.prompt.key] for text in texts]
+    return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer())
 
 
 def _certificate(

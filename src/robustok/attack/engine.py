@@ -28,11 +28,11 @@ from robustok.evaluation.questions import (
     encode_options,
 )
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import GROUP, JsonFields, JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
-from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,24 +96,19 @@ class AttackedModel:
     """A model whose questions are attacked or certified.
 
     ``prefix`` and ``suffix`` are the ids around every question, ``overflow`` the policy for
-    tokenizations that do not fit (None: only candidates are left out), and ``scale`` that of the
-    margin, which is ``AttackSettings.objective``.
+    tokenizations that do not fit, and ``scale`` that of the margin (``AttackSettings.objective``).
     """
 
     model: Any
     vocab: Vocabulary
     prefix: Ids | None
     suffix: Ids | None
-    overflow: str | None = None
+    overflow: str
     scale: str = "probability"
 
-    def __post_init__(self) -> None:
-        check_vocabulary(self.vocab)
-
-    def margin(self, prompt: Prompt) -> Margin:
-        """The objective of a question."""
-        window = None if self.overflow is None else Window(self.model, self.overflow)
-        return Margin(
+    def text(self, prompt: Prompt) -> AttackedText:
+        """A question under attack; its random draws depend on its key."""
+        margin = Margin(
             self.model,
             self.vocab,
             prompt.fields["choices"],
@@ -121,12 +116,9 @@ class AttackedModel:
             scale=self.scale,
             prefix=self.prefix,
             suffix=self.suffix,
-            window=window,
+            window=Window(self.model, self.overflow),
         )
-
-    def text(self, prompt: Prompt) -> AttackedText:
-        """A question under attack; its random draws depend on its key."""
-        return AttackedText(self.vocab, prompt, self.margin(prompt), key=prompt.key)
+        return AttackedText(self.vocab, prompt, margin, key=prompt.key)
 
 
 def attack(
@@ -200,7 +192,7 @@ def attack_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **changes: object,
 ) -> AttackEvaluation:
     """Attack every item, many at once, and measure the remaining accuracy.
@@ -248,7 +240,7 @@ def attack_questions(
     seed: int,
     *,
     scorer: Scorer | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[list[Attack], int]:
     """The attacks on the items that fit the model, and how many tokenizations others have."""
     check_questions(items)
@@ -260,7 +252,7 @@ def attack_questions(
             dropped += question.overflowed
             continue
         trials.append(Trial(question, settings, seed))
-    return _attack_all(trials, scorer or Scorer(), progress), dropped
+    return run_in_groups(trials, scorer or Scorer(), progress), dropped
 
 
 def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
@@ -280,14 +272,15 @@ def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
     }
 
 
-def _attack_all(trials: Sequence[Trial], scorer: Scorer, progress: Progress | None) -> list[Attack]:
+def run_in_groups(
+    trials: Sequence[Trial], scorer: Scorer, progress: Progress = no_progress
+) -> list[Attack]:
     """The attacks in the order of the trials, which are run in groups."""
     done: dict[str, Attack] = {}
     for begin in range(0, len(trials), GROUP):
         for attack in run_trials(trials[begin : begin + GROUP], scorer):
             done[attack.key] = attack
-            if progress is not None:
-                progress(len(done), len(trials))
+            progress(len(done), len(trials))
     return [done[trial.text.prompt.key] for trial in trials]
 
 
@@ -337,7 +330,7 @@ def attack_prompts(
     *,
     settings: AttackSettings | None = None,
     seed: int,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **changes: object,
 ) -> list[Attack]:
     """Attack several prompts, many at once, each on its own.
@@ -364,7 +357,7 @@ def attack_prompts(
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
     texts = [AttackedText(vocab, prompt, objective(prompt)) for prompt in prompts]
-    return _attack_all([Trial(text, settings, seed) for text in texts], Scorer(), progress)
+    return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer(), progress)
 
 
 def transfer(

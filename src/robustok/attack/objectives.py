@@ -28,12 +28,11 @@ from robustok.evaluation.questions import (
     Ids,
     Window,
     append,
-    check_max_candidate_length,
     check_options,
     encode_options,
     margins,
-    max_candidate_length,
 )
+from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
@@ -175,10 +174,16 @@ class CausalObjective:
         self.model, self.vocab, self.suffix, self.window = model, vocab, suffix, window
         self.prefix = None if prefix is None or not len(prefix) else np.asarray(prefix, np.int32)
         self.continuations = encode_options(vocab, continuations)
-        self.max_length = max_candidate_length(model, self.continuations, prefix, suffix)
-        if window is None:
-            check_max_candidate_length(model, self.max_length)
-        elif window.overflow not in ("drop", "canonical"):
+        self.max_length = max_length_of(model)
+        if self.max_length is not None:
+            around = sum(len(ids) for ids in (prefix, suffix) if ids is not None)
+            self.max_length -= around + max(map(len, self.continuations), default=0)
+            if window is None and self.max_length < 1:
+                raise RobustokError(
+                    "the chat template, the system prompt and the target alone fill the model's "
+                    f"{max_length_of(model)} positions: shorten them"
+                )
+        if window is not None and window.overflow not in ("drop", "canonical"):
             self.max_length = None
 
     def request(self, rows: Ragged) -> Request:
@@ -456,19 +461,13 @@ def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
     Its flag probability is that of an unsafe verdict among the verdicts given.
     """
     settings = named.settings
+    unsafe = settings.flag_probability
     return LogOdds(
         named.model,
         named.vocab,
         settings.wanted or ("safe",),
         settings.unwanted or ("unsafe",),
-        threshold=log_odds(settings.flag_probability),
+        threshold=float(np.log1p(-unsafe) - np.log(unsafe)),  # log-odds of passing it
         name="guard",
         **named.frame,
     )
-
-
-def log_odds(flag_probability: float) -> float:
-    """Least log-odds of passing a guard that flags from ``flag_probability`` on."""
-    if not 0 < flag_probability < 1:
-        raise RobustokError(f"flag_probability {flag_probability} is not between 0 and 1")
-    return float(np.log1p(-flag_probability) - np.log(flag_probability))

@@ -13,8 +13,9 @@ import torch
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, check_generated_length, check_keyed, plain_ids
-from robustok.runtime.display import Progress
+from robustok.evaluation.questions import Ids, check_keyed, plain_ids
+from robustok.models.load import max_length_of
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
 from robustok.scoring.engine import LOG_ZERO, check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
@@ -334,7 +335,12 @@ def greedy_answer(
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
     whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
-    check_generated_length(model, len(whole), max_new_tokens)
+    limit = max_length_of(model)
+    if limit is not None and len(whole) + max_new_tokens > limit:
+        raise RobustokError(
+            f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
+            f"{limit} positions: shorten the prompt or generate fewer"
+        )
     check_no_overflow(model, f"a prompt of {len(whole)} tokens")
     input_ids = torch.as_tensor(whole, device=model.device)[None]
     end = getattr(model.generation_config, "eos_token_id", None)
@@ -372,7 +378,7 @@ def generate_answers(
     suffix: Ids | None = None,
     max_new_tokens: int = 64,
     judge: Judge | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[Answers]:
     """Answers to the canonical and the attacked tokenization of each prompt.
 
@@ -405,8 +411,7 @@ def generate_answers(
         rows.append(
             Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
         )
-        if progress is not None:
-            progress(len(rows), len(attacks))
+        progress(len(rows), len(attacks))
     return rows
 
 

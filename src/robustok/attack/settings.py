@@ -190,7 +190,9 @@ class ObjectiveSettings(Settings):
     unwanted: tuple[str, ...] = _objective_option(
         "opening of a refusal, or unsafe verdict", default=()
     )
-    flag_probability: float = _objective_option("probability at which a guard flags", default=0.5)
+    flag_probability: float = _objective_option(
+        "probability at which a guard flags", default=0.5, gt=0, lt=1
+    )
     threshold: float | None = _objective_option(
         "score above which the attack succeeds", default=None
     )

@@ -18,7 +18,7 @@ from robustok.attack.records import Attack, Prompt
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import curve_of, share
 from robustok.evaluation.questions import check_keyed
-from robustok.runtime.display import Progress, part_of_progress
+from robustok.runtime.display import Progress, no_progress, part_of_progress
 from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -117,7 +117,7 @@ def run_suite(
     *,
     max_scored: int = SUITE_LIMIT,
     seed: int,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> SuiteResult:
     """Attack every prompt with every search of the suite.
 

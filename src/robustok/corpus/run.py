@@ -31,7 +31,7 @@ from robustok.corpus.shard import (
 from robustok.corpus.sources import MAX_ROW_BYTES, Chunk, InputFile, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError, check_choice
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.environment import give_back_memory, versions
 from robustok.runtime.files import (
     JsonObject,
@@ -114,7 +114,7 @@ def run_corpus(
     engine: str = "local",
     workers: int | None = None,
     shard_bytes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Receipt:
     """Re-tokenize a corpus by a scheme: every document drawn ``draws`` times, into shards.
 
@@ -189,7 +189,7 @@ def run_corpus(
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:
-            _work(job, chunks, engine, workers, progress or (lambda done, total: None))
+            _work(job, chunks, engine, workers, progress)
         finally:
             _clear(folder)
         receipt = _receipt(job, chunks, settings)

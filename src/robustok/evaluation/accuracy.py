@@ -25,7 +25,7 @@ from robustok.evaluation.questions import (
     start_ids,
 )
 from robustok.models.load import precision_of
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.samplers.strength import Strength
 from robustok.scoring import Request, Scores, score_many
@@ -49,7 +49,7 @@ def evaluate(
     ensemble: bool = False,
     prefix: Ids | None = None,
     overflow: str = "error",
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Evaluation:
     """Accuracy over ``draws`` sampled tokenizations of each item's question.
 
@@ -109,20 +109,15 @@ def evaluate(
         for (item, _), one in zip(fitting, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores
-        if progress is not None:
-            progress(min(begin + _BLOCK, len(items)), len(items))
+        progress(min(begin + _BLOCK, len(items)), len(items))
     if not outcomes:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
     answers = 1 if ensemble else draws
-    accuracy, low, high = clustered([o.correct for o in outcomes], answers)
-    acc_norm, acc_norm_low, acc_norm_high = clustered([o.correct_norm for o in outcomes], answers)
+    names = ("accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high")
+    bounds = clustered([o.correct for o in outcomes], answers)
+    bounds += clustered([o.correct_norm for o in outcomes], answers)
     return Evaluation(
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        acc_norm=acc_norm,
-        acc_norm_low=acc_norm_low,
-        acc_norm_high=acc_norm_high,
+        **dict(zip(names, bounds, strict=True)),
         n=len(outcomes),
         draws=draws,
         eval_scheme=sampler.spec,

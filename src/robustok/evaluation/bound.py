@@ -36,7 +36,7 @@ from robustok.evaluation.embeddings import check_states, last_states
 from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
 from robustok.lattice import distance
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler
 from robustok.scoring.engine import check_no_overflow
@@ -262,7 +262,7 @@ def readings(tokens: int | None) -> dict[str, int | None]:
     return {"theorem": None} | ({"proof": tokens} if tokens else {})
 
 
-def lipschitz_bound(model: Any, *, progress: Progress | None = None) -> Bound:
+def lipschitz_bound(model: Any, *, progress: Progress = no_progress) -> Bound:
     """Compute the bound from a causal language model's weights.
 
     >>> bound = lipschitz_bound(model)
@@ -287,16 +287,14 @@ def lipschitz_bound(model: Any, *, progress: Progress | None = None) -> Bound:
     layers = []
     for block in blocks:
         layers.append(_layer_norms(model, block))
-        if progress is not None:
-            progress(len(layers), len(blocks) + 1)
+        progress(len(layers), len(blocks) + 1)
     config = model.config.get_text_config()
     table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
     embedding = table.weight
     scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
     norm = float(spectral_norm(embedding))
     head_norm = norm if head is embedding else float(spectral_norm(head))
-    if progress is not None:
-        progress(len(blocks) + 1, len(blocks) + 1)
+    progress(len(blocks) + 1, len(blocks) + 1)
     heads = int(config.num_attention_heads)
     width = int(embedding.shape[1])
     return Bound(
@@ -367,7 +365,7 @@ def lipschitz_ratios(
     draws: int = 10,
     seed: int,
     attacked: Sequence[Ids] = (),
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
 
@@ -408,8 +406,7 @@ def lipschitz_ratios(
         ratios = _ratios(model, vocab, rows, f"item '{item.key}'")
         sampled_rows += [r for r in ratios[:draws] if r is not None]
         attacked_rows += [r for r in ratios[draws:] if r is not None]
-        if progress is not None:
-            progress(i + 1, len(items))
+        progress(i + 1, len(items))
     if not sampled_rows and not attacked_rows:
         raise RobustokError(f"{sampler.spec} changed no tokenization: choose a stronger scheme")
     depth = len((sampled_rows or attacked_rows)[0])

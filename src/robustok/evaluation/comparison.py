@@ -114,30 +114,15 @@ def difference(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
         parts = [(variance_of(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
         before, after = first["accuracy"], second["accuracy"]
         low, high, p = interval(after - before, parts, level=level)
-        seeds = len(second.get("seeds") or (None,))
-        return Difference(
-            before=before,
-            after=after,
-            low=max(low, -1.0),
-            high=min(high, 1.0),
-            p=p,
-            n=second["n"],
-            seeds=seeds,
-        )
-    low, high, p = compare_answers(*answers, level=level)
-    before, after = (float(part.mean()) for part in answers)
-    changes = (answers[1] - answers[0]).mean(0)
-    return Difference(
-        before=before,
-        after=after,
-        low=low,
-        high=high,
-        p=p,
-        n=len(changes),
-        seeds=len(answers[0]),
-        lost=int((changes < 0).sum()),
-        won=int((changes > 0).sum()),
-    )
+        counts = {"n": second["n"], "seeds": len(second.get("seeds") or (None,))}
+    else:
+        low, high, p = compare_answers(*answers, level=level)
+        before, after = (float(part.mean()) for part in answers)
+        changes = (answers[1] - answers[0]).mean(0)
+        lost, won = int((changes < 0).sum()), int((changes > 0).sum())
+        counts = {"n": len(changes), "seeds": len(answers[0]), "lost": lost, "won": won}
+    low, high = max(low, -1.0), min(high, 1.0)
+    return Difference(before=before, after=after, low=low, high=high, p=p, **counts)
 
 
 def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | None:

@@ -17,7 +17,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, item_keys
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.runtime.display import Z95, Progress
+from robustok.runtime.display import Z95, Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring import scoring_mode
@@ -188,7 +188,7 @@ def embedding_distances(
     seed: int,
     sentence: str | None = None,
     prefix: Ids | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> EmbeddingDistances:
     """L2 distance between unit-normalized last-token states of a word's tokenizations.
 
@@ -227,8 +227,7 @@ def embedding_distances(
         block = several[begin : begin + step]
         samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
         means |= _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
-        if progress is not None:
-            progress(len(means), len(several))
+        progress(len(means), len(several))
     by_word = {
         word: WordDistances(1 - 1 / counts[word], tuple(means.get(word, np.empty(0)).tolist()))
         for word in spellings

@@ -13,7 +13,7 @@ from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, start_ids
 from robustok.models.load import max_length_of
-from robustok.runtime.display import Z95, Progress
+from robustok.runtime.display import Z95, Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.scoring.engine import check_embedded, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def perplexity(
     draws: int = 1,
     seed: int,
     start: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> TextPerplexity:
     """Perplexity of texts whose tokenization is drawn, each after the model's start token.
 

@@ -239,40 +239,10 @@ class Window:
         )
 
 
-def max_candidate_length(
-    model: PreTrainedModel, continuations: Sequence[Ids], prefix: Ids | None, suffix: Ids | None
-) -> int | None:
-    """Tokens that a model's longest input leaves to a text; None without a longest input."""
-    limit = max_length_of(model)
-    if limit is None:
-        return None
-    around = sum(0 if ids is None else len(ids) for ids in (prefix, suffix))
-    return limit - around - max((len(ids) for ids in continuations), default=0)
-
-
-def check_max_candidate_length(model: PreTrainedModel, limit: int | None) -> None:
-    """Raise RobustokError where nothing is left to a text."""
-    if limit is not None and limit < 1:
-        raise RobustokError(
-            "the chat template, the system prompt and the target alone fill the model's "
-            f"{max_length_of(model)} positions: shorten them"
-        )
-
-
 def check_candidate_length(name: str, length: int, limit: int | None) -> None:
-    """Raise RobustokError for a text of more tokens than :func:`max_candidate_length` leaves."""
+    """Raise RobustokError for a text of more tokens than the model's longest input leaves to it."""
     if limit is not None and length > limit:
         raise RobustokError(
             f"{name} has {length} tokens, and the model's longest input leaves {limit} to it: "
             "shorten it"
-        )
-
-
-def check_generated_length(model: PreTrainedModel, length: int, max_new_tokens: int) -> None:
-    """Raise RobustokError where a prompt and what is generated do not fit the longest input."""
-    limit = max_length_of(model)
-    if limit is not None and length + max_new_tokens > limit:
-        raise RobustokError(
-            f"{length} tokens and {max_new_tokens} to generate are more than the model's "
-            f"{limit} positions: shorten the prompt or generate fewer"
         )

@@ -30,6 +30,7 @@ from robustok.runtime.display import visible
 from robustok.runtime.files import JsonObject, json_lines_and_shares
 from robustok.tokenizer.vocabulary import Vocabulary
 
+_TOTALS = ("rows", "drifted_rows", "changed_rows", "ids", "drifted", "splits", "unknown")
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
 _MOST_EXCHANGES = 100_000  # counted at most
 _FIRST_ROWS = 10  # drifted rows that a report names
@@ -219,17 +220,10 @@ class Audit:
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
-        t = self._totals
         most = np.argsort(-self._seen[1], kind="stable")[:top]
         used = np.flatnonzero(self._at[0])
         return Drift(
-            rows=t["rows"],
-            drifted_rows=t["drifted_rows"],
-            changed_rows=t["changed_rows"],
-            ids=t["ids"],
-            drifted=t["drifted"],
-            splits=t["splits"],
-            unknown=t["unknown"],
+            **{name: self._totals[name] for name in _TOTALS},
             kinds=dict(+self._kinds),
             by_position=tuple(
                 PositionDrift(_bin_start(b), _bin_start(b + 1), *map(int, self._at[:, b]))

@@ -9,13 +9,17 @@ Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
 
 
-def part_of_progress(progress: Progress | None, before: int, total: int) -> Progress:
+def no_progress(done: int, total: int) -> None:
+    """What is called by default, which reports nothing."""
+
+
+def part_of_progress(progress: Progress, before: int, total: int) -> Progress:
     """The progress of one part of a work: ``before`` was done, of ``total`` in all parts.
 
     >>> part_of_progress(lambda done, total: print(done, total), 10, 30)(1, 5)
     11 30
     """
-    return lambda done, _: None if progress is None else progress(before + done, total)
+    return lambda done, _: progress(before + done, total)
 
 
 def counted(count: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -23,6 +23,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
+from robustok.runtime.display import Progress, no_progress
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
 from robustok.scoring.modes import attention_overflows, log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
@@ -336,7 +337,7 @@ def text_losses(
     start: int,
     draws: int = 1,
     max_batch_tokens: int = 8192,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = no_progress,
 ) -> np.ndarray:
     """The negative log-likelihood in nats of each row of ids after ``start``, float64 [rows].
 
@@ -366,8 +367,7 @@ def text_losses(
             values, _ = log_probs(model, _each_next_id(batch), most, "plain", {})
             np.subtract.at(nats, list(numbers), values)
             done += len(batch)
-            if progress is not None:
-                progress(done, len(chunks))
+            progress(done, len(chunks))
     for number in np.flatnonzero(~np.isfinite(nats))[:1].tolist():
         if np.isnan(nats[number]):
             raise not_a_number(f"text {number // draws}", "likelihood")

@@ -6,11 +6,16 @@ import hashlib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from transformers import PreTrainedModel
 
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
+from robustok.samplers import Sampler, Schedule
+from robustok.tasks.item import Item, Pair
+from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
     AnswerCollator,
     Ids,
@@ -20,13 +25,6 @@ from robustok.training.prompts import (
 )
 from robustok.training.recipe import Recipe, Training
 from robustok.training.run import train
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from robustok.samplers import Sampler, Schedule
-    from robustok.tasks.item import Item, Pair
-    from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def finetune(
@@ -42,7 +40,7 @@ def finetune(
     adversary: Any = None,
     fixed_draws: int | None = None,
     pack: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **recipe: object,
 ) -> Training:
     """Train a causal language model to answer questions whose tokenization ``sampler`` draws.

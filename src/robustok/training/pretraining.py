@@ -7,29 +7,23 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import IterableDataset
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
 
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
+from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
-from robustok.tokenizer.vocabulary import end_of_text
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 from robustok.training.prompts import of_this_worker, order_of, scheme_at, stack_rows
 from robustok.training.recipe import Recipe, Training
 from robustok.training.run import train
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from robustok.samplers import Sampler, Schedule
-    from robustok.tokenizer.vocabulary import Vocabulary
 
 _CHUNK = 1_000
 _GROUP_IDS = 1 << 16
@@ -47,7 +41,7 @@ def pretrain(
     held_out_samplers: Sequence[Sampler] = (),
     every: int = 500,
     end: str | int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **recipe: object,
 ) -> Training:
     """Train a causal language model on documents packed into full blocks.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +21,10 @@ from robustok.models.load import OVERFLOW
 from robustok.ragged import Ragged
 from robustok.runtime.files import JsonObject
 from robustok.runtime.processes import State
-from robustok.samplers import Schedule
+from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item, Pair
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item, Pair
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Ids = Sequence[int] | np.ndarray
 IGNORED = -100  # label of a position that adds nothing to the loss
@@ -171,10 +168,6 @@ class PromptDataset(Dataset):
         self.adversary, self.batch_size = adversary, batch_size
         scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
-
-    def order(self) -> RowOrder:
-        """Row numbers in training order, by which a schedule knows the progress of each row."""
-        return RowOrder(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws; accelerate calls it at the start of each epoch.

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +30,9 @@ from transformers.utils import logging as hf_logging
 
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
+from robustok.training.prompts import RowOrder
 from robustok.training.recipe import (
     CHECKPOINTS,
     Perplexity,
@@ -45,9 +46,6 @@ from robustok.training.recipe import (
     seal,
     step_folder,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 LOG_EVERY = 10  # steps
 SAVE_SECONDS = 600  # greatest age of the last checkpoint
@@ -132,9 +130,7 @@ class TrainingWatch(TrainerCallback):
     run goes on.
     """
 
-    def __init__(
-        self, dataset: Any, out: Path, keep_every: int | None, progress: Progress | None
-    ) -> None:
+    def __init__(self, dataset: Any, out: Path, keep_every: int | None, progress: Progress) -> None:
         self.dataset, self.out, self.keep_every, self.progress = dataset, out, keep_every, progress
         self.seconds = self.waiting = 0.0
         self.overflowed = 0
@@ -144,8 +140,7 @@ class TrainingWatch(TrainerCallback):
         self._mark = self._saved = time.perf_counter()
         for row in state.log_history:
             vars(self).update({name: row[name] for name in _MEASURED if name in row})
-        if self.progress:
-            self.progress(state.global_step, state.max_steps)
+        self.progress(state.global_step, state.max_steps)
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         # accelerate forgets a data set's set_epoch after a resume and with several processes.
@@ -157,8 +152,7 @@ class TrainingWatch(TrainerCallback):
 
     def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
         self._lap()
-        if self.progress:
-            self.progress(state.global_step, state.max_steps)
+        self.progress(state.global_step, state.max_steps)
         # A short run, and the last steps of any, have a loss too.
         control.should_log = control.should_log or state.global_step >= state.max_steps
         # At a logging step only: a checkpoint does not hold a partial sum of losses.
@@ -207,7 +201,7 @@ def train(
     seed: int,
     out: str | Path,
     settings: dict[str, Any],
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     callbacks: Sequence[TrainerCallback] = (),
     row_length: int | None = None,
 ) -> Training:
@@ -220,7 +214,7 @@ def train(
     made with other settings, or from a model with other weights, is refused.
     The folder is locked during the run. ``row_length`` is the length of a long
     row in tokens, by which the attention is chosen. A ``dataset`` that is not
-    iterable has a method ``order`` for the sampler of its rows.
+    iterable is a :class:`PromptDataset`.
 
     Raises RobustokError for a loss that is not a number, for a folder of
     another run or in use by one, and where the disk is full.
@@ -286,8 +280,8 @@ class _Trainer(Trainer):
     overflowed: Any = 0  # since the last log, in this process
 
     def _get_train_sampler(self, train_dataset: object = None) -> Any:
-        data: Any = self.train_dataset
-        return data.order()
+        dataset: Any = self.train_dataset
+        return RowOrder(dataset)
 
     def training_step(
         self, model: PreTrainedModel, inputs: Any, num_items_in_batch: object = None
