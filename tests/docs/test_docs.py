@@ -109,13 +109,17 @@ def test_every_scheme_is_exported_and_has_its_row(scheme: type[rt.Sampler]) -> N
     assert re.search(rf"^\| `{re.escape(scheme.name)}[(`]", page, re.M)
 
 
-def test_the_scheme_of_the_documentation_passes_the_type_checker(tmp_path: Path) -> None:
+def test_the_scheme_of_the_documentation_draws_and_passes_the_type_checker(tmp_path: Path) -> None:
     """Its class as a file of `samplers/`, where no `rt.register` completes it."""
     page = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
     code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0].replace("@rt.register\n", "")
     names: dict[str, Any] = {}
     exec(code, names)
-    assert names["SpellDropout"].example == "spell-dropout"
+    vocab = rt.Vocabulary.load("demo")
+    finest, canonical = rt.Characters(vocab).sample("hello", seed=0), vocab.encode("hello")
+    for p, expected in ((0, canonical), (1, finest)):
+        drawn = names["SpellDropout"](vocab, p=p).sample("hello", seed=0)
+        assert drawn.tolist() == expected.tolist()
     pytest.importorskip("pyright", reason="pyright is not installed")
     (tmp_path / "spell_dropout.py").write_text(code, encoding="utf-8")
     settings = {"include": [str(tmp_path)], "extraPaths": [str(ROOT / "src")]}

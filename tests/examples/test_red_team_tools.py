@@ -115,19 +115,12 @@ def garak(monkeypatch: pytest.MonkeyPatch) -> Any:
     return plugins
 
 
-def test_the_command_line_of_garak_knows_the_plugins(garak: Any) -> None:
-    names = [name for kind in PluginCache.table.values() for name in kind]
-    assert names == [
-        "probes.robustok.AttackedPrompts",
-        "generators.robustok.AttackedModel",
-        "detectors.robustok.Judged",
-    ]
-
-
-def test_every_module_of_garak_has_the_docstring_that_heads_its_report(garak: Any) -> None:
-    for name, plugin in (("probes", "AttackedPrompts"), ("generators", "AttackedModel"),
-                         ("detectors", "Judged")):  # fmt: skip
-        assert sys.modules[f"garak.{name}.robustok"].__doc__ == getattr(garak, plugin).__doc__
+def test_garak_lists_the_plugins_and_heads_their_reports(garak: Any) -> None:
+    """Its command line reads the names, its report the docstring of each module."""
+    plugins = {"probes": "AttackedPrompts", "generators": "AttackedModel", "detectors": "Judged"}
+    for kind, name in plugins.items():
+        assert [*PluginCache.table[kind]] == [f"{kind}.robustok.{name}"]
+        assert sys.modules[f"garak.{kind}.robustok"].__doc__ == getattr(garak, name).__doc__
 
 
 def test_garak_answers_the_recorded_prompts_under_their_attacked_ids(

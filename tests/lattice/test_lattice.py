@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import log
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
+from robustok.lattice.counting import integer_multiply, integer_power, integer_product
 
 FEW = settings(max_examples=150, deadline=None)
 
@@ -223,6 +225,16 @@ def test_counts_pass_any_float() -> None:
     lattice = vocab.lattice("aaaaa " * 400)
     assert lattice.count() == 8**400
     assert sum(lattice.counts(by="segments")) == 8**400
+
+
+def test_large_integers_are_multiplied_exactly() -> None:
+    rng = random.Random(0)
+    for bits in (1 << 16, 100_001, 1 << 20):
+        a, b = rng.getrandbits(bits) | 1 << (bits - 1), (1 << bits) - 1
+        assert integer_multiply(a, b) == a * b
+        assert integer_multiply(b, b) == b * b
+    assert integer_power(3, 100_000) == 3**100_000
+    assert integer_product([5, 1 << 70_000, 3**50_000]) == (5 << 70_000) * 3**50_000
 
 
 @pytest.mark.parametrize(("name", "three_splits"), [("gpt2", 14), ("llama3", 24)])

@@ -1,4 +1,4 @@
-"""A chi-square test of draws against an exact law, and how many draws it takes."""
+"""A chi-square test of draws and `log_prob` against an exact law, and how many draws it takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import inf, log
 
 import pytest
-from tests.oracles.lattice import Path
+from tests.oracles.lattice import Path, tokenizations
+
+import robustok as rt
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 DRAWS = 20_000 if COMPILED else 400  # `make coverage` runs the kernels as plain Python
@@ -47,3 +50,18 @@ def assert_distribution(
         return
     limit = free * (1 - 2 / (9 * free) + Z * (2 / (9 * free)) ** 0.5) ** 3
     assert statistic < limit, f"chi-square {statistic:.1f} over {limit:.1f} at {free} degrees"
+
+
+def assert_follows(
+    scheme: rt.Sampler,
+    text: str | Path,
+    distribution: Mapping[Path, Fraction | float],
+    count: int = DRAWS,
+) -> None:
+    """Draws of a text or of its ids by chi-square, and `log_prob` on and off the support."""
+    rows = scheme.sample_batch([text], seed=11, draws=min(count, DRAWS))  # type: ignore[list-item]
+    assert_distribution(rows, distribution)
+    canonical = scheme.vocab.encode(text) if isinstance(text, str) else text
+    for path in tokenizations(scheme.vocab, scheme.vocab.decode_bytes(canonical)):
+        expected = log(distribution[path]) if distribution.get(path) else -inf
+        assert scheme.log_prob(path) == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,15 +134,6 @@ def test_a_registered_scheme_is_drawn_like_any_other() -> None:
     assert row[0] == 7
     assert row[-1] == 8
     assert rt.Spec.parse("split(p=0->1)").at(0.5) == rt.Spec("split", {"p": 0.5})
-
-
-@pytest.mark.usefixtures("own_registry")
-def test_the_scheme_of_the_documentation_draws() -> None:
-    page = (Path(__file__).parents[2] / "docs/schemes.md").read_text(encoding="utf-8")
-    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {"__name__": "page"})
-    ids = TOY.encode("abc ab")
-    assert rt.sampler("spell-dropout(p=0)", TOY).sample(ids, seed=0).tolist() == ids.tolist()
-    assert len(rt.sampler("spell-dropout(p=1)", TOY).sample(ids, seed=0)) == 6
 
 
 @pytest.mark.parametrize(
