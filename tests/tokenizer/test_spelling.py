@@ -187,6 +187,19 @@ def test_parts_beside_an_unknown_character_are_no_texts_of_their_own() -> None:
     assert unknown not in vocab.special and unknown in vocab.encode("ab x")
 
 
+def test_a_batch_with_unknown_characters_is_drawn_as_each_text_alone() -> None:
+    vocab = rt.Vocabulary.load(t5())
+    uniform, texts = rt.Uniform(vocab), ["ab ab", "a🧿b", "", "b a", "🧿"]
+    assert [vocab.text_bytes(text) is None for text in texts] == [False, True, False, False, True]
+    rows = uniform.sample_batch(texts, seed=1, draws=3, keys=[5, 4, 3, 2, 1])
+    alone = [
+        row.tolist()
+        for key, text in zip([5, 4, 3, 2, 1], texts, strict=True)
+        for row in uniform.sample_batch([text], seed=1, draws=3, keys=[key])
+    ]
+    assert [row.tolist() for row in rows] == alone
+
+
 def test_a_literal_mark_is_a_space() -> None:
     check(llama(prefix=True), "a▁b", "▁", "▁a", "a ▁ b", "▁▁")
     check(t5(), "a▁b", "a ▁", "▁ a")

@@ -231,37 +231,42 @@ class Sampler(Scheme):
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
         threads = _threads(threads)
 
-        def batch_of(values: np.ndarray, offsets: np.ndarray) -> kernels.Batch:
-            parts = np.zeros(len(keys_), np.int64)
-            return kernels.Batch(values, offsets, keys_, parts, seed_, epoch_, np.int64(draws))
+        def batch_of(values: np.ndarray, offsets: np.ndarray, keys: np.ndarray) -> kernels.Batch:
+            parts = np.zeros(len(keys), np.int64)
+            return kernels.Batch(values, offsets, keys, parts, seed_, epoch_, np.int64(draws))
 
         try:
             if rows and isinstance(rows[0], (str, bytes)):
-                text_bytes = self._all_bytes_of(rows) if keep is None else None
-                if text_bytes is not None:
-                    batch = batch_of(*text_bytes)
-                    return _draw_texts(self, batch, batch.offsets, threads)
+                raw = [self._bytes_of(text) if keep is None else None for text in rows]
+                known = np.array([text is not None for text in raw])
+                if known.any():
+                    batch = batch_of(*_joined(raw), keys_[known])
+                    drawn = _draw_texts(self, batch, batch.offsets, threads)
+                    if known.all():
+                        return drawn
+                    left = self.vocab.encode_batch([rows[i] for i in np.flatnonzero(~known)])
+                    others = iter(
+                        self.sample_batch(
+                            left,
+                            seed=seed,
+                            draws=draws,
+                            keys=keys_[~known],
+                            epoch=epoch,
+                            threads=threads,
+                        )
+                    )
+                    own = iter(drawn)
+                    order = np.repeat(known, draws).tolist()
+                    return Ragged.from_rows([next(own if one else others) for one in order])
                 rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-            batch = batch_of(ragged.values, ragged.offsets)
+            batch = batch_of(ragged.values, ragged.offsets, keys_)
             return _draw_rows(self, batch, _check_keep(keep, ragged), threads)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: {draws} draws of {len(keys_)} rows are too many for one "
                 "call: draw less at a time"
             ) from e
-
-    def _all_bytes_of(self, texts: Sequence[Text]) -> tuple[np.ndarray, np.ndarray] | None:
-        """``_bytes_of`` all texts, uint8 and offsets (int64); None where one has to be encoded."""
-        all_bytes: list[bytes] = []
-        for text in texts:
-            text_bytes = self._bytes_of(text)
-            if text_bytes is None:
-                return None
-            all_bytes.append(text_bytes)
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(text_bytes) for text_bytes in all_bytes], out=offsets[1:])
-        return np.frombuffer(bytearray(b"".join(all_bytes)), np.uint8), offsets
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for the text they spell.
@@ -607,6 +612,14 @@ def _survey(
     for first, last in jobs:
         byte_offsets[first + 1 : last + 1] += byte_offsets[first]
     return any(any_fixed for _, any_fixed in surveys), byte_offsets
+
+
+def _joined(texts: Sequence[bytes | None]) -> tuple[np.ndarray, np.ndarray]:
+    """All texts that are not None in one array, uint8, and where each begins, int64."""
+    known = [text for text in texts if text is not None]
+    offsets = np.zeros(len(known) + 1, np.int64)
+    np.cumsum([*map(len, known)], out=offsets[1:])
+    return np.frombuffer(bytearray(b"".join(known)), np.uint8), offsets
 
 
 def _draw_texts(
