@@ -54,6 +54,10 @@ CALLS: dict[str, Call] = {
     "distance vocabulary": lambda v, x, y: rt.distance(x, y, v),  # type: ignore[arg-type]
     "Lattice vocabulary": lambda v, x, y: rt.Lattice(x, y),
     "Guard vocabulary": lambda v, x, y: rt.Guard(x, max_length=y),
+    "Guard.check": lambda v, x, y: rt.Guard(v).check(x),
+    "Guard.admit": lambda v, x, y: rt.Guard(v).admit(x),
+    "Guard.require": lambda v, x, y: (rt.Guard(v).repair(x), rt.Guard(v).require(y)),
+    "Guard.check_batch": lambda v, x, y: rt.Guard(v).check_batch(x),
     "schedule": lambda v, x, y: rt.schedule(x, v),
     "at": lambda v, x, y: rt.Spec.parse(x).at(y),
     "progress": lambda v, x, y: rt.Spec.parse("stochastok(alpha=0->1)").at(x),

@@ -144,19 +144,3 @@ def test_every_run_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) -> Non
 def test_a_limit_that_is_no_length(gpt2_like: rt.Vocabulary, max_length: Any) -> None:
     with pytest.raises(rt.RobustokError, match="max_length"):
         Guard(gpt2_like, max_length=max_length)
-
-
-@pytest.mark.parametrize("ids", [
-    [[1], [1, 2]], [1, [2]], [[1, 2], [3, 4]], "12", ["a"], [1.5], [True], [5, True], 0.5, None,
-    np.array(0.5), np.array(3), np.array("x"),
-])  # fmt: skip
-def test_ids_that_are_no_sequence_are_one_line(gpt2_like: rt.Vocabulary, ids: Any) -> None:
-    guard = Guard(gpt2_like)
-    for call in (guard.check, guard.admit, guard.repair, guard.require):
-        with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
-            call(ids)
-        assert "\n" not in str(error.value)
-    batches: list[Any] = [[ids], np.array(0.5), 0.5, None]
-    for rows in batches:
-        with pytest.raises(rt.RobustokError, match="token ids"):
-            guard.check_batch(rows)

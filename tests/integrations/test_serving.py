@@ -246,20 +246,6 @@ def test_no_request_is_judged_on_the_event_loop(monkeypatch: pytest.MonkeyPatch)
     ]  # fmt: skip
 
 
-def test_each_repaired_prompt_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    prompts = PromptGuard(VOCAB, policy="repair")
-    checked: list[int] = []
-    check = rt.Guard.check_batch
-
-    def counted(self: Any, rows: Any) -> Any:
-        checked.append(len(rows))
-        return check(self, rows)
-
-    monkeypatch.setattr(rt.Guard, "check_batch", counted)
-    assert prompts.judge([SPLIT] * 1000) == [CANONICAL] * 1000
-    assert checked == [512, 488]
-
-
 @given(st.lists(st.lists(st.integers(0, VOCAB.size - 1), max_size=8), max_size=6))
 def test_what_is_repaired_is_canonical(rows: list[list[int]]) -> None:
     for vocab in (VOCAB, unigram_with_bytes()):

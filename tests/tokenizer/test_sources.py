@@ -239,20 +239,27 @@ def test_a_folder_with_merges_is_read_by_transformers(tmp_path) -> None:
     assert rt.Vocabulary.load(tmp_path).encode("ab abc").tolist() == right
 
 
-def test_a_hub_repository_is_read_with_its_other_files(tmp_path, monkeypatch) -> None:
+def test_a_hub_repository_is_read_with_its_other_files_and_its_commit(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: True)
-    commit = "a" * 40
-    root = tmp_path / "models--someone--small"
-    files = CONFIGS["an added token"]
-    folder = folder_of(root / "snapshots" / commit, bpe(), files)
-    (root / "refs").mkdir()
-    (root / "refs" / "main").write_text(commit)
-    vocab = rt.Vocabulary.load("someone/small")
-    assert vocab.data.revision == commit
-    assert vocab.fingerprint == rt.Vocabulary.load(folder).fingerprint
+    root, fingerprints = tmp_path / "models--someone--small", {}
+    (root / "refs").mkdir(parents=True)
+    for ref, commit, config in (("main", "a" * 40, "nothing"), ("v2", "b" * 40, "an added token")):
+        folder = folder_of(root / "snapshots" / commit, bpe(), CONFIGS[config])
+        (root / "refs" / ref).write_text(commit)
+        vocab = rt.Vocabulary.load(f"someone/small@{ref}")
+        assert vocab.data.revision == commit
+        assert vocab.fingerprint == rt.Vocabulary.load(folder).fingerprint
+        fingerprints[ref] = vocab.fingerprint
     assert b"<img>" in vocab.tokens
+    main = rt.Vocabulary.load("someone/small")
+    assert main.data.revision == "a" * 40
+    assert main.fingerprint == fingerprints["main"] != fingerprints["v2"]
+    with pytest.raises(rt.RobustokError, match="someone/small@v3: no such file"):
+        rt.Vocabulary.load("someone/small@v3")
 
 
 def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:

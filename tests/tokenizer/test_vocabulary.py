@@ -7,7 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
 from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, byte_level, tokenizer_json
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.vocabulary import toy
@@ -204,20 +203,3 @@ def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newl
     ids = vocab.encode_continuation(b"\n\n\tthat")
     assert vocab.decode_bytes(ids) == b"\n\n\tthat"
     assert len(ids) < len(b"\n\n\tthat")
-
-
-def test_a_hub_name_may_have_a_revision_and_the_commit_is_recorded(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    root = tmp_path / "models--someone--small"
-    for ref, commit, unknown in (("main", "a" * 40, None), ("v2", "b" * 40, "Ġa")):
-        (root / "snapshots" / commit).mkdir(parents=True)
-        (root / "snapshots" / commit / "tokenizer.json").write_text(bpe(unk_token=unknown))
-        (root / "refs").mkdir(exist_ok=True)
-        (root / "refs" / ref).write_text(commit)
-    assert rt.Vocabulary.load("someone/small").data.revision == "a" * 40
-    second = rt.Vocabulary.load("someone/small@v2")
-    assert second.data.revision == "b" * 40
-    assert second.fingerprint != rt.Vocabulary.load("someone/small@main").fingerprint
-    with pytest.raises(rt.RobustokError, match="someone/small@v3: no such file"):
-        rt.Vocabulary.load("someone/small@v3")
