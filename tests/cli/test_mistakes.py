@@ -13,9 +13,13 @@ sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
 sample x --frob => ; see robustok sample --help
 data langgame --seed 0 => Missing option '--out'
 sample x y -s uniform --seed 0 => put the text in quotes
-attack {m} --text a --target b --seed 0 => robustok red-team has it; see
+attack {m} --text a --target b --seed 0 => No such option '--target': robustok red-team has it; see
 evaluate {m} --items {i} --seed 0 --num-fewshot 2 => robustok icl has it; see
 sample x -t {t} -s uniform => seed
+sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
+sample x -t {t} --seed 0 -s => Option '-s' requires an argument
+evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists
+evaluate {m} --items {t} --seed 0 => is not JSON
 sample x -t {t} -s uniform --seed abc => seed
 sample x -t {t} -s unifrom --seed 0 => uniform
 sample x -t {t} -s uniform-k(alpa=1) --seed 0 => alpha

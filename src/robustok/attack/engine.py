@@ -28,7 +28,7 @@ from robustok.evaluation.questions import (
     encode_options,
 )
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress, no_progress
+from robustok.runtime.display import Progress, counted, no_progress
 from robustok.runtime.files import GROUP, JsonFields, JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
@@ -88,7 +88,7 @@ def attack_line(row: JsonFields) -> str:
     if "start_low" in row:
         before += f" [{row['start_low']:.3f}, {row['start_high']:.3f}]"
     scored = f", {row['n_scored']} tokenizations scored" if "n_scored" in row else ""
-    return accuracy_line(row, f"{before} before, {row['n']} items{scored}")
+    return accuracy_line(row, f"{before} before, {counted(row['n'], 'item')}{scored}")
 
 
 @dataclass(frozen=True)

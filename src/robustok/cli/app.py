@@ -82,8 +82,9 @@ def error_line(error: BaseException) -> str:
     """
     if isinstance(error, click.ClickException):
         path = getattr(getattr(error, "ctx", None), "command_path", "robustok")
-        text = error.format_message()
-        text = " ".join(text.split()).rstrip(".") + _hint(error, path.partition(" ")[2])
+        hint = _hint(error, path.partition(" ")[2])
+        text = error.message if hint else error.format_message()
+        text = " ".join(text.split()).rstrip(".") + hint
         return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help"
     if isinstance(error, RobustokError):
         return str(error)
@@ -110,7 +111,7 @@ def _hint(error: click.ClickException, name: str) -> str:
     if isinstance(error, click.NoSuchOption):
         for other in (other for other, (own, _) in COMMANDS.items() if own == module):
             if any(error.option_name in one.opts for one in command(other).params):
-                return f"; robustok {other} has it"
+                return f": robustok {other} has it"
     return ""
 
 

@@ -142,7 +142,7 @@ def _option(
         show_default=not bracket,
         metavar=one.metadata.get("metavar", _METAVARS.get(kind)),  # type: ignore[arg-type]
         type=_type(kind, one.metadata.get("min"), one.metadata.get("max")),
-        is_flag=kind is bool,
+        is_flag=True if kind is bool else None,  # with False, click takes an option without value
         multiple=several,
         required=default is MISSING and not partial,
         **set_default,

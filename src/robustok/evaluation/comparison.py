@@ -19,7 +19,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import LEVEL, compare_answers, interval
-from robustok.runtime.display import Z95
+from robustok.runtime.display import Z95, counted
 from robustok.runtime.files import JsonFields, JsonObject
 
 Row = Mapping[str, Any]
@@ -254,8 +254,8 @@ def evaluation_line(row: JsonFields) -> str:
     """An evaluation on one line; ``row`` has its fields, and ``consistency`` where there is one."""
     normalized = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
     same = "" if row.get("consistency") is None else f", consistency {row['consistency']:.3f}"
-    details = f"acc_norm {normalized}, {row['n']} items × {row['draws']} draws{same}"
-    return accuracy_line(row, details)
+    draws = f"{counted(row['n'], 'item')} × {counted(row['draws'], 'draw')}"
+    return accuracy_line(row, f"acc_norm {normalized}, {draws}{same}")
 
 
 def overflow_text(row: JsonFields) -> str:

@@ -273,7 +273,9 @@ def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
                 if line.strip():
                     yield number, json.loads(line.decode()), min(raw.tell() / size, 1.0)
     except (ValueError, RecursionError) as error:
-        raise RobustokError(f"{path}:{number} is not JSON ({_reason(error)})") from None
+        raise RobustokError(
+            f"{path}:{number} is not JSON ({_reason(error)}): give a file of one JSON object a line"
+        ) from None
     except DAMAGE as error:
         raise RobustokError(
             f"{path} cannot be read after line {number} ({_reason(error)})"

@@ -57,7 +57,7 @@ def check_hub_name(name: str, kind: str) -> None:
     ...     check_hub_name("./runs/model", "model")
     ... except RobustokError as error:
     ...     print(error)
-    no file or folder './runs/model': give a model folder or a hub name
+    no file or folder './runs/model': give one that exists, or a hub name
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -66,10 +66,10 @@ def check_hub_name(name: str, kind: str) -> None:
     owner, slash, _ = repository.partition("/")
     is_path = repository.startswith((".", "/", "~")) or "\\" in repository
     if is_path or repository.count("/") > 1 or repository.endswith("/"):
-        raise RobustokError(f"no file or folder '{name}': give a {kind} folder or a hub name")
+        raise RobustokError(f"no file or folder '{name}': give one that exists, or a hub name")
     if slash and Path(owner).is_dir():
         raise RobustokError(
-            f"no file or folder '{name}' ('{owner}' is a folder here): give a {kind} folder "
+            f"no file or folder '{name}' ('{owner}' is a folder here): give one that exists, "
             "or a hub name"
         )
     if Path(name).is_file():

@@ -16,6 +16,7 @@ from robustok.cli.printing import print_json
 from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
+from robustok.runtime.display import counted
 
 if TYPE_CHECKING:
     from robustok.study import Study
@@ -238,4 +239,4 @@ def _time(work: list[float]) -> str:
     if minutes > 600:
         on_gpu = max(sum(work) * CORE / GPU / 3600, 0.1)
         return f"{minutes / 60:,.0f} hours on two cores or {on_gpu:.1f} GPU hours"
-    return f"{minutes:.0f} minutes on two cores"
+    return f"{counted(max(round(minutes), 1), 'minute')} on two cores"

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
@@ -103,5 +103,5 @@ class Embeddings(Measurement):
         where = f" in “{row['sentence']}”" if row["sentence"] else ""
         return (
             f"{row['model']}{where}: {shown} (layers 0 to {len(row['mean']) - 1}, "
-            f"{row['words']} words × {row['draws']} draws)"
+            f"{counted(row['words'], 'word')} × {counted(row['draws'], 'draw')})"
         )
