@@ -17,7 +17,7 @@ from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
-_SHORT = 64  # bytes of a text whose broken bytes are found without arrays
+_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not part of a UTF-8 character
 
 
 class Encoder(Protocol):
@@ -123,7 +123,7 @@ def search_of(strings: Collection[str]) -> Callable[[str], object] | None:
     if not ordered or not ordered[0]:
         return None
     try:
-        return _Search(ordered, longest=False).first
+        return _Search(ordered).first
     except RecursionError:
         return lambda text: any(string in text for string in ordered)
 
@@ -140,7 +140,7 @@ def search_all(strings: Collection[str]) -> Callable[[str], Iterator[re.Match[st
     if not ordered or not ordered[0]:
         return None
     try:
-        return _Search(ordered, longest=True).all
+        return _Search(ordered).all
     except RecursionError:
         return None
 
@@ -149,15 +149,14 @@ class _Search:
     """A search for any of sorted, distinct strings by regular expressions.
 
     If a text has one of their first characters, as a line break, those that begin with it are
-    looked for alone, which takes a tenth of the time. ``longest``: see :func:`_one_of`. Raises
-    RecursionError where the expression is too deep.
+    looked for alone, which takes a tenth of the time. Raises RecursionError where the expression is
+    too deep.
     """
 
-    def __init__(self, strings: list[str], *, longest: bool) -> None:
+    def __init__(self, strings: list[str]) -> None:
         groups = itertools.groupby(strings, lambda string: string[0])
         self._of_start = {start: [*group] for start, group in groups}
-        self._longest = longest
-        self._whole = self._pattern(strings)
+        self._whole = _pattern(strings)
         self._patterns: dict[str, re.Pattern[str]] = {}
 
     def first(self, text: str) -> re.Match[str] | None:
@@ -177,22 +176,22 @@ class _Search:
             return self._whole
         (start,) = present
         if start not in self._patterns:
-            self._patterns[start] = self._pattern(self._of_start[start])
+            self._patterns[start] = _pattern(self._of_start[start])
         return self._patterns[start]
-
-    def _pattern(self, strings: list[str]) -> re.Pattern[str]:
-        return re.compile(_one_of(strings, 0, longest=self._longest))
 
 
 _MOST_STARTS = 64  # characters that are looked for one by one
 _MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
 
 
-def _one_of(strings: list[str], depth: int, *, longest: bool) -> str:
-    """A regular expression for any of sorted, distinct strings.
+def _pattern(strings: list[str]) -> re.Pattern[str]:
+    return re.compile(_one_of(strings, 0))
 
-    ``longest``: whether the match is the longest of those that begin at one place. Raises
-    RecursionError where the expression is too deep.
+
+def _one_of(strings: list[str], depth: int) -> str:
+    """A regular expression for any of sorted, distinct strings, the longest at one place.
+
+    Raises RecursionError where it is too deep.
     """
     if len(strings) == 1:
         return re.escape(strings[0])
@@ -200,12 +199,10 @@ def _one_of(strings: list[str], depth: int, *, longest: bool) -> str:
     rest = [string[shared:] for string in strings]
     begin = re.escape(strings[0][:shared])
     is_whole = not rest[0]  # all others begin with this one
-    if is_whole and not longest:
-        return begin
     if depth == _MOST_NESTED:
         raise RecursionError
     groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
-    inner = [_one_of(list(group), depth + 1, longest=longest) for _, group in groups]
+    inner = [_one_of(list(group), depth + 1) for _, group in groups]
     return f"{begin}(?:{'|'.join(inner)}){'?' * is_whole}"
 
 
@@ -241,39 +238,17 @@ def broken_spans(data: bytes) -> tuple[np.ndarray, np.ndarray]:
         start = e.start
     else:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    if len(data) <= _SHORT:
-        return _broken_spans_short(data)
     # The codec turns each invalid byte b into the lone surrogate U+DC00 + b, at C speed.
-    escaped = data[start:].decode("utf8", "surrogateescape").encode("utf-32-le", "surrogatepass")
-    code = np.frombuffer(escaped, np.dtype("<u4"))
-    broken = (code >= 0xDC80) & (code <= 0xDCFF)
-    size = np.ones(len(code), np.int64)
-    for first in (0x80, 0x800, 0x10000):
-        size += (code >= first) & ~broken
-    offsets = start + np.concatenate([[0], np.cumsum(size)])
-    padded = np.zeros(len(broken) + 2, np.int8)
-    padded[1:-1] = broken
-    edges = offsets[np.flatnonzero(np.diff(padded))]
-    return edges[0::2], edges[1::2]
-
-
-def _broken_spans_short(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """:func:`broken_spans` of a short text, where arrays take longer than an exception a span."""
-    begin: list[int] = []
-    end: list[int] = []
-    at = 0
-    while True:
-        try:
-            data[at:].decode("utf8")
-        except UnicodeDecodeError as e:
-            if end and end[-1] == at + e.start:
-                end.pop()
-            else:
-                begin.append(at + e.start)
-            at += e.end
-            end.append(at)
-        else:
-            return np.array(begin, np.int64), np.array(end, np.int64)
+    text = data[start:].decode("utf8", "surrogateescape")
+    begins: list[int] = []
+    ends: list[int] = []
+    after = 0  # what was read of ``text``
+    for match in _ESCAPED.finditer(text):
+        valid = text[after : match.start()]
+        begins.append(start + len(valid.encode()))
+        start, after = begins[-1] + len(match.group()), match.end()
+        ends.append(start)
+    return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
 def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
