@@ -31,11 +31,22 @@ class Segment(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """A text whose ids may be those of a segment."""
+    """A text whose ids may be those of a segment.
 
-    source: bytes
-    beside: tuple[int, int] = (NONE, NONE)  # the special ids before and after the text
-    is_continued: bool = False  # without an encoder's first space
+    ``kind``: "alone", "amid" the special ids ``beside`` it, which the text spells, too, or
+    "continued", without an encoder's first space.
+    """
+
+    text: bytes
+    kind: str = "alone"
+    beside: tuple[int, int] = (NONE, NONE)
+
+    def inner(self, row: np.ndarray) -> np.ndarray:
+        """The ids of the text between those beside it; none where other ids are there."""
+        before, after = self.beside
+        begin, end = int(before != NONE), len(row) - (after != NONE)
+        around = [*row[:begin].tolist(), *row[max(begin, end) :].tolist()]
+        return row[begin:end] if around == [i for i in self.beside if i != NONE] else row[:0]
 
 
 class Canonicalizer:
@@ -101,38 +112,25 @@ class Canonicalizer:
             yield _Attempt(text)
         beside = segment.before, segment.after
         if beside != (NONE, NONE):
+            tokens = [b"" if i == NONE else self.vocab.tokens[i] for i in beside]
             for source in self.vocab.sources(segment.ids):
-                yield _Attempt(source, beside)
+                yield _Attempt(source.join(tokens), "amid", beside)
         # The bytes of a character that is not whole get no space before them.
         if segment.before != NONE or (text[:1] == b" " and 0 in broken_spans(text[1:5])[0]):
-            yield _Attempt(text, is_continued=True)
+            yield _Attempt(text, "continued")
 
     def _encode_attempts(self, attempts: Sequence[_Attempt]) -> list[np.ndarray]:
         """The ids of each attempt, int32; none where the tokenizer cannot encode it."""
         rows = [np.empty(0, np.int32)] * len(attempts)
-        amid, continued, alone = [], [], []
-        for i, attempt in enumerate(attempts):
-            is_amid = attempt.beside != (NONE, NONE)
-            (continued if attempt.is_continued else amid if is_amid else alone).append(i)
-        for i, row in zip(
-            alone, self.encode_batch([attempts[i].source for i in alone]), strict=True
+        for kind, encode in (
+            ("alone", self.encode_batch),
+            ("amid", partial(self.encode_batch, parse_special=True)),
+            ("continued", partial(_known_rows, self.vocab.encode_continuations_unchecked)),
         ):
-            rows[i] = row
-        tokens = [*self.vocab.tokens, b""]  # that of NONE is the last one
-        pairs = [attempts[i].beside for i in amid]
-        whole = [
-            tokens[before] + attempts[i].source + tokens[after]
-            for i, (before, after) in zip(amid, pairs, strict=True)
-        ]
-        encoded = self.encode_batch(whole, parse_special=True)
-        for i, beside, row in zip(amid, pairs, encoded, strict=True):
-            begin, end = beside[0] != NONE, len(row) - (beside[1] != NONE)
-            around = [*row[:begin].tolist(), *row[max(begin, end) :].tolist()]
-            rows[i] = row[begin:end] if around == [x for x in beside if x != NONE] else row[:0]
-        sources = [attempts[i].source for i in continued]
-        encoded = _known_rows(self.vocab.encode_continuations_unchecked, sources)
-        for i, row in zip(continued, encoded, strict=True):
-            rows[i] = row
+            chosen = [i for i, attempt in enumerate(attempts) if attempt.kind == kind]
+            encoded = encode([attempts[i].text for i in chosen])
+            for i, row in zip(chosen, encoded, strict=True):
+                rows[i] = attempts[i].inner(row)
         return rows
 
     def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
