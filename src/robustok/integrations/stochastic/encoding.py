@@ -1,7 +1,7 @@
 """Drawn encodings: the interface of `tokenizers.Encoding`, with lists that are made when asked for.
 
-An encoding is a row of parts: spans of drawn texts, and special tokens or padding. The ids are
-there at once. Token strings, words and offsets follow from the canonical encodings, which may not
+An encoding is a row of parts: spans of drawn texts, special tokens, and padding. The ids are there
+at once. Token strings, words and offsets follow from the canonical encodings, which may not
 have been made either: the first question about one text makes those of all texts of its call.
 
 Truncation, special tokens and padding are done here, as the wrapped tokenizer sets them:
@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import accumulate, takewhile
+from itertools import accumulate, product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,14 +36,14 @@ _SPACES = "Ġ\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
 class Lists(NamedTuple):
     """What is known of the tokens of one text, an entry a token."""
 
-    tokens: list[str]
+    tokens: list[str | None]
     words: list[int | None]
     offsets: list[Span]
 
 
 def aligned(
     vocab: Vocabulary,
-    names: dict[int, str],
+    names: Callable[[int], str | None],
     canonical: Sequence[np.ndarray],
     drawn: Sequence[np.ndarray],
     encodings: Sequence[Encoding],
@@ -53,7 +52,7 @@ def aligned(
 
     Args:
         vocab: their vocabulary.
-        names: the token string of each id.
+        names: gives the token string of an id.
         canonical: canonical ids of each text, int32.
         drawn: drawn ids of each text, int32.
         encodings: the canonical encoding of each text.
@@ -84,7 +83,7 @@ def aligned(
         # A kept token has the canonical string: an added token is spelled as in the text.
         strings, words = one.tokens, one.word_ids
         parts = zip(ids[span], origins[span], kept[span], strict=True)
-        tokens = [strings[j] if is_kept else names[i] for i, j, is_kept in parts]
+        tokens = [strings[j] if is_kept else names(i) for i, j, is_kept in parts]
         rows.append(Lists(tokens, [words[j] for j in origins[span]], places[span]))
     return rows
 
@@ -96,62 +95,53 @@ def _joined(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(rows), np.array([0, *accumulate(map(len, rows))])
 
 
-class DrawnText:
-    """The drawn tokens of one text: its ids, and its number in the ``lists`` of its call."""
+class Text:
+    """The ids of a drawn text, of special tokens or of padding, and their lists.
 
-    __slots__ = ("_lists", "_number", "ids")
+    Args:
+        ids: an id a token.
+        lists: their token strings, words and offsets, or a function that makes these.
+    """
 
-    def __init__(self, ids: list[int], lists: Callable[[], Sequence[Lists]], number: int) -> None:
-        self.ids, self._lists, self._number = ids, lists, number
+    __slots__ = ("_lists", "ids")
+
+    def __init__(self, ids: list[int], lists: Lists | Callable[[], Lists]) -> None:
+        self.ids, self._lists = ids, lists
+
+    @classmethod
+    def fixed(cls, token_id: int, token: str, count: int = 1) -> Text:
+        """A token that stands for no characters, ``count`` times."""
+        return cls([token_id] * count, Lists([token] * count, [None] * count, [(0, 0)] * count))
 
     @property
     def lists(self) -> Lists:
-        """Token strings, words and offsets."""
-        return self._lists()[self._number]
+        if callable(self._lists):
+            self._lists = self._lists()
+        return self._lists
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With the lists, and without the tokenizer that could make them."""
-        return DrawnText, (self.ids, partial(_one, self.lists), 0)
+        return Text, (self.ids, self.lists)
 
 
-def _one(lists: Lists) -> list[Lists]:
-    return [lists]
+class Part(NamedTuple):
+    """Tokens ``begin`` to ``end`` of a text.
 
-
-class Trim(NamedTuple):
-    """How a byte-level post-processor cut white space off the offsets of tokens.
-
-    ``keeps_prefix``: a single space at the start of the text counts as the tokenizer's own, which
-    has no offsets to cut. ``first``: the token that was the first of its encoding.
+    ``shift`` is added to the offsets. ``keeps_prefix``: a byte-level post-processor has cut white
+    space off the offsets; where it is true, a single space at the start of the text counts as the
+    tokenizer's own, which has no offsets to cut. ``first``: the token that was the first of its
+    encoding then.
     """
 
-    keeps_prefix: bool
-    first: int
-
-    def cut(self, number: int, token: str, span: Span) -> Span:
-        """The offsets of token ``number``."""
-        low, high = span
-        lead = len(token) - len(token.lstrip(_SPACES))
-        trail = len(token) - len(token.rstrip(_SPACES))
-        if lead == 1 and self.keeps_prefix and (number == self.first or low == 0):
-            lead = 0
-        low = min(low + lead, high)
-        if trail and high >= trail:
-            high = max(high - trail, low)
-        return low, high
-
-
-class Drawn(NamedTuple):
-    """Tokens ``begin`` to ``end`` of a drawn text; ``shift`` is added to their offsets."""
-
-    text: DrawnText
+    text: Text
     begin: int
     end: int
     type_id: int
-    trim: Trim | None = None
+    attention: int = 1
+    special: int = 0
+    keeps_prefix: bool | None = None
+    first: int = -1
     shift: int = 0
-
-    attention, special = 1, 0
 
     @property
     def size(self) -> int:
@@ -162,7 +152,7 @@ class Drawn(NamedTuple):
         return self.text.ids[self.begin : self.end]
 
     @property
-    def tokens(self) -> list[str]:
+    def tokens(self) -> list[str | None]:
         return self.text.lists.tokens[self.begin : self.end]
 
     @property
@@ -172,46 +162,23 @@ class Drawn(NamedTuple):
     @property
     def offsets(self) -> list[Span]:
         spans = self.text.lists.offsets[self.begin : self.end]
-        if self.trim is not None:
+        if self.keeps_prefix is not None:
             rows = enumerate(zip(self.tokens, spans, strict=True), self.begin)
-            spans = [self.trim.cut(i, token, span) for i, (token, span) in rows]
+            spans = [self._trimmed(i, token or "", span) for i, (token, span) in rows]
         shift = self.shift
         return [(low + shift, high + shift) for low, high in spans] if shift else spans
 
-    def slice(self, begin: int, end: int) -> Drawn:
-        """Some of the tokens, numbered from this part's first."""
-        return self._replace(begin=self.begin + begin, end=self.begin + end)
-
-
-class Fixed(NamedTuple):
-    """Special tokens of a post-processor, or padding."""
-
-    ids: list[int]
-    tokens: list[str]
-    type_id: int
-    attention: int
-    shift: int = 0
-
-    special = 1
-
-    @property
-    def size(self) -> int:
-        return len(self.ids)
-
-    @property
-    def words(self) -> list[int | None]:
-        return [None] * len(self.ids)
-
-    @property
-    def offsets(self) -> list[Span]:
-        return [(self.shift, self.shift)] * len(self.ids)
-
-    def slice(self, begin: int, end: int) -> Fixed:
-        """Some of the tokens."""
-        return self._replace(ids=self.ids[begin:end], tokens=self.tokens[begin:end])
-
-
-Part = Drawn | Fixed
+    def _trimmed(self, number: int, token: str, span: Span) -> Span:
+        """The offsets of token ``number`` without white space."""
+        low, high = span
+        lead = len(token) - len(token.lstrip(_SPACES))
+        trail = len(token) - len(token.rstrip(_SPACES))
+        if lead == 1 and self.keeps_prefix and (number == self.first or low == 0):
+            lead = 0
+        low = min(low + lead, high)
+        if trail and high >= trail:
+            high = max(high - trail, low)
+        return low, high
 
 
 class DrawnEncoding:
@@ -257,7 +224,7 @@ class DrawnEncoding:
         return [i for part in self.parts for i in [part.special] * part.size]
 
     @property
-    def tokens(self) -> list[str]:
+    def tokens(self) -> list[str | None]:
         return [token for part in self.parts for token in part.tokens]
 
     @property
@@ -360,7 +327,7 @@ class DrawnEncoding:
         n = length - len(self)
         if n <= 0:
             return
-        padding = Fixed([pad_id] * n, [pad_token] * n, pad_type_id, 0)
+        padding = Part(Text.fixed(pad_id, pad_token, n), 0, n, pad_type_id, attention=0, special=1)
         if direction == "right":
             self._change([*self.parts, padding])
         else:
@@ -404,11 +371,11 @@ class DrawnEncoding:
 
     def _joined(self, other: DrawnEncoding, growing_offsets: bool) -> DrawnEncoding:
         """Both side by side; ``overflowing`` has all other pairs of both and their windows."""
+        pairs = product((*self.overflowing, self), (other, *other.overflowing))
         overflowing = [
-            mine._joined(theirs, growing_offsets)
-            for mine in (*self.overflowing, self)
-            for theirs in (other, *other.overflowing)
-            if mine is not self or theirs is not other
+            one._joined(another, growing_offsets)
+            for one, another in pairs
+            if one is not self or another is not other
         ]
         parts, offset = other.parts, 0
         if growing_offsets and self.parts:
@@ -428,7 +395,7 @@ class DrawnEncoding:
         for part in self.parts:
             low, high = max(begin - at, 0), min(end - at, part.size)
             if low < high:
-                parts.append(part.slice(low, high))
+                parts.append(part._replace(begin=part.begin + low, end=part.begin + high))
             at += part.size
         return parts
 
@@ -453,28 +420,23 @@ class Place(NamedTuple):
     type_id: int
 
 
-class Probes(NamedTuple):
-    """Canonical encodings of one token, which show what a post-processor does."""
-
-    alone: Encoding
-    first: Encoding  # has a window more, as truncation makes it
-    second: Encoding  # the same of type 1
-
-
 class PostProcessing:
     """What a tokenizer does to encodings, with its settings of this moment.
 
     Args:
         tokenizer: a `tokenizers.Tokenizer`.
-        probes: those of its model.
+        probes: canonical encodings of one token, which show what its post-processor does: one
+            without windows, one with a window more, and the same of type 1.
         add_special_tokens: whether the post-processor adds its special tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, probes: Probes, add_special_tokens: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, probes: Sequence[Encoding], add_special_tokens: bool
+    ) -> None:
         self._probes, self._adds = probes, add_special_tokens
         self._processor, self._truncation = tokenizer.post_processor, tokenizer.truncation
-        self._trims = _keeps_prefix(self._processor)
-        self._templates: dict[int, list[Fixed | Place]] = {}
+        self._keeps_prefix = _keeps_prefix(self._processor)
+        self._templates: dict[int, list[Part | Place]] = {}
 
     def __call__(self, *sequences: DrawnEncoding) -> DrawnEncoding:
         """The encoding of one sequence or a pair; their own encodings are changed."""
@@ -483,12 +445,54 @@ class PostProcessing:
         if template is None:
             template = self._templates[n] = self._template(n)
         if self._truncation is not None:
-            fixed = sum(part.size for part in template if isinstance(part, Fixed))
+            fixed = sum(isinstance(part, Part) for part in template)
             truncate(sequences, self._truncation, fixed)
         has_windows = any(one.overflowing for one in sequences)
         return (self._with_windows if has_windows else self._alone)(sequences, template)
 
-    def _template(self, n: int) -> list[Fixed | Place]:
+    def _alone(
+        self, sequences: Sequence[DrawnEncoding], template: Sequence[Part | Place]
+    ) -> DrawnEncoding:
+        """The result for sequences that were not cut, without the objects between."""
+        parts: list[Part] = []
+        ranges, at = {}, 0
+        for place in template:
+            if isinstance(place, Part):
+                parts.append(place)
+                at += place.size
+                continue
+            begin, own = at, sequences[place.sequence]
+            parts += self._changed(own, place.type_id)
+            at += len(own)
+            ranges[place.sequence] = begin, at
+        is_bare = self._processor is None and len(sequences) == 1
+        return DrawnEncoding(parts, {} if is_bare else ranges)
+
+    def _with_windows(
+        self, sequences: Sequence[DrawnEncoding], template: Sequence[Part | Place]
+    ) -> DrawnEncoding:
+        """The result for sequences with windows: each window is combined with all of the others."""
+        types = self._window_types(len(sequences))
+        placed = []
+        for number, place in enumerate(template):
+            if isinstance(place, Part):
+                placed.append(DrawnEncoding([place]))
+                continue
+            main = sequences[place.sequence]
+            whole = DrawnEncoding(self._changed(main, place.type_id))
+            type_id = types[place.sequence][number]
+            whole.overflowing = [
+                DrawnEncoding(self._changed(window, type_id)) for window in main.overflowing
+            ]
+            if self._processor is not None:
+                for one in (whole, *whole.overflowing):
+                    one.set_sequence_id(place.sequence)
+            elif len(sequences) == 2:
+                whole.set_sequence_id(place.sequence)
+            placed.append(whole)
+        return DrawnEncoding.merge(placed, growing_offsets=False)
+
+    def _template(self, n: int) -> list[Part | Place]:
         """What the result of ``n`` sequences consists of, in order."""
         if self._processor is None:
             return [Place(i, i) for i in range(n)]
@@ -497,8 +501,10 @@ class PostProcessing:
         one = self._processor.process(*probe, self._adds)
         rows = zip(one.sequence_ids, one.type_ids, one.ids, one.tokens, strict=True)
         return [
-            Fixed([token], [name], type_id, 1) if sequence is None else Place(sequence, type_id)
-            for sequence, type_id, token, name in rows
+            Part(Text.fixed(token_id, token), 0, 1, type_id, special=1)
+            if sequence is None
+            else Place(sequence, type_id)
+            for sequence, type_id, token_id, token in rows
         ]
 
     def _window_types(self, n: int) -> list[list[int]]:
@@ -510,61 +516,11 @@ class PostProcessing:
         one = self._processor.process(first, second if n == 2 else None, self._adds)
         return [one.overflowing[i].type_ids for i in (0, -1)]
 
-    def _alone(
-        self, sequences: Sequence[DrawnEncoding], template: Sequence[Fixed | Place]
-    ) -> DrawnEncoding:
-        """The result for sequences that were not cut."""
-        parts: list[Drawn | Fixed] = []
-        ranges, at = {}, 0
-        for place in template:
-            if isinstance(place, Fixed):
-                parts.append(place)
-                at += place.size
-                continue
-            begin = at
-            for part in sequences[place.sequence].parts:
-                parts.append(self._placed(part, place.type_id, at == begin))
-                at += part.size
-            ranges[place.sequence] = begin, at
-        is_bare = self._processor is None and len(sequences) == 1
-        return DrawnEncoding(parts, {} if is_bare else ranges)
-
-    def _with_windows(
-        self, sequences: Sequence[DrawnEncoding], template: Sequence[Fixed | Place]
-    ) -> DrawnEncoding:
-        """The result for sequences with windows: each window is combined with all of the others."""
-        types = self._window_types(len(sequences))
-        placed = []
-        for number, place in enumerate(template):
-            if isinstance(place, Fixed):
-                placed.append(DrawnEncoding([place]))
-                continue
-            main = sequences[place.sequence]
-            whole = self._changed(main, place.type_id)
-            type_id = types[place.sequence][number]
-            windows = [self._changed(window, type_id) for window in main.overflowing]
-            if self._processor is not None or len(sequences) == 2:
-                whole.set_sequence_id(place.sequence)
-            if self._processor is not None:
-                for window in windows:
-                    window.set_sequence_id(place.sequence)
-            whole.overflowing = windows
-            placed.append(whole)
-        return DrawnEncoding.merge(placed, growing_offsets=False)
-
-    def _changed(self, one: DrawnEncoding, type_id: int) -> DrawnEncoding:
-        """The tokens of an encoding with other types, and offsets as the processor cuts them."""
-        return DrawnEncoding(
-            [self._placed(part, type_id, i == 0) for i, part in enumerate(one.parts)]
-        )
-
-    def _placed(self, part: Drawn | Fixed, type_id: int, is_first: bool) -> Drawn | Fixed:
-        if isinstance(part, Fixed):
-            return part._replace(type_id=type_id)
-        trim = part.trim
-        if self._trims is not None:
-            trim = Trim(self._trims, part.begin if is_first else -1)
-        return Drawn(part.text, part.begin, part.end, type_id, trim, part.shift)
+    def _changed(self, one: DrawnEncoding, type_id: int) -> list[Part]:
+        """The tokens of an encoding with another type, and offsets as the processor cuts them."""
+        keeps_prefix = self._keeps_prefix
+        first = one.parts[0].begin if one.parts else -1
+        return [Part(p.text, p.begin, p.end, type_id, 1, 0, keeps_prefix, first) for p in one.parts]
 
 
 def truncate(sequences: Sequence[DrawnEncoding], settings: dict[str, Any], fixed: int) -> None:

@@ -23,12 +23,11 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from robustok.checks import check_text
 from robustok.errors import RobustokError
 from robustok.integrations.stochastic.encoding import (
-    Drawn,
     DrawnEncoding,
-    DrawnText,
     Lists,
+    Part,
     PostProcessing,
-    Probes,
+    Text,
     aligned,
     pad,
 )
@@ -40,10 +39,9 @@ from robustok.tokenizer.tokenizer_json import plain_twin
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
-Text = str | Sequence[str]  # or a list of words
+Input = str | Sequence[str]  # a text, or a list of words
 Encoded = Encoding | DrawnEncoding  # canonical in evaluation mode
-
+# Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
 SPANS: ContextVar[dict[str, list[tuple[int, int]]] | None] = ContextVar("spans", default=None)
 
 
@@ -71,8 +69,8 @@ class StochasticTokenizer(Wrapper):
 
     def encode(
         self,
-        sequence: Text,
-        pair: Text | None = None,
+        sequence: Input,
+        pair: Input | None = None,
         is_pretokenized: bool = False,
         add_special_tokens: bool = True,
     ) -> Encoded:
@@ -119,7 +117,7 @@ class StochasticTokenizer(Wrapper):
 
     def _encode(
         self,
-        pairs: Sequence[tuple[Text, Text | None]],
+        pairs: Sequence[tuple[Input, Input | None]],
         is_pretokenized: bool,
         add_special_tokens: bool,
     ) -> list[DrawnEncoding]:
@@ -128,18 +126,19 @@ class StochasticTokenizer(Wrapper):
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
         samples = iter(self._drawn(texts, is_pretokenized))
-        process = self._post_processing(add_special_tokens)
-        results = []
-        for _, second in pairs:
-            text = next(samples)
-            sequences = [DrawnEncoding([Drawn(text, 0, len(text.ids), 0)])]
-            if second is not None:
-                text = next(samples)
-                sequences.append(DrawnEncoding([Drawn(text, 0, len(text.ids), 1)]))
-            results.append(process(*sequences))
-        return results
+        probes = self._get_tables().probes
+        process = PostProcessing(self.wrapped_tokenizer, probes, add_special_tokens)
 
-    def _drawn(self, texts: Sequence[Text], is_pretokenized: bool) -> list[DrawnText]:
+        def sequence(type_id: int) -> DrawnEncoding:
+            text = next(samples)
+            return DrawnEncoding([Part(text, 0, len(text.ids), type_id)])
+
+        return [
+            process(sequence(0)) if second is None else process(sequence(0), sequence(1))
+            for _, second in pairs
+        ]
+
+    def _drawn(self, texts: Sequence[Input], is_pretokenized: bool) -> list[Text]:
         """Draws of texts, or of lists of words."""
         tables, spans, draws = self._get_tables(), SPANS.get(), self.draws
         special_is_text = self.wrapped_tokenizer.encode_special_tokens
@@ -183,7 +182,7 @@ class StochasticTokenizer(Wrapper):
                 made.append(aligned(draws.vocab, tables.names, old, new, encoded()))
             return made[0]
 
-        return [DrawnText(row.tolist(), lists, i) for i, row in enumerate(new)]
+        return [Text(row.tolist(), lambda i=i: lists()[i]) for i, row in enumerate(new)]
 
     def _by_word(self, ids: list[np.ndarray], encodings: list[Encoding]) -> list[np.ndarray]:
         """Draw each word by itself: a token across two words would belong to neither."""
@@ -192,9 +191,6 @@ class StochasticTokenizer(Wrapper):
         words = [np.split(row, cut) for row, cut in zip(ids, cuts, strict=True)]
         samples = iter(self.draws.draw([word for row in words for word in row]))
         return [np.concatenate([next(samples) for _ in row]) for row in words]
-
-    def _post_processing(self, add_special_tokens: bool) -> PostProcessing:
-        return PostProcessing(self.wrapped_tokenizer, self._get_tables().probes, add_special_tokens)
 
     def _get_tables(self) -> _Tables:
         if self._tables is None:
@@ -220,7 +216,9 @@ def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
 
 
 def _fixed(
-    spans_of: dict[str, list[tuple[int, int]]], texts: Sequence[Text], encodings: Sequence[Encoding]
+    spans_of: dict[str, list[tuple[int, int]]],
+    texts: Sequence[Input],
+    encodings: Sequence[Encoding],
 ) -> list[np.ndarray]:
     """The tokens of each text that stay: those not entirely in its spans, where it has spans."""
     rows = []
@@ -238,7 +236,7 @@ class _Tables:
     """What follows from the model and the added tokens of a tokenizer.
 
     ``bare`` is a twin on the same model without truncation, post-processor and padding. ``names``
-    has the token string of each id. ``probes`` are those of `PostProcessing`.
+    gives the token string of an id. ``probes`` are those of `PostProcessing`.
     """
 
     def __init__(self, tokenizer: Tokenizer, word: str) -> None:
@@ -246,7 +244,7 @@ class _Tables:
             tokenizer = Tokenizer.from_str(tokenizer.to_str())
             tokenizer.model.dropout = None
         self.bare = plain_twin(tokenizer)
-        self.names = _TokenStrings(tokenizer)
+        self.names = functools.cache(tokenizer.id_to_token)
         self.probes = _probes(self.bare, word)
         special = [one for one in tokenizer.get_added_tokens_decoder().values() if one.special]
         # Where the library looks for them in normalized text, the text itself does not tell.
@@ -254,14 +252,14 @@ class _Tables:
         names = "|".join(re.escape(one.content) for one in special) or "(?!)"
         self._special = re.compile("" if hidden else names)
 
-    def is_plain(self, text: Text, special_is_text: bool) -> TypeGuard[str]:
+    def is_plain(self, text: Input, special_is_text: bool) -> TypeGuard[str]:
         """Whether no special token is found in a text, so that the vocabulary can encode it."""
         if not isinstance(text, str) or not (special_is_text or self._special.search(text) is None):
             return False
         return check_text(text) is text
 
 
-def _probes(bare: Tokenizer, word: str) -> Probes:
+def _probes(bare: Tokenizer, word: str) -> tuple[Encoding, Encoding, Encoding]:
     """Encodings of one token each, by a tokenizer that adds no special tokens."""
     alone = bare.encode(word, None, False, False)
     alone.truncate(1)
@@ -270,21 +268,7 @@ def _probes(bare: Tokenizer, word: str) -> Probes:
     for one, direction in ((first, "right"), (second, "left")):
         one.truncate(2, direction=direction)
         one.truncate(1, direction=direction)
-    return Probes(alone, first, second)
-
-
-class _TokenStrings(dict[int, str]):
-    """The token string of each id, as the tokenizer gives it."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, i: int) -> str:
-        token = self._tokenizer.id_to_token(i)
-        assert token is not None
-        self[i] = token
-        return token
+    return alone, first, second
 
 
 class StochasticPreTrained(Switch):
