@@ -393,10 +393,8 @@ class DriftCallback(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
         metrics = self.metrics()
         self._totals[:] = 0
-        for target in (logs, state.log_history[-1] if state.log_history else None):
-            if target is not None:
-                for name, value in metrics.items():
-                    target.setdefault(name, value)
+        for target in (logs if logs is not None else {}, *state.log_history[-1:]):
+            target.update(metrics | target)
 
 
 def _as_list(row: Any) -> Any:

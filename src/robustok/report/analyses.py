@@ -15,7 +15,6 @@ from robustok.report.style import (
     OTHERS,
     colors,
     figure_style,
-    label_axes,
     legend_above,
     new_figure,
     plain,
@@ -65,8 +64,8 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
             markerfacecolor="white",
         )
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
-    x = f"splits of “{plain(counts.token)}”"
-    label_axes(axes, x, "share, %", title=counts.scheme)
+    axes.set(xlabel=f"splits of “{plain(counts.token)}”", ylabel="share, %", title=counts.scheme)
+    axes.grid(axis="y")
     axes.legend()
 
 

@@ -35,7 +35,6 @@ from robustok.report.style import (
     draw_line,
     figure_style,
     grouped,
-    label_axes,
     legend_above,
     legend_key,
     new_figure,
@@ -439,12 +438,9 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
             )
     last = max(row["layer"] for row in rows)
     step = max(1, last // 10)
-    label_axes(
-        axes,
-        "layer (0: the embedding)",
-        "distance to the canonical tokenization",
-        xticks=[0, *range(step, last, step), last] if last else [0],
-    )
+    axes.set(xlabel="layer (0: the embedding)", ylabel="distance to the canonical tokenization")
+    axes.set_xticks([0, *range(step, last, step), last] if last else [0])
+    axes.grid(axis="y")
     axes.set_ylim(bottom=0)
     keys = [legend_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
     if len(sentences) > 1 or sentences[0]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robustok.runtime.display import markdown, markdown_table
-from robustok.runtime.files import JsonFields, write_whole
+from robustok.runtime.files import write_whole
 
 
 class Entry(NamedTuple):
@@ -39,16 +39,6 @@ class Table(NamedTuple):
     head: list[str]
     lines: list[list[Any]]
     note: str = ""
-
-    @classmethod
-    def of(cls, lines: Sequence[JsonFields]) -> Table:
-        """A table of lines that name their cells.
-
-        >>> Table.of([{"task": "copa", "n": "100"}])
-        Table(head=['task', 'n'], lines=[['copa', '100']], note='')
-        """
-        head = [*lines[0]] if lines else []
-        return cls(head, [[line[name] for name in head] for line in lines])
 
     @property
     def texts(self) -> list[list[str]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,10 +127,7 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     """
     kinds = {row["kind"] for row in rows}
     keys = [legend_key(**look) for kind, look in _KINDS.items() if kind in kinds]
-    with _panel_a_model(rows, (4.4, 3.9), keys, stem) as panels:
-        for axes, own in panels:
-            _draw_bound_panel(axes, own)
-        panels[0][0].set_ylabel("change per √distance")
+    _draw_models(rows, _draw_bound_panel, "change per √distance", (4.4, 3.9), keys, stem)
 
 
 def draw_gap(rows: Sequence[Row], stem: Path) -> None:
@@ -142,27 +138,28 @@ def draw_gap(rows: Sequence[Row], stem: Path) -> None:
     from matplotlib.patches import Patch
 
     keys = [Patch(color=color, label=label) for label, color, _ in reversed(_VERDICTS.values())]
-    with _panel_a_model(rows, (4.2, 3.7), keys, stem) as panels:
-        for axes, own in panels:
-            _draw_gap_panel(axes, own)
-        panels[0][0].set_ylabel("questions")
-        percent_axis(panels[0][0])
+    _draw_models(rows, _draw_gap_panel, "questions", (4.2, 3.7), keys, stem)
 
 
-@contextmanager
-def _panel_a_model(
-    rows: Sequence[Row], size: tuple[float, float], keys: list[Any], stem: Path
-) -> Iterator[list[tuple[Axes, list[Row]]]]:
-    """A panel and the rows of each model, side by side below one legend; saved at the end."""
+@figure_style()
+def _draw_models(
+    rows: Sequence[Row],
+    draw: Callable[[Axes, list[Row]], None],
+    what: str,
+    size: tuple[float, float],
+    keys: list[Any],
+    stem: Path,
+) -> None:
+    """Draw a panel of each model's rows, side by side below one legend, and write the figure."""
     models = grouped(rows, "model")
     count = len(models)
-    with figure_style():
-        figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
-        for axes, model in zip(panels, models, strict=True):
-            axes.set_title(model, pad=9)
-        yield list(zip(panels, models.values(), strict=True))
-        legend_above(figure, more=keys)
-        save_all(figure, stem, rows)
+    figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
+    for axes, (model, own) in zip(panels, models.items(), strict=True):
+        axes.set_title(model, pad=9)
+        draw(axes, own)
+    panels[0].set_ylabel(what)
+    legend_above(figure, more=keys)
+    save_all(figure, stem, rows)
 
 
 def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
@@ -233,4 +230,5 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
     sizes = sorted({row["n"] for row in rows})
     n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
     axes.set_xlabel(f"all tokenizations within distance ({n} questions)")
+    percent_axis(axes)
     axes.spines["bottom"].set_color(GRID)

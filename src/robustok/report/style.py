@@ -181,17 +181,15 @@ def draw_line(
     *,
     color: str,
     scale: float = 1.0,
-    shade: float = 0.15,
     **style: Any,
 ) -> None:
     """A line through a field of the rows, in a band from their ``low`` to their ``high``.
 
-    ``shade`` is the opacity of the band; ``style`` goes to matplotlib's ``plot``.
+    ``style`` goes to matplotlib's ``plot``.
     """
     at = [row[x] for row in rows]
     low, high, mean = ([scale * row[name] for row in rows] for name in ("low", "high", y))
-    step = "post" if style.get("drawstyle") == "steps-post" else None
-    axes.fill_between(at, low, high, step=step, color=color, alpha=shade, linewidth=0)
+    axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
     axes.plot(at, mean, color=color, **style)
 
 
@@ -214,12 +212,6 @@ def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
     for row in rows:
         groups.setdefault(row[field], []).append(row)
     return groups
-
-
-def label_axes(axes: Axes, x: str, y: str, **properties: object) -> None:
-    """Name both axes over horizontal grid lines; ``properties`` goes to matplotlib's ``set``."""
-    axes.set(xlabel=x, ylabel=y, **properties)
-    axes.grid(axis="y")
 
 
 def legend_above(figure: Figure, *axes: Axes, more: Sequence[Any] = ()) -> None:

@@ -338,19 +338,19 @@ def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NO
 
 def measurement_table(results: Results) -> Table:
     """Every row as text."""
-    first = first_title(results.rows)
+    head = [first_title(results.rows), "evaluated with", "accuracy", "95% interval", "consistency"]
     lines = [
-        {
-            first: row["name"],
-            "evaluated with": row["eval_scheme"],
-            "accuracy": percent(row["accuracy"]),
-            "95% interval": f"{percent(row['low'])} to {percent(row['high'])}",
-            "consistency": percent(row["consistency"]) if row["consistency"] >= 0 else "",
-            "n": str(row["n"]),
-            "draws": str(row["draws"]),
-            "seeds": str(len(row["seeds"])),
-            "seconds": f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
-        }
+        [
+            row["name"],
+            row["eval_scheme"],
+            percent(row["accuracy"]),
+            f"{percent(row['low'])} to {percent(row['high'])}",
+            percent(row["consistency"]) if row["consistency"] >= 0 else "",
+            str(row["n"]),
+            str(row["draws"]),
+            str(len(row["seeds"])),
+            f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
+        ]
         for row in results.rows
     ]
-    return Table.of(lines)
+    return Table([*head, "n", "draws", "seeds", "seconds"], lines)

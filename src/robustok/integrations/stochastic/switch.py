@@ -317,14 +317,10 @@ class StochasticProcessor(Wrapper):
 
     def encode_as_ids(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Ids, as :meth:`encode`."""
-        if not self.training:
-            return self.wrapped_tokenizer.encode_as_ids(input, **kwargs)
         return self.encode(input, out_type=int, **kwargs)
 
     def encode_as_pieces(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Token strings, as :meth:`encode`."""
-        if not self.training:
-            return self.wrapped_tokenizer.encode_as_pieces(input, **kwargs)
         return self.encode(input, out_type=str, **kwargs)
 
     Encode = tokenize = Tokenize = encode
