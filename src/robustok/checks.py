@@ -192,20 +192,24 @@ def check_settings(cls: Any, values: Mapping[str, Any]) -> None:
     ``cls`` is a settings class, and ``values`` has some of its fields by name.
     """
     for one in fields(cls):
-        value, metadata = values.get(one.name), one.metadata
-        choices = metadata.get("choices")
-        if value is None:
-            continue
-        if choices and value not in choices:
-            name = metadata.get("noun", one.name)
-            raise RobustokError(f"unknown {name} '{value}': {nearest(value, choices)}")
-        if not isinstance(value, (int, float)):
-            continue
-        if not math.isfinite(value):
-            raise RobustokError(f"{one.name} is {value}: it must be a finite number")
-        for limit, (text, holds) in _LIMITS.items():
-            if limit in metadata and not holds(value, metadata[limit]):
-                raise RobustokError(f"{one.name} is {value}: it must be {text} {metadata[limit]}")
+        check_setting(one.name, values.get(one.name), one.metadata)
+
+
+def check_setting(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    """Check one value as :func:`check_settings` does; ``metadata`` is that of its field."""
+    choices = metadata.get("choices")
+    if value is None:
+        return
+    if choices and value not in choices:
+        noun = metadata.get("noun", name)
+        raise RobustokError(f"unknown {noun} '{value}': {nearest(value, choices)}")
+    if not isinstance(value, (int, float)):
+        return
+    if not math.isfinite(value):
+        raise RobustokError(f"{name} is {value}: it must be a finite number")
+    for limit, (text, holds) in _LIMITS.items():
+        if limit in metadata and not holds(value, metadata[limit]):
+            raise RobustokError(f"{name} is {value}: it must be {text} {metadata[limit]}")
 
 
 def check_text(text: object) -> str | bytes:

@@ -124,7 +124,7 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         ((*TARGET, "--chat"), "no chat template"),
         ((*TARGET, "--judge", "judges:length"), "give --generate"),
         ((*TARGET, "--text", "a"), "give either --text or --prompts"),
-        (("one", "--objective", "margin", "--text", "a"), "give --seed"),
+        (("one", "--objective", "margin", "--text", "a"), "Missing option '--seed'"),
         ((*TARGET, "--search", "standard-suite(beam=2)"), "cannot read the attack"),
         ((*TARGET, "--search", "adversarial(beams=2)"), "did you mean 'beam'"),
     ],

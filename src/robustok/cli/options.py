@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Container, Iterable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import click
 
-from robustok.checks import check_settings
+from robustok.checks import check_setting
 from robustok.checks import option as option
 from robustok.errors import RobustokError
 from robustok.samplers import schemes
@@ -53,24 +53,25 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
     taken = hints.keys() - classes.keys()
-    given_parameters = signature(command).parameters.items()
-    own = [
-        (name, hints[name], one.default)
-        for name, one in given_parameters
-        if isinstance(one.default, Field)
-    ]
-    own_options = make_dataclass(command.__name__, own, kw_only=True)
+    options = {
+        name: {
+            f"{name}_{one.name}": one
+            for one in fields(cls)
+            if _is_option(one) and one.name not in taken
+        }
+        for name, cls in classes.items()
+    }
     parameters: list[click.Parameter] = []
-    for name, parameter in given_parameters:
+    for name, parameter in signature(command).parameters.items():
         hint, default = hints[name], parameter.default
         if name in classes:
-            partial, types = is_partial(hint), typing.get_type_hints(classes[name])
+            types = typing.get_type_hints(classes[name])
             parameters += [
-                _option(one, types[one.name], f"{name}_{one.name}", one.default, partial=partial)
-                for one in _options_of(classes[name], taken)
+                _option(one, types[one.name], one.name, value, one.default, is_partial(hint))
+                for value, one in options[name].items()
             ]
         elif isinstance(default, Field):
-            parameters.append(_option(default, hint, name, default.default))
+            parameters.append(_option(default, hint, name, name, default.default))
         elif name != "context":
             info: Any = SHARED.get(name)
             if typing.get_origin(hint) is Annotated:
@@ -79,21 +80,18 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
                 parameters.append(_PositionalArgument(name, info, hint))
             else:
                 default = MISSING if default is Parameter.empty else default
-                parameters.append(_option(info, hint, name, default))
+                parameters.append(_option(info, hint, name, name, default))
 
     def run(**values: object) -> Any:
         context = click.get_current_context()
-        check_settings(own_options, values)
         for name, cls in classes.items():
-            partial, given = is_partial(hints[name]), {}
-            for one in _options_of(cls, taken):
-                option = f"{name}_{one.name}"
-                value = values.pop(option)
-                source: Any = context.get_parameter_source(option)
-                if not partial or source.name != "DEFAULT":
-                    given[one.name] = value
-            check_settings(cls, given)
-            values[name] = given if partial else cls(**given)
+            given = {one.name: values.pop(value) for value, one in options[name].items()}
+            if is_partial(hints[name]):
+                for value, one in options[name].items():
+                    source: Any = context.get_parameter_source(value)
+                    if source.name == "DEFAULT":
+                        del given[one.name]
+            values[name] = given if is_partial(hints[name]) else cls(**given)
         return command(**values, **({"context": context} if "context" in hints else {}))
 
     return Command(
@@ -103,6 +101,10 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
         help=cleandoc(command.__doc__ or ""),
         **settings,
     )
+
+
+def _is_option(one: Field[Any]) -> bool:
+    return bool(one.metadata.get("help")) and one.metadata.get("flags") != ()
 
 
 def is_partial(hint: object) -> bool:
@@ -115,40 +117,35 @@ def _settings_class(hint: object) -> Any:
     return cls if is_dataclass(cls) and isinstance(cls, type) else None
 
 
-def _options_of(cls: Any, taken: Container[str]) -> list[Field[Any]]:
-    """The fields of a settings class that are options, without those of ``taken`` names."""
-    return [
-        one
-        for one in fields(cls)
-        if one.metadata.get("help") and one.metadata.get("flags") != () and one.name not in taken
-    ]
-
-
 def _option(
-    one: Any, hint: object, name: str, default: object, *, partial: bool = False
+    one: Any, hint: object, field: str, name: str, default: object, partial: bool = False
 ) -> click.Option:
-    """A field as an option whose value the command gets as ``name``."""
+    """A field of a settings class as an option, whose value the command gets as ``name``."""
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
     if typing.get_origin(hint) is Literal or typing.get_args(kind):
         kind = str  # of several types the settings make one
-    several = typing.get_origin(hint) is tuple
-    text, bracket, shown = one.metadata["help"].partition("[default")
+    several, metadata = typing.get_origin(hint) is tuple, one.metadata
+    text, bracket, shown = metadata["help"].partition("[default")
     parts = filter(None, (text.rstrip(), "repeatable" if several else ""))
-    check, flags = one.metadata.get("callback"), one.metadata.get("flags")
     set_default: Any = {} if default is MISSING else {"default": default}  # to click None is one
+
+    def checked(_context: object, _parameter: object, value: object) -> Any:
+        check_setting(field, value, metadata)
+        return metadata["callback"](value) if "callback" in metadata else value
+
     made = click.Option(
-        [*(flags or (f"--{one.name.replace('_', '-')}",)), name],
+        [*(metadata.get("flags") or (f"--{field.replace('_', '-')}",)), name],
         help="; ".join(parts) + (f"  {bracket}{shown}" if bracket else ""),
         show_default=not bracket,
-        metavar=one.metadata.get("metavar", _METAVARS.get(kind)),  # type: ignore[arg-type]
-        type=_type(kind, one.metadata.get("min"), one.metadata.get("max")),
+        metavar=metadata.get("metavar", _METAVARS.get(kind)),  # type: ignore[arg-type]
+        type=_type(kind, metadata.get("min"), metadata.get("max")),
         is_flag=True if kind is bool else None,  # with False, click takes an option without value
         multiple=several,
         required=default is MISSING and not partial,
+        callback=checked,
         **set_default,
-        callback=check and (lambda _context, _parameter, value: check(value)),
     )
-    made.panel = one.metadata.get("panel")  # type: ignore[attr-defined]
+    made.panel = metadata.get("panel")  # type: ignore[attr-defined]
     return made
 
 
@@ -202,13 +199,11 @@ def output_folder(path: Path | None) -> Path | None:
     """The path, or RobustokError where it is a file or its folder cannot be written."""
     if path is None:
         return None
-    if path.exists() and not path.is_dir():
-        raise RobustokError(f"{path} is a file: give a folder")
-    if path.suffix in _FILES and not path.exists():
-        raise RobustokError(f"{path} is the name of a file: give a folder")
     existing = next(one for one in (path, *path.parents) if one.exists())
     if existing.is_file():
-        raise RobustokError(f"{existing} is a file: give another path")
+        raise RobustokError(f"{existing} is a file: give a folder")
+    if path.suffix in _FILES and existing != path:
+        raise RobustokError(f"{path} is the name of a file: give a folder")
     if not os.access(existing, os.W_OK):
         raise RobustokError(f"{existing} cannot be written: give another path")
     return path

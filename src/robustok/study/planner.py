@@ -60,14 +60,7 @@ class _Planner:
             text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None
-        own = (self.data,) if self.data else ()
-        others = (_data(study, task, read) for task in study.other_tasks or ())
-        self.questions: tuple[inputs.QuestionsCell, ...] = (
-            *own,
-            *others,
-            *self._benchmarks(),
-            *self._own_questions(),
-        )
+        self.questions = tuple(self._questions())
         names = [cell.task for cell in self.questions]  # by which results name them
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise RobustokError(
@@ -148,47 +141,46 @@ class _Planner:
         for measurement in wanted:
             yield from measurement.planned(subject)
 
-    def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
-        """The first questions of each of `benchmarks`."""
-        part = self.study.benchmarks
-        if part is None:
-            return
-        if part.folder is None:
-            yield from (self._on_hub(name, "", part.items) for name in part.names)
-            return
-        for name in part.names or (benchmark_files(part.folder) if self.read else ()):
-            path = Path(part.folder) / name  # a copy of the benchmark's repository
-            path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
-            yield self._in_file(name, path, part.items)
-
-    def _own_questions(self) -> Iterator[inputs.QuestionsCell]:
-        """The questions of `questions`: all of each file, folder or benchmark of the hub."""
-        own = self.study.questions
+    def _questions(self) -> Iterator[inputs.QuestionsCell]:
+        """All that the study evaluates on: its tasks, its benchmarks, and the user's own."""
+        study, part, own = self.study, self.study.benchmarks, self.study.questions
+        if self.data:
+            yield self.data
+        yield from (_data(study, task, self.read) for task in study.other_tasks or ())
+        if part and part.folder is None:
+            yield from (self._benchmark(name, part.items) for name in part.names)
+        elif part and part.folder:
+            for name in part.names or (benchmark_files(part.folder) if self.read else ()):
+                path = Path(part.folder) / name  # a copy of the benchmark's repository
+                path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
+                yield self._benchmark(name, part.items, path)
         if own and own.text is not None:
             yield inputs.QuestionCell(own.text, own.choices, own.label)
         for source in own.items if own else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():
-                yield self._on_hub(name, revision, None)
+                yield self._benchmark(name, revision=revision)
                 continue
             if not Path(source).exists():
                 raise RobustokError(f"no file '{source}': give a JSONL file of questions")
             name = Path(source).stem if source.endswith(".jsonl") else source
             files = benchmark_files(source) if Path(source).is_dir() else {name: source}
-            yield from (self._in_file(task, path, None) for task, path in files.items())
+            yield from (self._benchmark(task, path=path) for task, path in files.items())
 
-    def _on_hub(self, name: str, revision: str, items: int | None) -> inputs.BenchmarkCell:
-        """A benchmark of the hub: its first questions, or all as a user's own."""
-        if not revision:
-            commit = pinned(HUB[name].name, "dataset") if self.read else HUB[name].name
-            revision = commit.partition("@")[2]
+    def _benchmark(
+        self,
+        name: str,
+        items: int | None = None,
+        path: str | Path | None = None,
+        revision: str = "",
+    ) -> inputs.BenchmarkCell:
+        """The first questions of a benchmark, or all as a user's own: of a file, or of the hub."""
+        file = None if path is None else inputs.external_file(path, read=self.read)
+        if file is None and not revision:
+            hub_name = HUB[name].name
+            revision = (pinned(hub_name, "dataset") if self.read else hub_name).partition("@")[2]
         own = items is None
-        return inputs.BenchmarkCell(name, items, None, revision or None, self.examples, own)
-
-    def _in_file(self, name: str, path: str | Path, items: int | None) -> inputs.BenchmarkCell:
-        """Questions of a file: the first, or all as a user's own."""
-        file = inputs.external_file(path, read=self.read)
-        return inputs.BenchmarkCell(name, items, file, None, self.examples, items is None)
+        return inputs.BenchmarkCell(name, items, file, revision or None, self.examples, own)
 
 
 def _data(study: Study, task: WordTask, read: bool) -> inputs.DataCell:

@@ -29,7 +29,6 @@ from robustok.runtime.processes import (
     InProcess,
     Pool,
     Processes,
-    RunTask,
     Worker,
     available_cores,
     dispatch,
@@ -102,11 +101,12 @@ def run_cells(
         pool: Pool
         if threads:
             count = min(cells_at_once(threads, jobs), len(todo))
-            make = partial(Worker, _cell_runner, folder, threads)
+            prepare = partial(partial, _run_cell)  # in a worker, with the folder
+            make = partial(Worker, prepare, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
         else:
             stack.callback(close_model)
-            pool = InProcess(_cell_runner(folder), progress)
+            pool = InProcess(partial(_run_cell, folder), progress)
         for cell, _ in dispatch(todo, pool, is_ready=is_ready, on_start=watch.start):
             yield cell
 
@@ -144,11 +144,6 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
     _log.warning(text, cell.label, path.parent, damage)
     path.unlink()
     return None
-
-
-def _cell_runner(folder: Path) -> RunTask:
-    """What runs the cells of a folder in this process or in a worker."""
-    return partial(_run_cell, folder)
 
 
 def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +31,7 @@ from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
+_TRANSFERRED = ("key", "ids", "canonical_score", "score", "success")  # of a printed row
 _MORE: JsonObject = {"panel": "Other models and answers"}
 
 
@@ -52,7 +53,7 @@ def attack(
 class RedTeamOptions(ChatModel):
     """Which prompts are attacked, how, and what is done with the attacks."""
 
-    seed: int | None = option("the same seed, the same draws; required", default=None)
+    seed: int = option("the same seed, the same draws")
     text: str | None = option("one prompt", default=None)
     prompts: str | None = option(
         "or many: JSON Lines with prompt, and target or choices and label",
@@ -83,8 +84,6 @@ class RedTeamOptions(ChatModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seed is None:
-            raise RobustokError("an attack draws at random: give --seed")
         if (self.text is None) == (self.prompts is None):
             raise RobustokError("give either --text or --prompts")
         if self.judge is not None and not self.generate:
@@ -114,7 +113,7 @@ def red_team(
         prompts = attacks.read_prompts(options.prompts, options.limit)
     groups = _attacked(prompts, named, search, options)
     if isinstance(search, int):
-        suite = suite_result(groups, options.seed or 0, search)
+        suite = suite_result(groups, options.seed, search)
         _print_suite(suite, options.as_json)
         found = suite.worst
     else:
@@ -128,7 +127,11 @@ def red_team(
     # Other models have a start token of their own.
     own = replace(options, start_token=None)
     for name in options.transfer:
-        _transfer(name, found, named, _objective(name, own, settings), options.as_json)
+        other = _objective(name, own, settings)
+        for result in attacks.transfer(found, named.vocab, other.vocab, other):
+            row = result.as_row()
+            row = {"model": name, **{field: row[field] for field in _TRANSFERRED}}
+            print_result(f"{name}, {result.key}: {result.outcome}", row, options.as_json)
     if options.generate:
         _generate(options, named, found)
 
@@ -136,25 +139,32 @@ def red_team(
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
     """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
     vocab = Vocabulary.load(name)
-    model, around = load_model(name, dtype=options.dtype), _around(name, vocab, options)
+    model = load_model(name, dtype=options.dtype)
+    if options.is_chat:
+        around = chat_frame(load_tokenizer(name), system=options.system)._asdict()
+    else:
+        start = start_token_ids(vocab, options.start_token)
+        around = {"prefix": start} if start else {}
     if not options.as_json:
         click.echo(f"{name}: weights in {precision_of(model)}")
     return attacks.objective_by_name(model, vocab, settings, **around)
-
-
-def _around(name: str, vocab: Vocabulary, options: RedTeamOptions) -> JsonObject:
-    """The ids around a prompt that stay as they are, as ``prefix`` and ``suffix``."""
-    if options.is_chat:
-        return chat_frame(load_tokenizer(name), system=options.system)._asdict()
-    start = start_token_ids(vocab, options.start_token)
-    return {"prefix": start} if start else {}
 
 
 def _attacked(
     prompts: Sequence[Any], objective: Any, search: AttackSettings | int, options: RedTeamOptions
 ) -> list[JsonObject]:
     """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
-    vocab, seed = objective.vocab, options.seed or 0
+    vocab, seed = objective.vocab, options.seed
+
+    def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
+        found = attacks.attack_prompts(
+            vocab, group, objective, settings=search, seed=seed, progress=progress
+        )
+        return {"attacks": [one.as_row() for one in found]}
+
+    run = attacked
+    if isinstance(search, int):
+        run = suite_search(vocab, objective, max_scored=search, seed=seed)
     config = {
         "objective": asdict(objective.settings),
         "search": str(search),
@@ -166,42 +176,21 @@ def _attacked(
     }
     folder = options.out and options.out / "groups"
     with bar("attack") as progress:
-        return in_groups(folder, config, prompts, _search(search, objective, seed), progress)
-
-
-def _search(
-    search: AttackSettings | int, objective: Any, seed: int
-) -> Callable[[Sequence[Any], Progress], JsonObject]:
-    """What attacks a group of prompts, and gives the rows of its attacks by search."""
-    if isinstance(search, int):
-        return suite_search(objective.vocab, objective, max_scored=search, seed=seed)
-
-    def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
-        found = attacks.attack_prompts(
-            objective.vocab, group, objective, settings=search, seed=seed, progress=progress
-        )
-        return {"attacks": [one.as_row() for one in found]}
-
-    return attacked
+        return in_groups(folder, config, prompts, run, progress)
 
 
 def _print_suite(result: Any, as_json: bool) -> None:
     most = max(a.n_scored for part in result.parts.values() for a in part)
     limits = sorted({n for n in _CURVE if n < most} | {most})
-    measured = "success" in result.table()[-1]
+    table = result.table()
     if as_json:
-        print_json(
-            {
-                "eval_scheme": result.label,
-                "seed": result.seed,
-                "parts": result.table(),
-                "curves": result.curves(limits) if measured else {},
-            }
-        )
+        curves = result.curves(limits) if "success" in table[-1] else {}
+        names = {"eval_scheme": result.label, "seed": result.seed}
+        print_json({**names, "parts": table, "curves": curves})
         return
-    for row in result.table():
+    for row in table:
         share = ""
-        if measured:
+        if "success" in row:
             share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
         click.echo(
             f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
@@ -223,10 +212,8 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
     if options.out is not None:
         write_rows(options.out / "answers.jsonl", [row.as_row() for row in rows])
     for row in rows:
-        text = (
-            f"{row.key} canonical: {row.canonical.strip()}\n"
-            f"{row.key} attacked:  {row.attacked.strip()}"
-        )
+        text = f"{row.key} canonical: {row.canonical.strip()}\n"
+        text += f"{row.key} attacked:  {row.attacked.strip()}"
         print_result(text, row.as_row(), options.as_json)
     if judge is not None and not options.as_json:
         before, after = (
@@ -234,11 +221,3 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
             for name in ("canonical_verdict", "attacked_verdict")
         )
         click.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")
-
-
-def _transfer(name: str, found: Sequence[Any], attacked: Any, other: Any, as_json: bool) -> None:
-    for result in attacks.transfer(found, attacked.vocab, other.vocab, other):
-        row = result.as_row()
-        names = ("key", "ids", "canonical_score", "score", "success")
-        row = {"model": name, **{field: row[field] for field in names}}
-        print_result(f"{name}, {result.key}: {result.outcome}", row, as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Drift, Guard, describe, read_rollouts, rollout_files
-from robustok.guard.audit import id_columns
+from robustok.guard.audit import GroupDrift, id_columns
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -205,39 +205,33 @@ def _print_drift(drift: Drift, files: int) -> None:
         click.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
-    for title, columns, rows in _drift_tables(drift):
-        click.echo()
-        left = columns.index("canonical") if "canonical" in columns else 0
-        print_table((title, *columns[1:]), rows, left=left + 1)
-
-
-DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, columns, rows
-
-
-def _drift_tables(drift: Drift) -> list[DriftTable]:
-    """The tables of an audit that have rows: by turn, role, position, token; exchanges of ids."""
     counts = ("ids", "drifted", "share")
     grouped = ("sequences", "with drift", *counts)
-    tables: list[DriftTable] = [
-        ("by turn", ("turn", *grouped), [_group_line(group) for group in drift.by_turn]),
-        ("by role", ("role", *grouped), [_group_line(group) for group in drift.by_role]),
-        (
-            "by position",
-            ("position", *counts),
-            [(f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position],
-        ),
-        (
-            "by token",
-            ("token", *counts),
-            [(repr(t.token), *_drift_counts(t)) for t in drift.by_token],
-        ),
-        (
-            "given",
-            ("given", "canonical", "times"),
-            [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges],
-        ),
-    ]
-    return [table for table in tables if table[2]]
+    counted_by = (
+        ("turn", grouped, [(one.name, one) for one in drift.by_turn]),
+        ("role", grouped, [(one.name, one) for one in drift.by_role]),
+        ("position", counts, [(f"{p.begin} to {p.end - 1}", p) for p in drift.by_position]),
+        ("token", counts, [(repr(one.token), one) for one in drift.by_token]),
+    )
+    for name, columns, entries in counted_by:
+        rows = [(first, *_drift_counts(one)) for first, one in entries]
+        _print_drift_table((f"by {name}", *columns), rows, left=1)
+    exchanges = [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges]
+    _print_drift_table(("given", "canonical", "times"), exchanges, left=2)
+
+
+def _print_drift_table(titles: Sequence[str], rows: Sequence[tuple[str, ...]], left: int) -> None:
+    if rows:
+        click.echo()
+        print_table(titles, rows, left=left)
+
+
+def _drift_counts(one: Any) -> tuple[str, ...]:
+    """The columns of one part of the drift, of a group with its sequences."""
+    numbers = [one.ids, one.drifted]
+    if isinstance(one, GroupDrift):
+        numbers = [one.rows, one.drifted_rows, *numbers]
+    return (*(f"{number:,}" for number in numbers), share(one.drifted, one.ids))
 
 
 def share(part: int, whole: int) -> str:
@@ -252,11 +246,3 @@ def share(part: int, whole: int) -> str:
     if percent < 10:
         return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
     return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"
-
-
-def _group_line(group: Any) -> tuple[str, ...]:
-    return (group.name, f"{group.rows:,}", f"{group.drifted_rows:,}", *_drift_counts(group))
-
-
-def _drift_counts(entry: Any) -> tuple[str, str, str]:
-    return f"{entry.ids:,}", f"{entry.drifted:,}", share(entry.drifted, entry.ids)

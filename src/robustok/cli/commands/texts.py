@@ -130,36 +130,24 @@ def inspect(
         for scheme in BUILT_IN
         if scheme.color and not scheme.needs and not scheme.deterministic
     ]
-
-    def entry(spec: str, draws: int) -> JsonObject:
-        draw = sampler(spec, vocab)
-        rows = draw.sample_batch([source], seed=seed, draws=draws)
-        return {"scheme": draw.spec, "draws": [[vocab.tokens[i] for i in row] for row in rows]}
-
-    entries = [entry("canonical", 1), *(entry(spec, draws) for spec in scheme or default)]
-    total = lattice.count()
+    samplers = [sampler(spec, vocab) for spec in ("canonical", *(scheme or default))]
+    click.echo(counted(lattice.count(), "tokenization"))
+    for number, draw in enumerate(samplers):
+        print_heading(draw.spec)
+        for row in draw.sample_batch([source], seed=seed, draws=draws if number else 1):
+            tokens = [vocab.tokens[i] for i in row]
+            print_tokens(tokens, f"{len(tokens):>4}  ")
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=SAMPLES)
     bars = distance_shares(lattice, uniform, least=0.001)
-    _print_inspection(total, entries, bars)
-    vocab.gigatoken.load()
-    reason = vocab.gigatoken.reason
-    encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
-    click.echo(f"\ncanonical ids are computed by {encoder}")
-
-
-def _print_inspection(
-    total: int, entries: list[JsonObject], bars: list[tuple[int, float, float]]
-) -> None:
-    click.echo(counted(total, "tokenization"))
-    for entry in entries:
-        print_heading(entry["scheme"])
-        for tokens in entry["draws"]:
-            print_tokens(tokens, f"{len(tokens):>4}  ")
     print_heading("distance from canonical", f"   exact █  {SAMPLES:,} uniform draws ░")
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     for at, exact, drawn in bars:
         click.echo(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
         click.echo(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
+    vocab.gigatoken.load()
+    reason = vocab.gigatoken.reason
+    encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
+    click.echo(f"\ncanonical ids are computed by {encoder}")
 
 
 def play(

@@ -64,13 +64,8 @@ class Attack(AttackSettings, OnQuestions):
             raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
 
     @property
-    def settings(self) -> AttackSettings:
-        """The attack without what it is made on."""
-        return AttackSettings(**{name: getattr(self, name) for name in _SETTINGS})
-
-    @property
     def eval_scheme(self) -> str:
-        return suite_label(self.limit) if self.suite else str(self.settings)
+        return suite_label(self.limit) if self.suite else str(self)
 
     @property
     def limit(self) -> int:
@@ -87,17 +82,13 @@ class Attack(AttackSettings, OnQuestions):
         items, around = at.questions(self.items)
         if self.suite:
             return self._run_suite(at, items, around)
-        return self._run_attack(at, items, around)
-
-    def _run_attack(self, at: Opened, items: Sequence[Item], around: JsonFields) -> Summary:
         from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
 
-        settings = self.settings
         frame = around.get("prefix"), around.get("suffix")
-        model = AttackedModel(at.model, at.vocab, *frame, self.overflow, settings.objective)
+        model = AttackedModel(at.model, at.vocab, *frame, self.overflow, self.objective)
 
         def searched(group: Sequence[Item], progress: Progress) -> Summary:
-            done, dropped = attack_questions(model, group, settings, at.seed, progress=progress)
+            done, dropped = attack_questions(model, group, self, at.seed, progress=progress)
             return {"attacks": [one.as_row() for one in done], "dropped": dropped}
 
         groups = at.in_groups(items, searched)

@@ -48,11 +48,6 @@ class Subject:
     few_shots: tuple[FewShot | None, ...]
     is_last: bool
 
-    @property
-    def cell_fields(self) -> dict[str, Any]:
-        """The arguments that every :class:`MeasuredCell` takes."""
-        return {"model": self.model, "tokenizer": self.tokenizer, "seed": self.seed}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Settings, ABC):
@@ -60,6 +55,7 @@ class Measurement(Settings, ABC):
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
     reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
+    task: ClassVar[str] = "text"  # the task in results, where it is not that of the questions
 
     @property
     def eval_scheme(self) -> str:
@@ -69,7 +65,13 @@ class Measurement(Settings, ABC):
     def planned(self, subject: Subject) -> Iterator[MeasuredCell]:
         """The cells of one model: each variant on each thing that it is measured on."""
         for inputs, one in product(self.measured_on(subject), self.variants()):
-            yield MeasuredCell(measurement=one, **inputs, **subject.cell_fields)
+            yield MeasuredCell(
+                measurement=one,
+                model=subject.model,
+                tokenizer=subject.tokenizer,
+                seed=subject.seed,
+                **inputs,
+            )
 
     def variants(self) -> Iterator[Self]:
         """The measurements of single cells."""
@@ -78,10 +80,6 @@ class Measurement(Settings, ABC):
     @abstractmethod
     def measured_on(self, subject: Subject) -> Iterable[JsonFields]:
         """The inputs of cells, `questions`, `few_shot` or `corpus`; none where nothing is due."""
-
-    def task(self, cell: MeasuredCell) -> str:
-        """The name of the task in results."""
-        return "text"
 
     @abstractmethod
     def tokens_read(self, cell: MeasuredCell) -> float:
@@ -158,9 +156,6 @@ class OnQuestions(Measurement):
             if subject.is_last and (self.on_benchmarks or data.is_attacked):
                 yield {"questions": (data,), "few_shot": few_shot}
 
-    def task(self, cell: MeasuredCell) -> str:
-        return cell.questions[0].task
-
     def question_tokens(self, cell: MeasuredCell) -> float:
         """About how many canonical tokens the questions have."""
         count = cell.questions[0].count
@@ -191,13 +186,18 @@ class MeasuredCell(Cell):
     @property
     def task(self) -> str:
         """The name of the task in results."""
-        return self.measurement.task(self)
+        return self.asked.task if self.asked else self.measurement.task
+
+    @property
+    def asked(self) -> QuestionsCell | None:
+        """The questions of a measurement of one task."""
+        is_asked = isinstance(self.measurement, OnQuestions) and self.questions
+        return self.questions[0] if is_asked else None
 
     @property
     def label(self) -> str:
         after = f" after {self.few_shot.scheme}" if self.few_shot else ""
-        named = isinstance(self.measurement, OnQuestions) and self.questions
-        on = self.questions[0].description if named else ""
+        on = self.asked.description if self.asked else ""
         return f"{self.kind} {self.model.description} on {self.eval_scheme}{on}{after}"
 
     @property

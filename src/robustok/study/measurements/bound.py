@@ -27,6 +27,7 @@ class Bound(OnQuestions):
 
     kind: ClassVar[str] = "bound"
     on_benchmarks: ClassVar[bool] = False
+    task: ClassVar[str] = "weights"
 
     distance: int = option("k of the bound", default=1, min=1)
     tokens: int | None = option(
@@ -45,9 +46,6 @@ class Bound(OnQuestions):
             yield from super().measured_on(subject)
         elif subject.is_last:
             yield {}
-
-    def task(self, cell: MeasuredCell) -> str:
-        return super().task(cell) if cell.questions else "weights"
 
     def tokens_read(self, cell: MeasuredCell) -> float:
         return self.question_tokens(cell) * self.draws if cell.questions else 0.0
