@@ -70,12 +70,12 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
                 _option(one, types[one.name], one.name, value, one.default, is_partial(hint))
                 for value, one in options[name].items()
             ]
-        elif isinstance(default, Field):
-            parameters.append(_option(default, hint, name, name, default.default))
         elif name != "context":
             info: Any = SHARED.get(name)
             if typing.get_origin(hint) is Annotated:
                 hint, info = typing.get_args(hint)
+            if isinstance(default, Field):
+                info, default = default, default.default
             if isinstance(info, Argument):
                 parameters.append(_PositionalArgument(name, info, hint))
             else:

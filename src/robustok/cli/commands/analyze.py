@@ -78,20 +78,21 @@ class AnalysisOptions:
     def show(
         self,
         rows: Sequence[Row],
-        columns: Mapping[str, str],
+        columns: Sequence[str],
         draw: Callable[[Path], list[Path]],
         table: Sequence[Row] | None = None,
     ) -> None:
-        """Print all rows as JSON, or a table of formats of their fields, and draw the figure.
+        """Print all rows as JSON, or a table of their fields, and draw the figure.
 
-        ``table`` has the rows of the table where they are others.
+        ``columns`` are the fields, with their format, as ``share:.2%``; ``table`` has the rows of
+        the table where they are others.
         """
         if self.as_json:
             print_json(list(rows))
         else:
             shown = rows if table is None else table
-            cells = [[text.format(**row) for text in columns.values()] for row in shown]
-            print_table([*columns], cells)
+            cells = [[f"{{{column}}}".format(**row) for column in columns] for row in shown]
+            print_table([column.partition(":")[0] for column in columns], cells)
         if self.out is not None:
             print_written(draw(self.out), self.as_json)
 
@@ -111,10 +112,9 @@ def split_counts(
             [tokenizer], analysis.split_counts, text.text, spec, draws=text.draws
         ).values()
     ]
-    draw = partial(figures.draw_split_counts, results)
-    columns = {name: f"{{{name}}}" for name in ("scheme", "distribution", "splits")}
     rows = [row for counts in results for row in counts.table()]
-    options.show(rows, {**columns, "share": "{share:.2%}"}, draw)
+    columns = ("scheme", "distribution", "splits", "share:.2%")
+    options.show(rows, columns, partial(figures.draw_split_counts, results))
 
 
 def segmentations(
@@ -136,7 +136,7 @@ def segmentations(
         dict(zip(names, group, strict=True)) | {"drawn": drawn[group], "segmentations": count}
         for group, count in Counter(groups).items()
     ]
-    columns = {name: f"{{{name}}}" for name in (*names, "drawn", "segmentations")}
+    columns = (*names, "drawn", "segmentations")
     options.show(rows, columns, partial(figures.draw_segmentations, results), table)
 
 
@@ -147,14 +147,7 @@ def dropout(*, text: TextOptions, tokenizer: str, options: AnalysisOptions) -> N
     """
     by_tokenizer = options.each([tokenizer], analysis.dropout_splits, text.text, draws=text.draws)
     (results,) = by_tokenizer.values()
-    columns = {
-        "rule": "{rule}",
-        "p": "{p:g}",
-        "mean": "{mean:.2f}",
-        "std": "{std:.2f}",
-        "min": "{min}",
-        "max": "{max}",
-    }
+    columns = ("rule", "p:g", "mean:.2f", "std:.2f", "min", "max")
     rows = [row._asdict() for row in (*results, *analysis.DROPOUT)]
 
     def write(folder: Path) -> list[Path]:
