@@ -150,10 +150,16 @@ def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], No
     """Run one cell, from its last checkpoint if it has one, and write its record."""
     cell_folder = cell.path(folder)
     cell_folder.mkdir(parents=True, exist_ok=True)
-    spent = _Stopwatch(cell_folder / "seconds.json")
+    spent = cell_folder / "seconds.json"  # by interrupted runs
+    before = read_json_or_none(spent)
+    start = time.monotonic() - (before if isinstance(before, (int, float)) else 0.0)
+    saved = time.monotonic()
 
     def on_progress(done: int, total: int) -> None:
-        spent.save()
+        nonlocal saved
+        if time.monotonic() - saved > SAVED_EVERY:
+            saved = time.monotonic()
+            write_json(spent, saved - start)
         progress((done, total))
 
     log = cell_folder / LOG
@@ -167,11 +173,11 @@ def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], No
         "kind": cell.kind,
         "fields": cell.fields,
         "inputs": {role: other.key for role, other in cell.inputs.items()},
-        "seconds": round(spent.total(), 2),
+        "seconds": round(time.monotonic() - start, 2),
         "versions": versions(),
         "result": result,
     }
-    spent.remove()
+    spent.unlink(missing_ok=True)
     record["files"] = digests_of(cell_folder, skip=(RECORD, LOG))
     write_record(cell_folder / RECORD, record)
     _log_line(log, f"finished after {record['seconds']} s")
@@ -181,25 +187,3 @@ def _log_line(log: Path, text: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{now} {text}\n")
-
-
-class _Stopwatch:
-    """Seconds spent on a cell, in interrupted runs too."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        before = read_json_or_none(path)
-        self._before = float(before) if isinstance(before, (int, float)) else 0.0
-        self._start = self._saved = time.monotonic()
-
-    def total(self) -> float:
-        return self._before + time.monotonic() - self._start
-
-    def save(self) -> None:
-        """Write the total, at most every `SAVED_EVERY` seconds."""
-        if time.monotonic() - self._saved > SAVED_EVERY:
-            self._saved = time.monotonic()
-            write_json(self._path, self.total())
-
-    def remove(self) -> None:
-        self._path.unlink(missing_ok=True)

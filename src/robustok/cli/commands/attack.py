@@ -156,15 +156,16 @@ def _attacked(
     """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
     vocab, seed = objective.vocab, options.seed
 
-    def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
-        found = attacks.attack_prompts(
-            vocab, group, objective, settings=search, seed=seed, progress=progress
-        )
-        return {"attacks": [one.as_row() for one in found]}
-
-    run = attacked
     if isinstance(search, int):
         run = suite_search(vocab, objective, max_scored=search, seed=seed)
+    else:
+
+        def run(group: Sequence[Any], progress: Progress) -> JsonObject:
+            found = attacks.attack_prompts(
+                vocab, group, objective, settings=search, seed=seed, progress=progress
+            )
+            return {"attacks": [one.as_row() for one in found]}
+
     config = {
         "objective": asdict(objective.settings),
         "search": str(search),
