@@ -160,12 +160,13 @@ def _attacked(
         run = suite_search(vocab, objective, max_scored=search, seed=seed)
     else:
 
-        def run(group: Sequence[Any], progress: Progress) -> JsonObject:
+        def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
             found = attacks.attack_prompts(
                 vocab, group, objective, settings=search, seed=seed, progress=progress
             )
             return {"attacks": [one.as_row() for one in found]}
 
+        run = attacked
     config = {
         "objective": asdict(objective.settings),
         "search": str(search),
