@@ -155,7 +155,6 @@ def _attacked(
 ) -> list[JsonObject]:
     """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
     vocab, seed = objective.vocab, options.seed
-
     if isinstance(search, int):
         run = suite_search(vocab, objective, max_scored=search, seed=seed)
     else:
