@@ -105,7 +105,7 @@ def test_a_guard_passes_below_its_threshold(model, vocab, rows) -> None:
     ("make", "message"),
     [
         (lambda m, v: Margin(m, v, [" up"], 0), "at least two options"),
-        (lambda m, v: Margin(m, v, [" up", " baby"], 2), "label 2 of 2 options"),
+        (lambda m, v: Margin(m, v, [" up", " baby"], 2), "label must be from 0 to 1"),
         (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),

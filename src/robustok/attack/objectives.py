@@ -23,6 +23,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     objectives_reading,
 )
+from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -244,9 +245,7 @@ class Margin(CausalObjective):
         **frame: Unpack[FrameIds],
     ) -> None:
         options = check_options(options)
-        is_integer = isinstance(label, (int, np.integer)) and not isinstance(label, bool)
-        if not is_integer or not 0 <= label < len(options):
-            raise RobustokError(f"label {label} of {len(options)} options: give the number of one")
+        label = check_integer("label", label, 0, len(options) - 1)
         check_choice("scale", scale, SCALES)
         super().__init__(model, vocab, options, window=window, **frame)
         self.label, self.scale, self.name = label, scale, f"margin({scale})"

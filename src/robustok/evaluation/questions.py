@@ -16,7 +16,7 @@ import numpy as np
 
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
-from robustok.models.load import OVERFLOW, max_length_of
+from robustok.models.load import OVERFLOW, config_token, max_length_of
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
@@ -120,14 +120,13 @@ def start_ids(model: PreTrainedModel) -> list[int]:
 
     Raises RobustokError where the model names none.
     """
-    for name in ("bos_token_id", "eos_token_id"):
-        value = getattr(model.config, name, None)
-        if isinstance(value, int) and value >= 0:
-            return [value]
-    raise RobustokError(
-        "the model names no token that begins a text (bos_token_id), so whole sentences cannot be "
-        "scored: set one in its config"
-    )
+    first = config_token(model, "bos_token_id", "eos_token_id")
+    if first is None:
+        raise RobustokError(
+            "the model names no token that begins a text (bos_token_id), so whole sentences cannot "
+            "be scored: set one in its config"
+        )
+    return [first]
 
 
 def drawn_texts(item: Item) -> list[tuple[str, str]]:

@@ -322,9 +322,16 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
         raise RobustokError(f"{path}: no such file")
     if not _holds_rollouts(path):
         raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
+    name, is_conversation = _column_of(path, column)
     sequences: list[_Sequence] = []
-    for row, share in _sequences(path, column):
-        sequences += row
+    for label, row, share in _rows(path, name):
+        value = row.get(name) if isinstance(row, dict) else row
+        if not is_conversation:
+            sequences.append((_ids(value, label), None, None))
+        elif _is_list(value):
+            sequences += _turns(value, label)
+        else:
+            raise RobustokError(f"{label}: no conversation in '{name}'")
         if len(sequences) >= ROWS:
             yield RolloutBatch.of(sequences, share)
             sequences = []
@@ -337,29 +344,16 @@ def _holds_rollouts(path: Path) -> bool:
     return any(suffix in _SUFFIXES for suffix in path.suffixes[-2:])
 
 
-def _sequences(path: Path, column: str | None) -> Iterator[tuple[list[_Sequence], float]]:
-    """The sequences of each row of a file, and the share of the file read so far."""
-    first = None
-    for _, row, _ in _rows(path):
-        first = row if first is None or _has_ids(row) else first
-        if _has_ids(row):
-            break
-    name, is_conversation = _column_of(path, column, first)
-    for label, row, share in _rows(path, name):
-        value = row.get(name) if isinstance(row, dict) else row
-        if not is_conversation:
-            yield [(_ids(value, label), None, None)], share
-        elif _is_list(value):
-            yield _turns(value, label), share
-        else:
-            raise RobustokError(f"{label}: no conversation in '{name}'")
+def _column_of(path: Path, column: str | None) -> tuple[str | None, bool]:
+    """The given column of a file or its only one, and whether it holds conversations.
 
-
-def _column_of(path: Path, column: str | None, row: object) -> tuple[str | None, bool]:
-    """The given column or the only one of a row, and whether it holds conversations.
-
-    None for a row that is a bare list.
+    None where the first row with ids is a bare list.
     """
+    row = None
+    for _, one, _ in _rows(path):
+        row = one if row is None or _has_ids(one) else row
+        if _has_ids(one):
+            break
     if not isinstance(row, dict):
         return None, False
     if column is not None and column not in row:

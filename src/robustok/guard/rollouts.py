@@ -70,11 +70,7 @@ class Alignment:
     def same(self) -> np.ndarray:
         """Blocks of the same single id on both sides, bool [blocks]."""
         single = (np.diff(self.edges_a) == 1) & (np.diff(self.edges_b) == 1)
-        same = np.zeros(len(self), np.bool_)
-        same[single] = (
-            self.ids_a[self.edges_a[:-1][single]] == self.ids_b[self.edges_b[:-1][single]]
-        )
-        return same
+        return single & (self.ids_a[self.edges_a[:-1]] == self.ids_b[self.edges_b[:-1]])
 
     def reversed(self) -> Alignment:
         """The alignment of the second tokenization with the first."""

@@ -369,6 +369,12 @@ def max_length_of(model: PreTrainedModel) -> int | None:
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
+def config_token(model: PreTrainedModel, *names: str) -> int | None:
+    """The first id that a model's configuration has under these names, such as "bos_token_id"."""
+    values = (getattr(model.config, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int) and value >= 0), None)
+
+
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
     """Raise RobustokError where the vocabulary has ids that the model has no embedding for.
 

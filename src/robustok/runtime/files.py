@@ -22,6 +22,7 @@ from typing import IO, Any
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress, part_of_progress
 
+_log = logging.getLogger(__name__)
 COMPRESSIONS = (".gz", ".xz", ".zst")
 JsonObject = dict[str, Any]
 """An object of JSON that is made: a row of results, a record, a request."""
@@ -320,6 +321,27 @@ def find_damage(folder: Path, digests: object) -> str | None:
     return None
 
 
+def read_finished(path: Path, what: str) -> JsonObject | None:
+    """The record of finished work whose files are as it left them, or None.
+
+    Its ``files`` are the SHA-256 of each by its path in the record's folder. A damaged record, or
+    one of damaged files, is reported in one line of the log and removed, so that the work, ``what``
+    in this line, is done again.
+    """
+    if not path.exists():
+        return None
+    record = read_record(path)
+    if record is None:
+        damage = f"{path.name} has changed"
+    else:
+        damage = find_damage(path.parent, record.get("files"))
+    if damage is None:
+        return record
+    _log.warning("%s in %s is damaged (%s) and is done again", what, path.parent, damage)
+    path.unlink()
+    return None
+
+
 def json_digest(value: object) -> str:
     """A short hash of a JSON value, the same after it was written and read."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
@@ -379,8 +401,6 @@ def _sync(path: Path) -> None:
 # Groups of questions, after each of which an interrupted run continues
 
 GROUP = 32  # questions or prompts that are searched or certified together
-
-_log = logging.getLogger(__name__)
 
 
 def in_groups(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import time
@@ -19,9 +18,8 @@ from robustok.runtime.files import (
     JsonFields,
     JsonObject,
     digests_of,
-    find_damage,
+    read_finished,
     read_json_or_none,
-    read_record,
     write_json,
     write_record,
 )
@@ -38,10 +36,7 @@ from robustok.study.cells.models import close_model
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
-RECORD_FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result", "files"}
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
-
-_log = logging.getLogger(__name__)
 
 
 class Watch:
@@ -128,22 +123,9 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
     """The record of a finished cell, or None if it is unfinished or its files changed.
 
     A cell whose checksums do not match is logged in one line, and its record is removed, so that
-    the cell runs again.
+    the cell is done again.
     """
-    path = cell.path(folder) / RECORD
-    if not path.exists():
-        return None
-    record = read_record(path)
-    if record is None or record.keys() != RECORD_FIELDS:
-        damage = f"{RECORD} has changed"
-    else:
-        damage = find_damage(path.parent, record["files"])
-    if damage is None:
-        return record
-    text = "cell '%s' in %s is damaged (%s) and runs again"
-    _log.warning(text, cell.label, path.parent, damage)
-    path.unlink()
-    return None
+    return read_finished(cell.path(folder) / RECORD, f"cell '{cell.label}'")
 
 
 def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:

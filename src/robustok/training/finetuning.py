@@ -11,14 +11,14 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from robustok.errors import RobustokError
-from robustok.models.load import check_fit, max_length_of
+from robustok.models.load import check_fit, config_token, max_length_of
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, Schedule
+from robustok.scoring.engine import Ids
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
     AnswerCollator,
-    Ids,
     PackedPrompts,
     PromptDataset,
     stack_rows,
@@ -116,12 +116,14 @@ def finetune(
         "overflow": overflow,
         **{name: value for name, value in given.items() if value is not None},
     }
+    # Padding is masked, so any id is valid if the model names none.
+    pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
     common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
     if pack is not None:
-        rows = PackedPrompts(dataset, pad_id=_pad_id(model), batch_size=plan.rows_per_device)
+        rows = PackedPrompts(dataset, pad_id=pad_id, batch_size=plan.rows_per_device)
         return train(model, rows, stack_rows, plan, row_length=max_length, **common)
     collator = AnswerCollator(
-        pad_id=_pad_id(model),
+        pad_id=pad_id,
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
@@ -142,15 +144,6 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
             "leave pack out"
         )
     return pack
-
-
-def _pad_id(model: PreTrainedModel) -> int:
-    """The id of padding. Padding is masked, so any id is valid if the model names none."""
-    for name in ("pad_token_id", "eos_token_id"):
-        value = getattr(model.config, name, None)
-        if isinstance(value, int) and value >= 0:
-            return value
-    return 0
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:

@@ -23,10 +23,10 @@ from robustok.runtime.files import JsonObject
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
+from robustok.scoring.engine import Ids
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
 
-Ids = Sequence[int] | np.ndarray
 IGNORED = -100  # label of a position that adds nothing to the loss
 STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _GROUP = 256  # questions that one call of the sampler draws

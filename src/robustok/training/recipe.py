@@ -20,6 +20,7 @@ from robustok.runtime.files import (
     JsonObject,
     digests_of,
     find_damage,
+    read_finished,
     read_json_or_none,
     read_record,
     write_json,
@@ -254,7 +255,7 @@ def claim(out: Path, identity: JsonObject) -> None:
     saved = recorded_identity(out)
     if not saved:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-        write_record(out / RECORD, {"identity": identity})
+        write_record(out / RECORD, {"identity": identity, "files": {}})
     elif saved["steps"] < identity["steps"]:
         _log.info(
             "the run of %d steps in %s becomes one of %d: its steps so far had the schedule of "
@@ -263,7 +264,8 @@ def claim(out: Path, identity: JsonObject) -> None:
             out,
             identity["steps"],
         )
-        write_record(out / RECORD, {"identity": {**saved, "steps": identity["steps"]}})
+        longer = {**saved, "steps": identity["steps"]}
+        write_record(out / RECORD, {"identity": longer, "files": {}})
 
 
 def recorded_identity(out: Path) -> JsonObject:
@@ -292,13 +294,8 @@ def read_result(out: Path, identity: JsonObject) -> Training | None:
     RobustokError where the folder belongs to another run. A damaged record or damaged
     weights are reported in one line of the log, and the record is removed: the run starts again.
     """
-    if not (out / RECORD).exists():
-        return None
-    saved = read_record(out / RECORD) or {}
-    damage = find_damage(out, saved.get("files", {})) if saved else RECORD
-    if damage:
-        _log.warning("the training in %s is damaged (%s): it is done again", out, damage)
-        (out / RECORD).unlink(missing_ok=True)
+    saved = read_finished(out / RECORD, "the training")
+    if saved is None:
         return None
     _check_identity(saved["identity"], identity, out)
     if "training" not in saved or saved["identity"]["steps"] < identity["steps"]:
