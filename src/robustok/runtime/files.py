@@ -59,9 +59,6 @@ def part_of(path: Path) -> Iterator[Path]:
         _sync(part)
         part.replace(path)
         _sync(path.parent)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # which Python leaves out of a failed write
-        raise
     finally:
         part.unlink(missing_ok=True)
 
@@ -75,7 +72,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     >>> path.read_text()
     'whole'
     """
-    with part_of(path) as part:
+    with _errors_name(path), part_of(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
@@ -107,9 +104,21 @@ def write_record(path: Path, record: JsonObject) -> None:
 
 def write_rows(path: Path, rows: Iterable[object]) -> None:
     """Write values as JSON Lines, atomically."""
-    with part_of(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    opened = part_of(path)
+    with _errors_name(path), opened as part, part.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
             file.write(json_text(row) + "\n")
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    """Add the file's name to the error of a write, which Python raises without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_csv(path: Path, rows: Sequence[JsonFields], fields: Sequence[str] | None = None) -> None:
