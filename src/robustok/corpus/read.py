@@ -400,7 +400,8 @@ def _parquet_batches(
         rows_here = batch.slice(first, last - first), sizes[first:last], where[first:last]
         for part, numbers, long in _slices(*rows_here, column.name, size, limit):
             yield DocumentBatch(_decoded(part, source, column, kept), numbers, long, read)
-    yield DocumentBatch.of_rejects(rejects, chunk.size, column, kept)
+    empty = batch_schema(column, kept).empty_table()
+    yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 
 def _sound_groups(

@@ -25,6 +25,7 @@ from robustok.corpus.sources import (
     DocumentBatch,
     Reject,
     as_text,
+    batch_schema,
 )
 from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
@@ -84,9 +85,10 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> JsonO
     try:
         manifest = _written(job, chunk, batches, progress)
     except DamagedFile as error:
+        empty = batch_schema(job.column, job.kept).empty_table()
         damage = [Reject(-1, str(error))]
-        batch = DocumentBatch.of_rejects(damage, chunk.size, job.column, job.kept)
-        manifest = _written(job, chunk, [batch], progress)
+        nothing = DocumentBatch(empty, np.empty(0, np.int64), damage, chunk.size)
+        manifest = _written(job, chunk, [nothing], progress)
     write_json(job.manifest(chunk), manifest)
     return manifest
 

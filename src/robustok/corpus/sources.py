@@ -296,13 +296,6 @@ class DocumentBatch:
     rejects: Sequence[Reject]
     read: int
 
-    @classmethod
-    def of_rejects(
-        cls, rejects: Sequence[Reject], read: int, column: Column, kept: Sequence[pa.Field]
-    ) -> DocumentBatch:
-        """Rejects without documents."""
-        return cls(batch_schema(column, kept).empty_table(), np.empty(0, np.int64), rejects, read)
-
 
 def until_damage(rows: Iterator[T], compression: str = "") -> Iterator[T | Reject]:
     """The rows, and a Reject for damage after which nothing can be read, at position -1.
