@@ -4,7 +4,8 @@ from robustok.runtime.environment import require
 
 require("torch", "transformers")
 
-from robustok.scoring.engine import Request, Scores, score, score_many
-from robustok.scoring.modes import scoring_mode
-
-__all__ = ["Request", "Scores", "score", "score_many", "scoring_mode"]
+from robustok.scoring.engine import Request as Request
+from robustok.scoring.engine import Scores as Scores
+from robustok.scoring.engine import score as score
+from robustok.scoring.engine import score_many as score_many
+from robustok.scoring.modes import scoring_mode as scoring_mode
