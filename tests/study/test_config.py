@@ -53,7 +53,7 @@ def line_of(text: str, part: str) -> int:
     ("    - stochastok(alpha=0)", "    - stochastok(alpha=0->1)",
      ("evaluate.eval_schemes.1: stochastok(alpha=0->1) is a schedule: only training",)),
     ("  items: 200", "  items: 2000", ("evaluate.items", "task.test is 500")),
-    ("seed: 0", "seed: -1", ("seed: a seed is a whole number from 0",)),
+    ("seed: 0", "seed: -1", ("seed is -1: input should be greater than or equal to 0",)),
     ("seed: 0", "seed: 0\nseed: 1", ("seed is already given on line 9",)),
 ])  # fmt: skip
 def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[str, ...]) -> None:

@@ -66,17 +66,18 @@ def measure(
     """
     rows: dict[str, list[Row]] = {}
     named = by_name(models)
+    several = len(named) > 1
     title = f"{kind}: {', '.join(named)}"
     loading = ChatModel if isinstance(options, ChatModel) else LoadedModel
     model = {one.name: getattr(options, one.name) for one in fields(loading)}
     shared_fields = {"name": kind, "title": title, "seed": options.seed, **sections}
     with nullcontext(options.out) if options.out else TemporaryDirectory() as place:
         folder = Path(place)
-        for name, path in named.items():
+        folders = [folder / name if several else folder for name in named]
+        shared = (folder / "cells").absolute() if several else None
+        for (name, path), own in zip(named.items(), folders, strict=True):
             own_model = model | {"name": path, "label": name}
             study = checked_study(shared_fields | {"model": own_model}, _error_of_option)
-            own = folder / name if len(named) > 1 else folder
-            shared = (folder / "cells").absolute() if len(named) > 1 else None
             with bar(kind) as progress:
                 printed = _Printed(name, own, options.as_json, progress)
                 run_study(
@@ -86,7 +87,6 @@ def measure(
         if options.out is not None:
             from robustok.report import write_report
 
-            folders = [folder / name for name in named] if len(named) > 1 else [folder]
             page = write_report(folders[0], folders[1:], out=folder)
             _write_parquet(rows, folder / "items.parquet")
             print_written([page], options.as_json)

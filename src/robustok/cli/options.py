@@ -40,11 +40,12 @@ def add_commands(group: click.Group, *commands: Callable[..., object], **setting
 def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     """The command with an option for each field of its settings classes.
 
-    A parameter whose default is made by :func:`option` is an option of the command's own. One with
-    a plain type is what ``SHARED`` has by its name; ``Annotated`` says it otherwise. One annotated
-    with a dataclass gets an instance of it, one with ``Annotated[dict, CLASS]`` the fields that are
-    given, by name. Fields without ``help`` or with empty ``flags`` are no options, nor are those
-    that the command has as own parameters. ``context`` is click's.
+    A parameter whose default is made by :func:`option` is an option of the command's own, one
+    annotated with an :class:`Argument` an argument. One with a plain type is what ``SHARED`` has by
+    its name. One annotated with a dataclass gets an instance of it, one with
+    ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without ``help`` or with
+    empty ``flags`` are no options, nor are those that the command has as own parameters.
+    ``context`` is click's.
 
     Args:
         command: a function; its name and docstring are those of the command.

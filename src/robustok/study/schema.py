@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from robustok.errors import nearest
@@ -32,7 +31,6 @@ from robustok.study.sections import (
     Strict,
     TokenizerSection,
     WordTask,
-    seed_in_range,
 )
 from robustok.tasks import HUB
 
@@ -54,9 +52,7 @@ class Study(Strict):
     title: str = Field(description="title of the report")
     about: str = Field("", description="what the study measures, for its list")
     scale: str = Field("full", description="which of the scales this is")
-    seed: Annotated[int, AfterValidator(seed_in_range)] = Field(
-        description="seed of the first repeat"
-    )
+    seed: int = Field(ge=0, lt=2**62, description="seed of the first repeat")
     repeats: int = Field(
         1, ge=1, description="repeats of models and measurements, with the following seeds"
     )

@@ -48,12 +48,6 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
     return specs
 
 
-def seed_in_range(seed: int) -> int:
-    if not 0 <= seed < 2**62:
-        raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
-    return seed
-
-
 def _listed(value: object) -> Any:
     """One value as a list of one; none as an empty list."""
     return () if value is None else (value,) if isinstance(value, str) else value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from robustok import analysis
 from robustok.cli.groups import Group
@@ -42,12 +42,6 @@ class TextOptions:
 
     draws: int = draws_option("draws of each text", 50_000)
     text: str = option("[default: the paper's sentence]", default=analysis.SENTENCE)
-
-
-Tokenizers = Annotated[
-    tuple[str, ...],
-    option(f"{TOKENIZER}; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"),
-]
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,9 @@ def segmentations(
     *,
     text: TextOptions,
     scheme: tuple[str, ...] = scheme_option(default=PAIR),
-    tokenizer: Tokenizers,
+    tokenizer: tuple[str, ...] = option(
+        f"{TOKENIZER}; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"
+    ),
     options: AnalysisOptions,
 ) -> None:
     """Count how often each segmentation of the first token is drawn."""

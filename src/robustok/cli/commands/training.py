@@ -21,11 +21,9 @@ from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import PRESETS, Recipe
 
-Given = Annotated[dict, Recipe]
-Preset = Annotated[
-    str | None,
-    option(f"the paper's settings: {', '.join(PRESETS)}", "--preset", metavar="NAME"),
-]
+_PRESET: Any = option(
+    f"the paper's settings: {', '.join(PRESETS)}", "--preset", default=None, metavar="NAME"
+)
 
 
 def pretrain(
@@ -35,8 +33,8 @@ def pretrain(
     seed: int,
     *,
     out: Path = folder_option("folder of the trained model", required=True),
-    recipe: Given,
-    preset: Preset = None,
+    recipe: Annotated[dict, Recipe],
+    preset: str | None = _PRESET,
     shape: str = option(
         "tiny-llm (the paper's) or quick",
         default="tiny-llm",
@@ -82,7 +80,7 @@ def pretrain(
 def finetune(
     model: str,
     *,
-    preset: Preset = None,
+    preset: str | None = _PRESET,
     items: str = option(
         "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
     ),
@@ -105,7 +103,7 @@ def finetune(
     fixed_draws: int | None = option(
         "draws of a question  [default: new ones in each epoch]", default=None, min=1
     ),
-    recipe: Given,
+    recipe: Annotated[dict, Recipe],
     as_json: bool = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
