@@ -70,7 +70,7 @@ class FindingTable(NamedTuple):
         return cls(kinds.astype(np.uint8), *(p.astype(np.int64) for p in positions))
 
     def shifted(self, ids: int, repaired: int) -> FindingTable:
-        """The same findings, so many given and repaired ids further on."""
+        """The same findings, at positions after earlier given and repaired ids."""
         same = self.canonical_begin == SAME
         return FindingTable(
             self.kind,
@@ -104,9 +104,12 @@ class Findings(Sequence[Finding]):
     (2, 2, ['not-canonical', 'unknown-id'])
 
     Args:
-        table: the findings.
+        table: the findings, with positions in the ids of the whole batch.
         given: the ids that were checked, integers [n], as an array or a list.
         repaired: their canonical ids, int32 [m].
+        given_start: position in the batch of the first id of ``given``, by default 0.
+        repaired_start: position in the repaired batch of the first id of ``repaired``, by default
+            0.
 
     :meth:`Guard.check` makes it. ``kinds`` are the kinds of all findings, those after the first
     1,000 included.
@@ -117,8 +120,12 @@ class Findings(Sequence[Finding]):
         table: FindingTable,
         given: np.ndarray | list[int],
         repaired: np.ndarray,
+        given_start: int = 0,
+        repaired_start: int = 0,
     ) -> None:
-        self._table, self._given, self._repaired = table, given, repaired
+        self._table = table  # its positions count from the starts
+        self._given, self._given_start = given, given_start
+        self._repaired, self._repaired_start = repaired, repaired_start
 
     @property
     def total(self) -> int:
@@ -140,9 +147,11 @@ class Findings(Sequence[Finding]):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         i = range(len(self))[index]
         kind, begin, end, first, last = (int(column[i]) for column in self._table)
+        begin, end = begin - self._given_start, end - self._given_start
         ids = canonical = tuple(map(int, self._given[begin:end]))
         if first != SAME:
-            canonical = tuple(self._repaired[first:last].tolist())
+            start = self._repaired_start
+            canonical = tuple(self._repaired[first - start : last - start].tolist())
         return Finding(KINDS[kind], begin, end, ids, canonical)
 
     def __eq__(self, other: object) -> bool:
@@ -284,8 +293,9 @@ class Verdicts(Sequence[Verdict]):
         first, last = np.searchsorted(self.table.begin, self.offsets[i : i + 2]).tolist()
         table = FindingTable(*(column[first:last] for column in self.table))
         begin, end = self.offsets[i : i + 2].tolist()
-        own = table.shifted(-begin, -int(self.repaired.offsets[i]))
-        findings = Findings(own, self.given[begin:end], self.repaired[i])
+        findings = Findings(
+            table, self.given[begin:end], self.repaired[i], begin, int(self.repaired.offsets[i])
+        )
         return Verdict(
             bool(self.canonical[i]),
             int(self.distance[i]),
