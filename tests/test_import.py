@@ -31,12 +31,25 @@ def test_importing_robustok_loads_nothing_heavy_prints_nothing_and_leaves_no_han
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_the_page_of_help_needs_neither_numpy_nor_a_command() -> None:
-    page = (
-        "import contextlib, io\nfrom robustok.cli.app import run\n"
-        "with contextlib.redirect_stdout(io.StringIO()): run(['--help'])"
-    )
-    assert loaded_after(page).isdisjoint({"numpy", "tokenizers", "robustok.api", "rich"})
+PAGE = """
+import contextlib, io
+from robustok.cli.app import run
+with contextlib.redirect_stdout(io.StringIO()):
+    run(["--help"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        (PAGE, ["numpy", "tokenizers", "rich", "robustok.api", "robustok.cli.options",
+                "robustok.models", "robustok.study"]),
+        ("import robustok.attack.settings", ["torch"]),
+    ],
+    ids=["the page of help", "the settings of attacks"],
+)  # fmt: skip
+def test_what_starts_often_loads_little(statement: str, absent: list[str]) -> None:
+    assert loaded_after(statement).isdisjoint(absent)
 
 
 def test_the_package_has_the_names_of_its_api() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -98,14 +97,6 @@ def test_every_field_with_help_is_an_option(
 def test_the_help_of_all_commands_begins_as_that_of_each(name: str) -> None:
     first, *_ = (command(name).help or "").split("\n\n")
     assert " ".join(first.split()) == COMMANDS[name][1]
-
-
-def test_the_help_of_all_commands_imports_none() -> None:
-    code = "import sys; from robustok.cli.app import run; run(['--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
-    assert "robustok.cli.app" in loaded
-    assert {"robustok.cli.options", "robustok.models", "robustok.study"}.isdisjoint(loaded)
 
 
 def test_no_command_has_two_options_of_one_name() -> None:
