@@ -62,6 +62,7 @@ def draw(path: Path) -> None:
                 middle, height + 0.06, token, ha="center", fontsize=10.5,
                 color=INK if chosen else MUTED, weight="bold" if chosen else "normal",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+                zorder=5,  # also above the arcs that are drawn later
             )  # fmt: skip
         axes.plot(range(len(WORD) + 1), [0] * (len(WORD) + 1), "o", color=INK, markersize=6)
         axes.set_xlim(-0.3, len(WORD) + 0.3)

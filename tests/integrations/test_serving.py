@@ -215,7 +215,7 @@ def test_other_tokenizations_are_rejected_repaired_or_logged(field: str, caplog:
         call(guarded(server, "log"), body)
     assert json.loads(server.bodies[-1]) == body
     assert caplog.messages == [
-        f"1 prompts have findings of kind not-canonical, the first one at id 0 of {field}"
+        f"findings of kind not-canonical in 1 prompt, the first one at id 0 of {field}"
     ]
 
 

@@ -31,6 +31,7 @@ from robustok.integrations.bodies import (
     pause,
     read_body,
 )
+from robustok.runtime.display import counted
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -234,9 +235,9 @@ class PromptGuard:
         if self.policy == "log":
             kinds = sorted(kind for kind in KINDS if verdicts.has(kind)[wrong].any())
             _log.warning(
-                "%d prompts have findings of kind %s, the first one at id %d of %s",
-                len(wrong),
+                "findings of kind %s in %s, the first one at id %d of %s",
                 ", ".join(kinds),
+                counted(len(wrong), "prompt"),
                 verdicts[wrong[0]].findings[0].begin,
                 name(first + int(wrong[0])),
             )

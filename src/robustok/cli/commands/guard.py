@@ -196,7 +196,7 @@ def _print_drift(drift: Drift, files: int) -> None:
     click.echo(
         f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
         f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
-        f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
+        f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids are not canonical "
         f"({share(drift.drifted, drift.ids)}), with {splits} that the encoder does not make."
     )
     if drift.unknown:

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
+from robustok.models.load import precision_of
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
@@ -86,7 +87,8 @@ class Embeddings(Measurement):
         }
         result = evaluation.EmbeddingDistances(by_word, sentence, self.draws, at.seed)
         name = at.cell.model.name_in_figure
-        return {"layers": [{"model": name, **layer} for layer in result.table()]}
+        layers = [{"model": name, **layer} for layer in result.table()]
+        return {"layers": layers, "precision": precision_of(at.model)}
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         layers = row["layers"]
