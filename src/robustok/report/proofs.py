@@ -7,6 +7,8 @@ from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from robustok.report.frame import DataFrame, Results, entries_of, percent
 from robustok.report.page import Section, Table
 from robustok.report.style import (
@@ -210,22 +212,14 @@ def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
 
 
 def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
-    for at, row in enumerate(rows):
-        base = 0.0
-        for verdict, (_, color, ink) in _VERDICTS.items():
-            height = 100 * row[verdict] / row["n"]
-            axes.bar(at, height, 0.78, base, color=color, edgecolor="white", linewidth=0.8)
-            if height >= 5:
-                axes.text(
-                    at,
-                    base + height / 2,
-                    f"{height:.0f}",
-                    ha="center",
-                    va="center",
-                    color=ink,
-                    fontsize=9,
-                )
-            base += height
+    base = np.zeros(len(rows))
+    for verdict, (_, color, ink) in _VERDICTS.items():
+        shares = np.array([100 * row[verdict] / row["n"] for row in rows])
+        look: Any = {"color": color, "edgecolor": "white", "linewidth": 0.8}
+        bars = axes.bar(range(len(rows)), shares, 0.78, base, **look)
+        names = [f"{share:.0f}" if share >= 5 else "" for share in shares]
+        axes.bar_label(bars, names, label_type="center", color=ink, fontsize=9)
+        base = base + shares
     axes.set_xticks(range(len(rows)), [str(row["distance"]) for row in rows])
     sizes = sorted({row["n"] for row in rows})
     n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
