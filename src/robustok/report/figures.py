@@ -228,7 +228,8 @@ def attack_panels(results: Results) -> list[Panel]:
     Without such a grid one panel for each task or pre-training: a group for each attack, a bar for
     each model.
     """
-    groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
+    known = ("canonical", *results.attacks)
+    groups = {scheme: short(scheme) for scheme in known if scheme in results.eval_schemes}
     bars = {bar: bar for bar in results.colors}
     return _crossed_panels(results, results.attacks, "no strength") or [
         _panel_of(results, panel_title(panel), own, "spec", bars, groups)

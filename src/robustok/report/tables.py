@@ -131,8 +131,9 @@ def accuracy_section(results: Results) -> Section | None:
 
 
 def _compared(results: Results) -> list[str]:
-    """Canonical questions, the most perturbed ones, and the attacks."""
-    return [scheme for scheme in ("canonical", results.hardest, *results.attacks) if scheme]
+    """Canonical questions, the most perturbed ones, and the attacks; all without any of these."""
+    known = ("canonical", results.hardest or "", *results.attacks)
+    return [scheme for scheme in known if scheme in results.eval_schemes] or results.eval_schemes
 
 
 def _entry(results: Results, name: str, scheme: str) -> Entry:
