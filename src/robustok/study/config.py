@@ -331,7 +331,9 @@ def _at_strengths(
     sections: JsonObject = {}
     for part, name in SCHEMES_SET:
         section, specs = getattr(study, part), []
-        for i, spec in enumerate(getattr(section, name) if section else ()):
+        if section is None:
+            continue
+        for i, spec in enumerate(getattr(section, name)):
             field = f"{part}.{name}.{i}"
             try:
                 own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
@@ -341,6 +343,5 @@ def _at_strengths(
                 known = f"{repeated}, which is already in the list"
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
             specs += own
-        if section:
-            sections[part] = dataclasses.replace(section, **{name: tuple(specs)})
+        sections[part] = dataclasses.replace(section, **{name: tuple(specs)})
     return study.model_copy(update=sections)

@@ -109,8 +109,9 @@ class _Planner:
         seed, options = self.study.seed + repeat, self.study.finetune
         yield origin
         yield from self._measurements(origin, seed, is_last=options is None)
-        for scheme in options.schemes if options else ():
-            assert options is not None
+        if options is None:
+            return
+        for scheme in options.schemes:
             model = models.FinetuneCell(
                 options=options,
                 scheme=scheme,

@@ -110,9 +110,9 @@ class DataCell(QuestionsCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         counts = {"train": self.train, "test": self.test}
-        words = self.words if isinstance(self.words, tuple) else ()
-        if self.words and isinstance(self.words, int):
-            words = frequent_words(self.words)
+        words = self.words or ()
+        if isinstance(words, int):
+            words = frequent_words(words)
         make, settings = GAMES[self.game], {"seed": self.seed, "format": self.format}
         for done, (split, count) in enumerate(counts.items(), 1):
             own = self._read if self.files else partial(make, words, **settings)
