@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -171,14 +171,10 @@ def _length(value: bytes) -> int:
 
 def _replayed(raw: bytes, receive: Receive) -> Receive:
     """A stream of one message with the whole body, then the original one."""
-    sent = False
+    whole: Iterator[Message] = iter([{"type": "http.request", "body": raw, "more_body": False}])
 
     async def replay() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": raw, "more_body": False}
+        return next(whole, None) or await receive()
 
     return replay
 
