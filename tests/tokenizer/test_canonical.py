@@ -175,6 +175,16 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
         lambda: with_added(bpe([*"Ġab", "ab"], [["a", "b"]], pre_tokenizer=SPACED,
                                decoder=SPACED), "ab"),
         "ab a", [True, True]),
+    "a special token that is spelled with a mark, and an added one within it": (
+        lambda: with_added(with_added(
+            bpe([*"Ab▁", "▁A"], [["▁", "A"]], pre_tokenizer=METASPACE | {
+                "prepend_scheme": "never"}), "A"), "b▁A", special=True),
+        "b▁A", [False, True]),
+    "a special token that the normalizer turns into a space, and the model reads": (
+        lambda: with_added(
+            bpe(["a", "▁", "▁a"], [["▁", "a"]], normalizer={"type": "Nmt"}, pre_tokenizer=FIRST,
+                decoder=FIRST), "▁", special=True, normalized=True),
+        "a", [True, True]),
     "two entries of the unknown token": (
         lambda: Tokenizer.from_str(tokenizer_json(
             {"type": "Unigram", "unk_id": 0, "byte_fallback": False,

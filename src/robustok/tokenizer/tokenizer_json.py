@@ -296,19 +296,14 @@ class _Ids:
             if i == unknown or (token is not None and token.special and token.content not in words):
                 self.tokens[i] = spelling.encode()
                 continue
-            read = self._read(spelling)
-            shown = self._decoded(spelling) if self._reads_names else read
-            if token is None:
-                # No text gives what is not in the alphabet, or a space that is written as a mark,
-                # which the decoder would read otherwise.
-                stays = (loses_spaces and " " in spelling) or (
-                    self._is_byte_level and _in_alphabet(spelling) is None
-                )
-            else:
-                shown = self._decoded(tokenizer.id_to_token(i) or "")
-                stays = not token.special and (
-                    token.lstrip or token.rstrip or not stages.joins_parts
-                )
+            name = spelling if token is None else tokenizer.id_to_token(i) or ""
+            read, shown = self._read(spelling), self._decoded(name)
+            # The decoder keeps a space at the start of a text, where it leaves out a mark.
+            stays = loses_spaces and " " in name
+            if token is None:  # no text gives what is not in the alphabet
+                stays |= self._is_byte_level and _in_alphabet(spelling) is None
+            elif not token.special:
+                stays |= token.lstrip or token.rstrip or not stages.joins_parts
             self.tokens[i] = shown
             if stays or shown != read:
                 placed.add(i)
@@ -564,8 +559,12 @@ class TokenizersEncoder:
             or ids.tokens[i] != token.content.encode()
             or (not apart and stages.normalizers and token.normalized)
         }
-        if stages.metaspace and any(" " in token.content for token in plain.values()):
-            doubtful.add("▁")  # a space to the model, but not to what looks for added tokens
+        # "▁" is a space to the model, but not to what looks for added tokens. Special ones hide
+        # others that are within them.
+        hides = {token.content for token in added.values() if token.special}
+        contents = "".join(token.content for token in plain.values())
+        if stages.metaspace and (" " in contents or {" ", "▁"} & {*"".join(hides)}):
+            doubtful.add("▁")
         # The model reads the name of an unknown token that no other text has.
         names = [] if model.unknown_name is None else [model.unknown_name]
         if ids.spelling.unknown not in ids.spelling.placed:
