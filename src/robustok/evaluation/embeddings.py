@@ -14,10 +14,11 @@ import torch
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
+from robustok.evaluation.intervals import Z95
 from robustok.evaluation.questions import Ids, item_keys
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.runtime.display import Z95, Progress, no_progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring import scoring_mode

@@ -29,8 +29,8 @@ import numpy as np
 
 from robustok.checks import check_integer, shown
 from robustok.errors import RobustokError
-from robustok.runtime.display import Z95
 
+Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
 LEVEL = 0.05  # of an interval, and of a family of comparisons
 _LEAST_P = 1e-100  # smaller ones are 0
 

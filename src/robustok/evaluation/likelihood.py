@@ -11,9 +11,10 @@ import numpy as np
 
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
+from robustok.evaluation.intervals import Z95
 from robustok.evaluation.questions import as_sampler, start_ids
 from robustok.models.load import max_length_of
-from robustok.runtime.display import Z95, Progress, no_progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.scoring.engine import check_embedded, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary

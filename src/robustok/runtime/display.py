@@ -31,8 +31,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
-
 _VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}
 
 
