@@ -14,6 +14,7 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.evaluation import intervals
 from robustok.evaluation.comparison import clear_differences, difference
+from robustok.evaluation.intervals import Z95
 from robustok.report import Results, write_report
 from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (
@@ -23,7 +24,6 @@ from robustok.report.frame import (
 )
 from robustok.report.paper import paper_section
 from robustok.report.tables import perplexity_section
-from robustok.runtime.display import Z95
 from robustok.runtime.files import write_rows
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"

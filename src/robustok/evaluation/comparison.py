@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import LEVEL, compare_answers, interval
-from robustok.runtime.display import Z95, counted
+from robustok.evaluation.intervals import LEVEL, Z95, compare_answers, interval
+from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields, JsonObject
 
 Row = Mapping[str, Any]
