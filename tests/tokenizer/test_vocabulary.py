@@ -131,7 +131,7 @@ def test_a_continuation_has_no_space_that_the_encoder_adds() -> None:
 
 def test_missing_files_are_one_line(tmp_path) -> None:
     for name, message in (
-        (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),
+        (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give one that exists"),
         (str(tmp_path), "no tokenizer.json and no tokenizer.model"),
         ("a" * 300, "no file, no folder and no hub name .*too long"),
     ):
