@@ -39,6 +39,7 @@ from robustok.models import SHAPES, add_lora, load_model, small_model, train_tok
 from robustok.models.load import resolve_precision
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training, pretrain
+from robustok.training.prompts import RowOrder
 from robustok.training.run import fast_steps, train
 
 SCHEMES = (
@@ -53,7 +54,8 @@ class Beforehand(torch.utils.data.Dataset):
     """The rows of a data set, drawn already."""
 
     def __init__(self, drawn: PromptDataset) -> None:
-        self.rows, self.order = drawn.__getitems__(range(len(drawn))), drawn.order
+        self.rows = drawn.__getitems__(range(len(drawn)))
+        self.seed, self.state = drawn.seed, drawn.state  # of `RowOrder`
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -154,7 +156,7 @@ def question_batches(vocab: rt.Vocabulary, scheme: str, rows: int) -> Iterator[d
     drawn = PromptDataset(
         vocab, items, rt.sampler(scheme, vocab), seed=0, prefix=[0], overflow="canonical"
     )
-    order = list(drawn.order())
+    order = list(RowOrder(drawn))
     collate = AnswerCollator(0)
     for begin in range(0, len(order), rows):
         yield collate(drawn.__getitems__(order[begin : begin + rows]))

@@ -205,8 +205,11 @@ def test_a_literal_mark_is_a_space() -> None:
     check(t5(), "a▁b", "a ▁", "▁ a")
 
 
-def test_a_vocabulary_without_the_mark_draws_the_same_from_text_and_ids() -> None:
-    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "a", "b", "ab"]
+@pytest.mark.parametrize("space", ["<0x20>", " "])
+def test_a_vocabulary_without_the_mark_draws_the_same_from_text_and_ids(space: str) -> None:
+    byte_names = [f"<0x{b:02X}>" for b in range(256)]
+    byte_names[ord(" ")] = space
+    spellings = [*byte_names, "a", "b", "ab"]
     tokenizer = Tokenizer.from_str(tokenizer_json(
         bpe_model({s: i for i, s in enumerate(spellings)}, [["a", "b"]], byte_fallback=True),
         normalizer={"type": "Sequence", "normalizers": [

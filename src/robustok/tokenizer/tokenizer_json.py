@@ -526,7 +526,7 @@ class TokenizersEncoder:
         # does, and "▁" for every space; else None.
         first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
         self.first_space = first if stages.metaspace else None
-        spaces = {model.id_of("▁"), model.id_of(" "), *added} - {None, *ids.fallback}
+        spaces = {model.id_of("▁"), *added} - {None, *ids.fallback}
         has_mark = not stages.metaspace or (
             stages.writes_mark and any(ids.tokens[i] == b" " and ids.is_ordinary[i] for i in spaces)
         )
