@@ -137,7 +137,7 @@ def test_any_integer_is_a_seed(llama, vocab, items, seed: Any) -> None:
         ({"max_neighbors": 0}, "at least 1"),
         ({"steps": -1}, "at least 0"),
         ({"start": "unifrom"}, "uniform"),
-        ({"label": 3}, "label 3"),
+        ({"label": 3}, "label must be from 0 to 2"),
         ({"options": ["", " up"]}, "no tokens"),
         ({"options": "ab"}, "options: give a list"),
     ],

@@ -17,7 +17,7 @@ from robustok.models import Shape, add_lora, load_model, small_model, train_toke
 from robustok.models.load import Lora
 from robustok.report.figures import Panel, draw_bars
 from robustok.report.readme import write_readme
-from robustok.runtime.files import read_rows, write_json, write_rows
+from robustok.runtime.files import read_rows, write_json, write_record, write_rows
 from robustok.study import find_study, load_study, plan, studies
 from robustok.tasks import frequent_words
 
@@ -210,10 +210,10 @@ def test_the_start_token_of_another_model_is_that_of_its_fine_tuning_or_tokenize
     tokenizer.save(str(tmp_path / "ending" / "tokenizer.json"))
     assert find_study("model-card", model=str(tmp_path / "ending")).model.start_token is None
     record = tmp_path / "training.json"
-    write_json(record, {"identity": {"prefix": None}})
+    write_record(record, {"identity": {"prefix": None}})
     assert find_study("model-card", model=str(tmp_path)).model.start_token is None
     (tmp_path / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes())
-    write_json(record, {"identity": {"prefix": [number]}})
+    write_record(record, {"identity": {"prefix": [number]}})
     assert find_study("model-card", model=str(tmp_path)).model.start_token == token
     text = studies()["model-card"] + "\ntokenizer: {name: smollm2-135m}\n"
     assert load_study(text, "card").tokenizer
