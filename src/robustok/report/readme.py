@@ -37,6 +37,8 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     if folder is None:
         return None
     page = _FIGURE.sub("", (run / "report.md").read_text(encoding="utf-8"))
+    if model.is_absolute():  # a path of this machine says nothing to others
+        page = page.replace(str(model), model.name)
     text = f"---\n{_metadata(rows, model, _tags(folder))}\n---\n\n{page}"
     write_whole(folder / README, f"{text}\n<!-- robustok {_digest(text)} -->\n")
     return folder / README
