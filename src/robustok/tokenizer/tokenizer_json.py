@@ -61,7 +61,7 @@ def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
         if tokenizer is None:
             tokenizer = open_json(text)
         _check_kind(type(tokenizer.model).__name__, partial(getattr, tokenizer.model))
-        return _read(tokenizer)
+        return _read(tokenizer, text)
 
 
 @contextmanager
@@ -99,14 +99,14 @@ def _check_kind(kind: str, setting: Callable[[str, Any], Any]) -> None:
             raise RobustokError(f"BPE with {affix} {setting(affix, None)!r} is not supported")
 
 
-def _read(tokenizer: Any) -> TokenizerData:
+def _read(tokenizer: Any, text: str) -> TokenizerData:
     stages = Stages.of_tokenizer(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     is_bpe = type(tokenizer.model).__name__ == "BPE"
     if is_bpe:
         tokenizer.model.dropout = None
-    model = _Model(tokenizer)
+    model = _Model(tokenizer, text)
     if not model.names:
         raise RobustokError("its model has no tokens")
     added = _added_tokens(tokenizer, model.names)
@@ -124,7 +124,7 @@ def _read(tokenizer: Any) -> TokenizerData:
         encoder=TokenizersEncoder(tokenizer, model, ids, stages),
         family=f"{family} {model.kind}",
         read_merges=_read_merges if is_bpe else None,
-        read_scores=None if is_bpe else _read_scores,
+        read_scores=None if is_bpe else partial(_scores_by_id, model.scores),
         source=tokenizer,
         stages=stages,
         added=added,
@@ -143,53 +143,46 @@ def _read_merges(data: TokenizerData) -> np.ndarray:
     return ids[:2, known[ids].all(axis=0)].T.copy()
 
 
-def _read_scores(data: TokenizerData) -> dict[int, float]:
+def _scores_by_id(scores: list[float], data: TokenizerData) -> dict[int, float]:
     """The scores of a Unigram model, as `TokenizerData` has them."""
-    return dict(enumerate(_unigram_scores(data.source.model)))
-
-
-def _unigram_scores(model: Any) -> list[float]:
-    return [score for _, score in json.loads(model.__getstate__())["vocab"]]
+    return dict(enumerate(scores))
 
 
 class _Model:
     """The model of a tokenizer: the spelling of each id, and its settings.
 
     ``names``: the spellings by id, None where there is no token, ``spellings`` the same with ""
-    there. ``id_of``: the id of a spelling,
-    or None. ``unknown_name``: that of the unknown token, which need not be in the vocabulary.
+    there. ``id_of``: the id of a spelling, or None. ``scores``: those of a Unigram model.
+    ``unknown_name``: that of the unknown token, which need not be in the vocabulary.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, text: str) -> None:
         model = tokenizer.model
         self.kind, self.id_of = type(model).__name__, model.token_to_id
-        self.names = _names(tokenizer)
+        self.names: list[str | None]
+        self.scores: list[float] = []
         self.ignore_merges = False
         self._model = model
         if self.kind == "BPE":
+            self.names = _names(tokenizer)
             self.ignore_merges, self.byte_fallback = model.ignore_merges, model.byte_fallback
             self.unknown_name = model.unk_token
             self.unknown = None if self.unknown_name is None else self.id_of(self.unknown_name)
             return
+        spec = json.loads(text)["model"]  # what the library does not give
+        self.names = [name for name, _ in spec["vocab"]]
+        self.scores = [score for _, score in spec["vocab"]]
         if len({*self.names}) < len(self.names):
             check_holes(tokenizer)
             self.names = [
                 name if self.id_of(name) == i else None for i, name in enumerate(self.names)
             ]
-        # What the library gives as JSON alone, without the vocabulary, which takes long to parse.
-        state = model.__getstate__()
-        settings = json.loads(state[: state.index(b"[") + 1] + state[state.rindex(b"]") :])
-        self.byte_fallback, self.unknown = settings["byte_fallback"], settings["unk_id"]
+        self.byte_fallback, self.unknown = bool(spec.get("byte_fallback")), spec.get("unk_id")
         self.unknown_name = None if self.unknown is None else self.names[self.unknown]
 
     @computed_once
     def spellings(self) -> list[str]:
         return [name or "" for name in self.names]
-
-    def scored(self, contents: set[str]) -> set[str]:
-        """Those of some tokens of a Unigram model that have a score."""
-        scores = _unigram_scores(self._model) if contents else []
-        return {content for content in contents if scores[self.id_of(content)] < 0.0}
 
     def merged(self, contents: set[str]) -> set[str]:
         """Those of some texts that the merges of a BPE bring to one token."""
@@ -205,7 +198,7 @@ class _Model:
 
 
 def _names(tokenizer: Any) -> list[str | None]:
-    """The spellings of a model by id, None where there is no token.
+    """The spellings of a BPE by id, None where there is no token.
 
     Raises RobustokError where two have one id, and as `check_holes` does.
     """
@@ -486,7 +479,8 @@ def _words(model: _Model, special: list[Any]) -> frozenset[str]:
     inside = {content for content in contents if model.id_of(content) is not None}
     if model.kind == "BPE":
         return frozenset(model.merged(inside))
-    return frozenset(model.scored({c for c in inside if len(c) == 1 or c.isalnum()}))
+    words = {c for c in inside if len(c) == 1 or c.isalnum()}
+    return frozenset(c for c in words if model.scores[model.id_of(c)] < 0.0)
 
 
 def _written_before(tokenizer: Any, stages: Stages) -> str:
