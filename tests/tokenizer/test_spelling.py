@@ -19,7 +19,7 @@ from tests.guard.tokenizers_of import (
 from tests.guard.tokenizers_of import metaspace_tokenizer as llama
 from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -290,6 +290,15 @@ def test_a_text_whose_ids_are_those_of_no_text_is_refused(
     for text in refused:
         with pytest.raises(RobustokError, match=r"cannot be tokenized exactly: its ids spell"):
             vocab.encode(text)
+
+
+def test_a_text_that_a_normalizer_makes_an_added_token_of_is_refused() -> None:
+    tokenizer = gpt2()
+    tokenizer.normalizer = normalizers.Replace(Regex("^ "), "b")
+    tokenizer.add_tokens([AddedToken("b", normalized=False)])
+    vocab = check(tokenizer, "a a")
+    with pytest.raises(RobustokError, match=r"cannot be tokenized exactly: its ids spell 'b"):
+        vocab.encode("  a")
 
 
 def test_a_first_token_with_two_marks_is_refused_where_the_decoder_drops_both() -> None:

@@ -59,7 +59,9 @@ def _normalizer(stage: dict) -> Normalizer:
         return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
     if kind == "Replace":
         spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
-        return Normalizer(local=True, writes_space="inside" if spaces else "")
+        # An added token may stand within a longer match, or make an end of the text for an anchor.
+        is_local = len(stage["pattern"].get("String", "")) == 1
+        return Normalizer(local=is_local, writes_space="inside" if spaces else "")
     return Normalizer(local=kind == "Lowercase", lowers=kind == "Lowercase")
 
 
