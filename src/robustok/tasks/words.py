@@ -119,7 +119,10 @@ def _documents(source: InputFile) -> Iterator[str]:
                 for reject in batch.rejects:
                     unit = "row" if source.format == "parquet" else "byte"
                     where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
-                    raise RobustokError(f"{source.path}{where}: {reject.reason}")
+                    raise RobustokError(
+                        f"{source.path}{where}: {reject.reason}; give rows with their text in the "
+                        "field 'text', or a .txt file"
+                    )
                 for text in batch.table.column("text"):
                     try:
                         yield text.as_py().decode()
