@@ -245,17 +245,8 @@ class Sampler(Scheme):
                     if known.all():
                         return drawn
                     left = self.vocab.encode_batch([rows[i] for i in np.flatnonzero(~known)])
-                    others = iter(
-                        self.sample_batch(
-                            left,
-                            seed=seed,
-                            draws=draws,
-                            keys=keys_[~known],
-                            epoch=epoch,
-                            threads=threads,
-                        )
-                    )
-                    own = iter(drawn)
+                    batch = batch_of(left.values, left.offsets, keys_[~known])
+                    own, others = iter(drawn), iter(_draw_rows(self, batch, None, threads))
                     order = np.repeat(known, draws).tolist()
                     return Ragged.from_rows([next(own if one else others) for one in order])
                 rows = self.vocab.encode_batch(rows)
