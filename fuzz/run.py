@@ -78,11 +78,10 @@ def main() -> int:
         worker.stop()
     findings = Counter(f for worker in workers for f in worker.findings)
     numbers = {f: n for worker in workers for f, n in worker.numbers.items()}
-    scripts = {f: text for worker in workers for f, text in worker.scripts.items()}
     _print_counts(sum((worker.counts for worker in workers), Counter()))
     for finding, count in findings.most_common():
         repeat = f"--target {options.target} --seed {options.seed} --only {numbers[finding]}"
-        print(f"\n{count} x, first {repeat}:\n{finding}\n{scripts[finding]}")
+        print(f"\n{count} x, first {repeat}:\n{finding}")
     calls = sum(w.n_calls for w in workers)
     print(f"\n{calls:,} calls, {findings.total()} findings of {len(findings)} kinds")
     return 1 if findings else 0
@@ -95,7 +94,6 @@ class _Worker:
         self.options = options
         self.process: Any = None
         self.findings: list[str] = []
-        self.scripts: dict[str, str] = {}  # that show a finding, where there is one
         self.counts: Counter[str] = Counter()  # of what the calls returned
         self.numbers: dict[str, int] = {}
         self.before = 0
@@ -157,10 +155,9 @@ class _Worker:
         return self.before + self.finished.value
 
     def note(self, number: int, finding: str, script: str = "") -> None:
-        if finding not in self.scripts:
+        if finding not in self.numbers:
             print(f"call {number}: {finding}\n{script}", flush=True)
         self.findings.append(finding)
-        self.scripts.setdefault(finding, script)
         self.numbers.setdefault(finding, number)
 
     def stop(self) -> None:
