@@ -128,9 +128,10 @@ class Canonicalizer:
             ("continued", partial(_known_rows, self.vocab.encode_continuations_unchecked)),
         ):
             chosen = [i for i, attempt in enumerate(attempts) if attempt.kind == kind]
-            encoded = encode([attempts[i].text for i in chosen])
-            for i, row in zip(chosen, encoded, strict=True):
-                rows[i] = attempts[i].inner(row)
+            if chosen:  # a call without texts takes as long as one with some
+                encoded = encode([attempts[i].text for i in chosen])
+                for i, row in zip(chosen, encoded, strict=True):
+                    rows[i] = attempts[i].inner(row)
         return rows
 
     def encode_batch(self, texts: list[bytes], parse_special: bool = False) -> Ragged:
