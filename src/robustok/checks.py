@@ -12,10 +12,10 @@ import operator
 import reprlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from itertools import chain
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -186,17 +186,46 @@ def option(help: str, *flags: str, default: object = MISSING, **metadata: object
     return field(default=default, metadata={"help": help, "description": help, **metadata})
 
 
-def check_settings(cls: Any, values: Mapping[str, Any]) -> None:
-    """Raise RobustokError for a value outside the limits of its field, or none of its ``choices``.
+@dataclass(frozen=True)
+class Settings:
+    """Base of the classes of settings, whose fields are made by :func:`option`.
 
-    ``cls`` is a settings class, and ``values`` has some of its fields by name.
+    Raises RobustokError for a value outside the limits of its field, or none of its ``choices``.
     """
-    for one in fields(cls):
-        check_setting(one.name, values.get(one.name), one.metadata)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            check_setting(one.name, getattr(self, one.name), one.metadata)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The settings with these ``values`` by field name, and the defaults of the others.
+
+        >>> from robustok.training import Recipe
+        >>> Recipe.of({"steps": 3, "batch_size": 4, "learning_rate": 1e-3}).steps
+        3
+
+        Raises RobustokError for an unknown field, and for a missing one.
+        """
+        defaults = {one.name: one.default for one in fields(cls)}
+        for name in values:
+            if name not in defaults:
+                raise RobustokError(f"unknown setting '{name}': {nearest(name, defaults)}")
+        for name, default in defaults.items():
+            if default is MISSING and name not in values:
+                raise RobustokError(f"the setting '{name}' is missing: give it")
+        return cls(**values)
+
+    def replaced(self, **changes: object) -> Self:
+        """These settings with ``changes``, new values by field name.
+
+        Raises RobustokError for an unknown field.
+        """
+        return self.of({one.name: getattr(self, one.name) for one in fields(self)} | changes)
 
 
 def check_setting(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
-    """Check one value as :func:`check_settings` does; ``metadata`` is that of its field."""
+    """Check one value of :class:`Settings`; ``metadata`` is that of its field."""
     choices = metadata.get("choices")
     if value is None:
         return

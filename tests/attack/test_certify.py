@@ -49,15 +49,15 @@ def test_enumeration_scores_every_tokenization_within(model, vocab, reference, w
     if flipped:
         assert result.witness in flipped
         assert result.witness_distance == min(flipped.values())
-    assert pickle.loads(pickle.dumps(result)).to_json() == result.to_json()
-    assert Certificate.from_json(json.loads(json.dumps(result.to_json()))).witness == result.witness
+    assert pickle.loads(pickle.dumps(result)).as_row() == result.as_row()
+    assert Certificate.from_row(json.loads(json.dumps(result.as_row()))).witness == result.witness
 
 
 def test_some_answers_are_certified_and_some_are_broken(model, vocab, items) -> None:
     """The matrix above is of one text; here both verdicts must come up, and agree by distance."""
     result = certify_items(model, vocab, items, distances=(2, 1, 4), seed=0)
     assert result.settings.distances == (1, 2, 4)
-    rows = result.gap()
+    rows = result.table()
     assert [sum(row[v] for v in VERDICTS) for row in rows] == [len(items)] * 3
     assert rows[-1]["same"] < rows[0]["same"] <= len(items)
     assert rows[-1]["attacked"] > 0

@@ -154,7 +154,7 @@ def test_certificates_under_every_policy(short, vocab, edge) -> None:
     dropped = certify_items(short, vocab, edge, overflow="drop", distances=(2,), seed=0)
     assert (dropped.n, [c.key for c in dropped.certificates]) == (1, ["fits"])
     with pytest.raises(RobustokError, match="no item fits"):
-        certify_items(short, vocab, edge[1:2], overflow="drop", **arguments).gap()
+        certify_items(short, vocab, edge[1:2], overflow="drop", **arguments).table()
     cut = certify_items(short, vocab, edge, overflow="left", **arguments)
     assert cut.n == 3
     full = edge[0]

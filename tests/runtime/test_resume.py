@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.runtime.files import GROUP, in_groups, read_record, write_record
+from robustok.runtime.files import in_groups, read_record, write_record
 
+GROUP = 32
 QUESTIONS = [f"naïve {n} é" for n in range(2 * GROUP + 3)]
 RESULTS = [{"lengths": [len(q) / 7 for q in QUESTIONS[at : at + GROUP]]} for at in (0, 32, 64)]
 
@@ -32,9 +33,8 @@ class Work:
 
     def results(self, folder: Path | None, **config: Any) -> list[dict]:
         config = {"seed": 0, **config}
-        return in_groups(
-            folder, config, QUESTIONS, self.run, lambda *now: self.progress.append(now)
-        )
+        progress = lambda *now: self.progress.append(now)  # noqa: E731
+        return in_groups(folder, config, QUESTIONS, self.run, progress, size=GROUP)
 
 
 def test_without_a_folder_nothing_is_written(
@@ -95,4 +95,4 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
             Work().results(tmp_path)
         return {}
 
-    assert in_groups(tmp_path, {}, QUESTIONS[:1], run, lambda *_: None) == [{}]
+    assert in_groups(tmp_path, {}, QUESTIONS[:1], run, lambda *_: None, size=1) == [{}]

@@ -10,7 +10,6 @@ from tests.study.conftest import TRAINING, rows_of, tiny
 
 from robustok import RobustokError
 from robustok.report import write_report
-from robustok.runtime import files
 from robustok.runtime.files import read_rows
 from robustok.study import run_study
 from robustok.study.measurements import base
@@ -29,7 +28,7 @@ class Stopped(Exception):
 
 
 def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "GROUP", 2)
+    monkeypatch.setattr(base, "GROUP", 2)
     run_study(tiny(**SECTIONS), tmp_path / "whole")
     started: list[int] = []
     in_groups = base.Opened.in_groups

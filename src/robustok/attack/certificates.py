@@ -23,7 +23,7 @@ import numpy as np
 from robustok.attack.engine import AttackedModel, run_in_groups
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial
-from robustok.attack.settings import AttackSettings, CertifySettings
+from robustok.attack.settings import GROUP, AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
@@ -31,7 +31,7 @@ from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
-from robustok.runtime.files import GROUP, JsonFields, JsonObject
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.scoring import Request, score_many
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -122,14 +122,14 @@ class Certificate:
             return f"{summary}; {share}"
         return f"{summary} (at distance {self.witness_distance}); {share}"
 
-    def to_json(self) -> JsonObject:
-        """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
+    def as_row(self) -> JsonObject:
+        """Everything as plain JSON, the exact count as a string; :meth:`from_row` takes it."""
         count = str(Decimal(self.tokenizations))  # of any length, where str() of an int has a limit
         return asdict(self) | {"tokenizations": count, "verdict": self.verdict}
 
     @classmethod
-    def from_json(cls, row: JsonFields) -> Certificate:
-        """The certificate of a ``row`` of :meth:`to_json`, also after being read from a file."""
+    def from_row(cls, row: JsonFields) -> Certificate:
+        """The certificate of a ``row`` of :meth:`as_row`, also after being read from a file."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
         values["tokenizations"] = int(Decimal(values["tokenizations"]))
         values["witness"] = None if values["witness"] is None else tuple(values["witness"])
@@ -162,12 +162,12 @@ class Certification:
         """Number of items that fit the model."""
         return len(self.certificates) // len(self.settings.distances)
 
-    def gap(self) -> list[JsonObject]:
+    def table(self) -> list[JsonObject]:
         """A row for each distance: the number of items of every verdict.
 
         >>> from robustok.attack import certify_items
         >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
-        >>> list(certification.gap()[0])
+        >>> list(certification.table()[0])
         ['distance', 'n', 'same', 'open', 'flips', 'attacked', 'open_upper', 'confidence', 'seed']
 
         The attack fails on same + open + flips items; only same is proven. ``open_upper`` is the
@@ -258,7 +258,7 @@ def certify_items(
     """Certify every item at every distance.
 
     >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
-    >>> certification.gap()[0]["n"]
+    >>> certification.table()[0]["n"]
     8
 
     Args:

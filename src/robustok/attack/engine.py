@@ -12,7 +12,7 @@ import numpy as np
 from robustok.attack.objectives import Margin, Objective, TargetLikelihood
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
-from robustok.attack.settings import AttackSettings
+from robustok.attack.settings import GROUP, AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Accuracy, accuracy_line
@@ -29,7 +29,7 @@ from robustok.evaluation.questions import (
 )
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
-from robustok.runtime.files import GROUP, JsonFields, JsonObject
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary

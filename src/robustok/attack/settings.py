@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
-from robustok.checks import check_integer, check_list, check_settings, option
+from robustok.checks import Settings, check_integer, check_list, option
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
 from robustok.samplers.spec import split_parameters
@@ -24,6 +24,7 @@ SCALES = ("probability", "log-probability")  # of the margin of a question's opt
 # The registered name of a search by the word that its string form begins with.
 SEARCH_OF_LABEL = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
 SUITE_LIMIT = 500  # tokenizations that each search of the suite scores for a text, by default
+GROUP = 32  # questions or prompts that are searched or certified together
 
 _SUITE = "standard-suite"  # in results
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
@@ -44,28 +45,6 @@ def overflow_option() -> Any:
         noun="overflow policy",
         panel="Model",
     )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Base of the settings: fields are checked against their ``min`` and ``choices``."""
-
-    def __post_init__(self) -> None:
-        check_settings(type(self), vars(self))
-
-    def replaced(self, **changes: object) -> Self:
-        """These settings with ``changes``, new values by field name.
-
-        >>> AttackSettings().replaced(steps=3).steps
-        3
-
-        Raises RobustokError for an unknown field.
-        """
-        names = [one.name for one in fields(self)]
-        for name in changes:
-            if name not in names:
-                raise RobustokError(f"unknown setting '{name}': {nearest(name, names)}")
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -156,7 +135,7 @@ class AttackSettings(Settings):
 
         Raises RobustokError for a string that does not name an attack.
         """
-        return cls().replaced(**named_settings(text))
+        return cls.of(named_settings(text))
 
 
 _FIELDS = {field.name: field.default for field in fields(AttackSettings)}

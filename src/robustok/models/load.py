@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.checks import check_settings, option
+from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.files import write_json
@@ -446,7 +446,7 @@ def _present_commit(repository: str, revision: str | None, kind: str) -> str | N
 
 
 @dataclass(frozen=True)
-class Lora:
+class Lora(Settings):
     """Low-rank adapters instead of all weights; the defaults are the paper's.
 
     >>> Lora(rank=16)
@@ -466,9 +466,6 @@ class Lora:
     dropout: float = option(
         "probability that an input of an adapter is set to zero", default=0.05, min=0, lt=1
     )
-
-    def __post_init__(self) -> None:
-        check_settings(type(self), vars(self))
 
 
 def add_lora(

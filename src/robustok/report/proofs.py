@@ -135,7 +135,7 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
 def draw_gap(rows: Sequence[Row], stem: Path) -> None:
     """Shares of certified, open and broken items: one bar per distance.
 
-    ``rows`` are those of ``Certification.gap()`` with a ``model`` each; a panel a model.
+    ``rows`` are those of ``Certification.table()`` with a ``model`` each; a panel a model.
     """
     from matplotlib.patches import Patch
 

@@ -409,8 +409,6 @@ def _sync(path: Path) -> None:
 
 # Groups of questions, after each of which an interrupted run continues
 
-GROUP = 32  # questions or prompts that are searched or certified together
-
 
 def in_groups(
     folder: Path | None,
@@ -418,8 +416,10 @@ def in_groups(
     questions: Sequence[Any],
     run: Callable[[Sequence[Any], Progress], JsonObject],
     progress: Progress,
+    *,
+    size: int,
 ) -> list[JsonObject]:
-    """What ``run`` gives, as JSON, for each group of questions; finished groups are in ``folder``.
+    """What ``run`` gives, as JSON, for each group of ``size`` questions; ``folder`` keeps them.
 
     A run that was stopped repeats one group only. Groups do not depend on where it stopped: how a
     score rounds depends on the whole batch. A damaged file is done again. Without a folder, nothing
@@ -433,8 +433,8 @@ def in_groups(
         if folder is not None:
             stack.enter_context(locked(folder))
             stack.enter_context(disk_full_in_one_line(folder))
-        for begin in range(0, len(questions), GROUP):
-            group = questions[begin : begin + GROUP]
+        for begin in range(0, len(questions), size):
+            group = questions[begin : begin + size]
             path = folder and folder / f"{begin:06}.json"
             result = path and _finished(path, config)
             if result is None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from robustok.attack.settings import Settings, is_attack
-from robustok.checks import option
+from robustok.attack.settings import is_attack
+from robustok.checks import Settings, option
 from robustok.errors import RobustokError
 from robustok.models import Lora, Shape
 from robustok.models.load import PRECISIONS

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from robustok.checks import check_settings, option
+from robustok.checks import Settings, option
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS
 from robustok.runtime.files import (
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Settings):
     """AdamW with a linear warm-up and a linear decay.
 
     >>> PRESETS["paper-tiny-llm-finetune"].learning_rate
@@ -103,17 +103,8 @@ class Recipe:
         "steps between models kept in OUT/steps  [default: none]", default=None, min=1
     )
 
-    @classmethod
-    def of(cls, fields: JsonObject) -> Recipe:
-        """A recipe of named fields; raises RobustokError for one that is unknown or missing."""
-        try:
-            return cls(**fields)
-        except TypeError as e:
-            message = str(e).replace("Recipe.__init__() ", "")
-            raise RobustokError(f"training settings: {message}") from None
-
     def __post_init__(self) -> None:
-        check_settings(type(self), vars(self))
+        super().__post_init__()
         if self.warmup_steps > self.steps:
             raise RobustokError(
                 f"warmup_steps is {self.warmup_steps}: it must be from 0 to the steps, {self.steps}"

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import click
 
 from robustok import attack as attacks
-from robustok.attack.settings import AttackSettings, ObjectiveSettings, search_named
+from robustok.attack.settings import GROUP, AttackSettings, ObjectiveSettings, search_named
 from robustok.cli.measuring import ChatRunOptions, measure
 from robustok.cli.options import folder_option, limit_option, option
 from robustok.cli.printing import print_json, print_result, print_tokens
@@ -177,7 +177,7 @@ def _attacked(
     }
     folder = options.out and options.out / "groups"
     with bar("attack") as progress:
-        return in_groups(folder, config, prompts, run, progress)
+        return in_groups(folder, config, prompts, run, progress, size=GROUP)
 
 
 def _print_suite(result: Any, as_json: bool) -> None:

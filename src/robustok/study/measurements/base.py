@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from robustok import evaluation
-from robustok.attack.settings import Settings
-from robustok.checks import option
+from robustok.attack.settings import GROUP
+from robustok.checks import Settings, option
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import JsonFields, JsonObject, in_groups, write_rows
@@ -264,7 +264,7 @@ class Opened:
         self, items: Sequence[Any], run: Callable[[Sequence[Any], Progress], Summary]
     ) -> list[Summary]:
         """What ``run`` gives for each group of items; finished groups are in the cell's folder."""
-        return in_groups(self.folder / "groups", {}, items, run, self.progress)
+        return in_groups(self.folder / "groups", {}, items, run, self.progress, size=GROUP)
 
     def spelled(self, ids: Iterable[int]) -> list[str]:
         """The tokens of a tokenization, for people."""

@@ -71,13 +71,13 @@ class Certify(CertifySettings, OnQuestions):
                 progress=progress,
                 **around,
             )
-            certificates = [one.to_json() for one in done.certificates]
+            certificates = [one.as_row() for one in done.certificates]
             return {"certificates": certificates, "overflowed": done.overflowed}
 
         groups = at.in_groups(items, certified)
         rows = [row for group in groups for row in group["certificates"]]
-        certificates = tuple(map(attacks.Certificate.from_json, rows))
-        gap = attacks.Certification(certificates, self, at.seed).gap()
+        certificates = tuple(map(attacks.Certificate.from_row, rows))
+        gap = attacks.Certification(certificates, self, at.seed).table()
         choices = {item.key: item.choices for item in items}
         by_key: dict[str, list[Summary]] = {}
         for row in rows:
@@ -106,7 +106,7 @@ class Certify(CertifySettings, OnQuestions):
 
     def line(self, row: JsonFields) -> str:
         if "verdict" in row:
-            text = f"answer {row['option']!r}, {attacks.Certificate.from_json(row)}"
+            text = f"answer {row['option']!r}, {attacks.Certificate.from_row(row)}"
             return text + (f"\n{'|'.join(row['tokens'])}" if row["tokens"] else "")
         bound = f" (each ≤ {row['open_upper']:.2%})" if row["open"] else ""
         return (
