@@ -62,7 +62,7 @@ def _lines(
     lines, wanted = [], None
     if name in studies():
         study = find_study(name)
-        wanted = settings(study.model_dump(mode="json"))
+        wanted = settings(study.as_dict())
         where = study.paper.where if study.paper else "no figure of the paper"
         lines.append([f"`{name}`: {where}", "full study", *wanted.values(), ""])
     for folder, study in runs:

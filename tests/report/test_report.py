@@ -65,19 +65,19 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_settings_are_those_that_were_run() -> None:
-    study = find_study("finetuning-table", scale="cpu").model_dump(mode="json")
+    study = find_study("finetuning-table", scale="cpu").as_dict()
     settings = dict(settings_table(study).lines)
     assert settings["finetune"].startswith("steps 1,200; batch_size 64; learning_rate 0.003")
     assert "keep_every" not in settings["finetune"]  # it has no value
     assert dict(settings_table({"model": {"tied": False, "dropout": 0.0}}).lines) == {
         "model": "dropout 0.0"
     }
-    small = find_study("llama-adversarial", scale="small").model_dump(mode="json")
+    small = find_study("llama-adversarial", scale="small").as_dict()
     settings = dict(settings_table(small).lines)
     assert "name smollm2-135m" in settings["model"]
     assert "start_token <|endoftext|>" in settings["model"]
     assert settings["repeats"] == "3"
-    at_strength = find_study("support-strength", scale="cpu").model_dump(mode="json")
+    at_strength = find_study("support-strength", scale="cpu").as_dict()
     assert "splits=0.5" in dict(settings_table(at_strength).lines)["finetune"]
 
 
@@ -208,7 +208,7 @@ def test_an_ensemble_is_a_column_of_the_report() -> None:
 
 
 def test_a_table_of_the_paper_has_its_note(tmp_path: Path) -> None:
-    study = find_study("tiny-llm-langgame").model_dump(mode="json")
+    study = find_study("tiny-llm-langgame").as_dict()
     rows = [row("canonical", "canonical", 0.5) | {"pretrain_scheme": "canonical"}]
     section = paper_section(study["paper"], rows)
     assert section

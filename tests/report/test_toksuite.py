@@ -25,7 +25,7 @@ SIZES = {
     "ocr_errors": 42, "orthographic_errors": 80, "scripted_text": 40, "similar_words": 74,
     "spaced_styling": 40, "spelled_out": 15, "web_search_query": 37,
 }  # fmt: skip
-STUDY = find_study("tiny-llm-toksuite").model_dump(mode="json")
+STUDY = find_study("tiny-llm-toksuite").as_dict()
 (TABLE,) = STUDY["paper"]["tables"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_every_scheme_is_planned_at_every_strength_and_others_once() -> None:
         "uniform-k(splits=0.25)", "uniform-k(splits=0.5)",
     ]  # fmt: skip
     assert len({cell.key for cell in cells}) == len(cells)
-    again = load_study(tiny(**PARTS).model_dump_json(), "study.json")
+    again = load_study(json.dumps(tiny(**PARTS).as_dict()), "study.json")
     assert [cell.key for cell in plan(again)] == [cell.key for cell in plan(tiny(**PARTS))]
     without = tiny(**PARTS | {"strength": None})
     (canonical,) = (c for c in plan(without) if getattr(c, "scheme", "") == "canonical"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_killed_twice_it_ends_as_if_undisturbed(
     study = tmp_path / "small.yaml"
     study.write_text(SMALL)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_study(find_study(str(study)).model_copy(update={"threads": None}), whole)
+    run_study(replace(find_study(str(study)), threads=None), whole)
     checkpoint = "cells/pretrain-*/model/checkpoints/*/trainer_*"
     kill_once_it_exists(start(study, killed, jobs=1), killed, checkpoint)
     kill_once_it_exists(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")

@@ -16,8 +16,7 @@ from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
-from robustok.study.schema import CONTRADICTION, SCHEMES_SET, Study
-from robustok.study.sections import Strict
+from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
@@ -90,7 +89,7 @@ def study_schema() -> JsonObject:
 
     Sections that contradict each other are found by ``study plan`` only.
     """
-    schema = Study.model_json_schema()
+    schema = STUDY.json_schema()
     # `load_study` applies them; the fields of a scale are any part of a study.
     schema["properties"]["scales"] = {
         "type": "object",
@@ -183,7 +182,7 @@ def checked_study(data: Mapping[str, object], error: Callable[[str, str], Robust
     message that begins with this name.
     """
     try:
-        study = Study.model_validate(data)
+        study = STUDY.validate_python(data)
     except ValidationError as invalid:
         raise error(*_first_problem(invalid)) from None
     if study.strength is not None:
@@ -292,9 +291,10 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
         return field, f"there is no field {field}; {known}"
     if problem["type"] == "missing":
         return field, f"the field {field} is missing"
-    if problem["type"] == CONTRADICTION:
-        return problem.get("ctx", {})["field"], reason
     if problem["type"] == "value_error":
+        error = problem.get("ctx", {})["error"]
+        if isinstance(error, Contradiction):
+            return error.field, str(error)
         return field, f"{field}: {reason.removeprefix('Value error, ')}"
     shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
     return field, f"{field}{shown}: {reason[0].lower()}{reason[1:]}"
@@ -305,16 +305,11 @@ def _allowed(path: tuple[str | int, ...]) -> list[str]:
     section: Any = Study
     for part in path[:-1]:
         if not isinstance(part, int):
-            section = next(filter(_is_section, types_in(get_type_hints(section).get(part))), None)
+            hint = get_type_hints(section).get(part)
+            section = next(filter(dataclasses.is_dataclass, types_in(hint)), None)
         if section is None:
             return []
-    if dataclasses.is_dataclass(section):
-        return [one.name for one in dataclasses.fields(section)]
-    return list(section.model_fields)
-
-
-def _is_section(kind: object) -> bool:
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Strict))
+    return [one.name for one in dataclasses.fields(section)]
 
 
 def types_in(hint: object) -> Iterator[Any]:
@@ -344,4 +339,4 @@ def _at_strengths(
                 raise error(field, f"{field}: {spec} at the given strength is {known}")
             specs += own
         sections[part] = dataclasses.replace(section, **{name: tuple(specs)})
-    return study.model_copy(update=sections)
+    return dataclasses.replace(study, **sections)

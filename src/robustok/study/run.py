@@ -145,7 +145,7 @@ def _write_results(
             "missing": missing,
             "seconds": round(sum(record["seconds"] for record in records.values()), 1),
             "results_sha256": sha256_of(folder / "results.jsonl"),
-            "configuration": study.model_dump(mode="json"),
+            "configuration": study.as_dict(),
         },
     )
     return rows
@@ -186,7 +186,7 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
 def _claim(study: Study, folder: Path) -> None:
     """Write the resolved study into a new folder, or check that the folder holds this study."""
     path = folder / "study.json"
-    wanted = study.model_dump(mode="json")
+    wanted = study.as_dict()
     for written_in in (folder, folder / "items", folder / "figures"):
         clear_parts(written_in)
     if not path.exists():

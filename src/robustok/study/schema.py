@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import TypeAdapter, with_config
 
-from robustok.errors import nearest
+from robustok.attack.settings import Settings
+from robustok.checks import option
+from robustok.errors import RobustokError, nearest
+from robustok.runtime.files import JsonObject
 from robustok.samplers.strength import splits_in
 from robustok.study.measurements import (
     Attack,
@@ -28,17 +31,25 @@ from robustok.study.sections import (
     PretrainSection,
     QuestionsSection,
     StrengthSection,
-    Strict,
     TokenizerSection,
     WordTask,
 )
 from robustok.tasks import HUB
 
-CONTRADICTION = "contradiction"  # of sections; pydantic's name of the error
 SCHEMES_SET = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # by `strength`
 
 
-class Study(Strict):
+class Contradiction(RobustokError):
+    """Sections that contradict each other; ``field`` is the dotted name of one to change."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+@with_config(extra="forbid", allow_inf_nan=False)  # of the sections, too
+@dataclass(frozen=True, kw_only=True)
+class Study(Settings):
     """One figure, table or question, from data to report.
 
     >>> from robustok.study import find_study
@@ -46,30 +57,28 @@ class Study(Strict):
     'Figure 1'
     """
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9-]*$", description="in lower case, with digits and hyphens"
+    name: str = option("in lower case, with digits and hyphens", pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str = option("title of the report")
+    about: str = option("what the study measures, for its list", default="")
+    scale: str = option("which of the scales this is", default="full")
+    seed: int = option("seed of the first repeat", min=0, lt=2**62)
+    repeats: int = option(
+        "repeats of models and measurements, with the following seeds", default=1, min=1
     )
-    title: str = Field(description="title of the report")
-    about: str = Field("", description="what the study measures, for its list")
-    scale: str = Field("full", description="which of the scales this is")
-    seed: int = Field(ge=0, lt=2**62, description="seed of the first repeat")
-    repeats: int = Field(
-        1, ge=1, description="repeats of models and measurements, with the following seeds"
+    first_repeat: int = option(
+        "number of the first repeat; those before it are of another run", default=0, min=0
     )
-    first_repeat: int = Field(
-        0, ge=0, description="number of the first repeat; those before it are of another run"
+    threads: int | None = option(
+        "threads of each cell; as many cells as fit run at once", default=None, min=1
     )
-    threads: int | None = Field(
-        None, ge=1, description="threads of each cell; as many cells as fit run at once"
+    readme: bool = option("also write the report of one model as its README.md", default=False)
+    task: WordTask | None = option(
+        "generated questions to train and evaluate on; null: none", default=None
     )
-    readme: bool = Field(False, description="also write the report of one model as its README.md")
-    task: WordTask | None = Field(
-        None, description="generated questions to train and evaluate on; null: none"
+    other_tasks: tuple[WordTask, ...] | None = option(
+        "further questions to evaluate on", default=None
     )
-    other_tasks: tuple[WordTask, ...] | None = Field(
-        None, description="further questions to evaluate on"
-    )
-    tokenizer: TokenizerSection | None = Field(None, description="null: the named model's own")
+    tokenizer: TokenizerSection | None = option("null: the named model's own", default=None)
     model: ModelSection
     corpus: CorpusSection | None = None
     pretrain: PretrainSection | None = None
@@ -86,18 +95,19 @@ class Study(Strict):
     embeddings: Embeddings | None = None
     paper: Paper | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field, message in _contradictions(self):
+            raise Contradiction(field, message)
+
+    def as_dict(self) -> JsonObject:
+        """The fields of the study as JSON has them."""
+        return STUDY.dump_python(self, mode="json")
+
     @property
     def repeat_numbers(self) -> range:
         """The numbers of the repeats; each adds its number to the seed."""
         return range(self.first_repeat, self.first_repeat + self.repeats)
-
-    @model_validator(mode="after")
-    def _without_contradictions(self) -> Study:
-        for field, message in _contradictions(self):
-            raise PydanticCustomError(
-                CONTRADICTION, "{field}: {message}", {"field": field, "message": message}
-            )
-        return self
 
     @property
     def measurements(self) -> Iterator[Measurement]:
@@ -106,6 +116,9 @@ class Study(Strict):
         for one in (self.perplexity, *of_answers, self.bound, self.embeddings):
             if one is not None:
                 yield one
+
+
+STUDY = TypeAdapter(Study)  # reads the fields of a study, and writes them
 
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from robustok.attack.settings import is_attack
 from robustok.checks import Settings, option
@@ -60,47 +60,42 @@ TrainSpec = Annotated[str, AfterValidator(_train_spec)]
 TrainSpecs = Annotated[tuple[TrainSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
-class Strict(BaseModel):
-    """Base of the sections of a study: frozen, and no other fields than those declared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class QuestionFiles(Strict):
+@dataclass(frozen=True, kw_only=True)
+class QuestionFiles(Settings):
     """Questions that exist, instead of generated ones: JSON Lines, as `--items` takes them."""
 
-    train: str = Field(description="file of the questions to train on")
-    test: str = Field(description="file of the questions to evaluate on")
+    train: str = option("file of the questions to train on")
+    test: str = option("file of the questions to evaluate on")
 
 
-class WordTask(Strict):
+@dataclass(frozen=True, kw_only=True)
+class WordTask(Settings):
     """Generated questions about the letters of words: LangGame or CUTE."""
 
-    kind: Literal["langgame", "cute"] = Field(description="the game")
-    format: Literal["paper", "short"] = Field(
-        "paper", description="the wording of the questions, and how options are made"
+    kind: Literal["langgame", "cute"] = option("the game")
+    format: Literal["paper", "short"] = option(
+        "the wording of the questions, and how options are made", default="paper"
     )
-    words: int = Field(200, ge=8, description="number of the most frequent English words")
-    words_file: str | None = Field(None, description="a file with one word per line, instead")
-    data: QuestionFiles | None = Field(
-        None,
-        description="files of questions, of which the first are used, instead of generated ones",
+    words: int = option("number of the most frequent English words", default=200, min=8)
+    words_file: str | None = option("a file with one word per line, instead", default=None)
+    data: QuestionFiles | None = option(
+        "files of questions, of which the first are used, instead of generated ones", default=None
     )
-    train: int = Field(ge=1, description="questions to train on")
-    test: int = Field(ge=1, description="questions to evaluate on")
+    train: int = option("questions to train on", min=1)
+    test: int = option("questions to evaluate on", min=1)
 
 
-class TokenizerSection(Strict):
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSection(Settings):
     """A byte-level BPE trained on the study's own training text, or one that exists."""
 
-    size: int | None = Field(None, ge=257, description="tokens of a tokenizer that is trained")
-    name: str | None = Field(None, description="a tokenizer.json, a folder, or a hub name")
+    size: int | None = option("tokens of a tokenizer that is trained", default=None, min=257)
+    name: str | None = option("a tokenizer.json, a folder, or a hub name", default=None)
 
-    @model_validator(mode="after")
-    def _size_or_name(self) -> TokenizerSection:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.size is None) == (self.name is None):
-            raise ValueError("give size, or the name of one that exists")
-        return self
+            raise RobustokError("give size, or the name of one that exists")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,33 +193,31 @@ class ModelSection(ChatModel):
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
 
 
-class CorpusSection(Strict):
+@dataclass(frozen=True, kw_only=True)
+class CorpusSection(Settings):
     """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
 
-    train: tuple[str, ...] = Field(
-        (), description="files to train on: .txt, .jsonl or .parquet, the first two also compressed"
+    train: tuple[str, ...] = option(
+        "files to train on: .txt, .jsonl or .parquet, the first two also compressed", default=()
     )
-    held_out: Annotated[tuple[str, ...], _Listed] = Field(
-        (), description="one file or several to measure perplexity on"
+    held_out: Annotated[tuple[str, ...], _Listed] = option(
+        "one file or several to measure perplexity on", default=()
     )
-    sample_by: Literal["line", "document"] = Field(
-        "line", description="what a document is in .txt files"
+    sample_by: Literal["line", "document"] = option(
+        "what a document is in .txt files", default="line"
     )
-    hub: str | None = Field(
-        None, description="a data set of the hub instead; its first documents are held out"
+    hub: str | None = option(
+        "a data set of the hub instead; its first documents are held out", default=None
     )
-    documents: int | None = Field(
-        None, ge=1, description="greatest number of documents to train on"
-    )
-    measured: int | None = Field(
-        100, ge=1, description="greatest number of held-out documents; null: all of the files"
+    documents: int | None = option("greatest number of documents to train on", default=None, min=1)
+    measured: int | None = option(
+        "greatest number of held-out documents; null: all of the files", default=100, min=1
     )
 
-    @model_validator(mode="after")
-    def _known_part_is_held_out(self) -> CorpusSection:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.hub and self.measured is None:
-            raise ValueError("give measured, the number of documents of the hub that are held out")
-        return self
+            raise RobustokError("give measured, the documents of the hub that are held out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,14 +268,15 @@ class FinetuneSection(TrainingSection):
     )
 
 
-class BenchmarksSection(Strict):
+@dataclass(frozen=True, kw_only=True)
+class BenchmarksSection(Settings):
     """Multiple-choice data sets that every model is also evaluated on."""
 
-    names: tuple[str, ...] = Field(
-        (), description="names on the hub, as arc_easy and copa; none: all of the folder"
+    names: tuple[str, ...] = option(
+        "names on the hub, as arc_easy and copa; none: all of the folder", default=()
     )
-    folder: str | None = Field(None, description="folder of NAME.jsonl files, instead of the hub")
-    items: int = Field(500, ge=1, description="greatest number of questions of each")
+    folder: str | None = option("folder of NAME.jsonl files, instead of the hub", default=None)
+    items: int = option("greatest number of questions of each", default=500, min=1)
 
 
 SOURCES = (
@@ -345,63 +339,57 @@ class FewShot(Settings):
             yield replace(self, schemes=(scheme,))
 
 
-class StrengthSection(Strict):
+@dataclass(frozen=True, kw_only=True)
+class StrengthSection(Settings):
     """Measured strengths that every scheme is set to, in place of its own parameter."""
 
-    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(
-        min_length=1,
-        max_length=20,
-        description="splits per canonical token, on average over the questions",
+    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = option(
+        "splits per canonical token, on average over the questions", min_length=1, max_length=20
     )
 
 
-class PaperRow(Strict):
+@dataclass(frozen=True, kw_only=True)
+class PaperRow(Settings):
     """The paper's values for one model, in the order of the table's columns."""
 
-    pretrain_scheme: TrainSpec | None = Field(None, description="scheme of the pre-training")
-    task: str | None = Field(None, description="of several tasks, which")
-    train_scheme: str = Field(description="scheme of the training, or of the few-shot examples")
-    values: tuple[float | None, ...] = Field(
-        description="in percent, or perplexity; null where the paper has none"
+    pretrain_scheme: TrainSpec | None = option("scheme of the pre-training", default=None)
+    task: str | None = option("of several tasks, which", default=None)
+    train_scheme: str = option("scheme of the training, or of the few-shot examples")
+    values: tuple[float | None, ...] = option(
+        "in percent, or perplexity; null where the paper has none"
     )
 
 
-class PaperTable(Strict):
+@dataclass(frozen=True, kw_only=True)
+class PaperTable(Settings):
     """A table or figure of the paper, beside which the report sets the study's own values."""
 
-    note: str = Field(
-        "", description="which figure or table this is, or what to know of its values"
+    note: str = option("which figure or table this is, or what to know of its values", default="")
+    measure: Literal["accuracy", "perplexity", "embeddings"] = option(
+        "what the values are", default="accuracy"
     )
-    measure: Literal["accuracy", "perplexity", "embeddings"] = Field(
-        "accuracy", description="what the values are"
-    )
-    columns: tuple[str, ...] = Field(
-        description="evaluation schemes and attacks; of embeddings: the layers"
-    )
-    rows: tuple[PaperRow, ...] = Field(description="a model each")
+    columns: tuple[str, ...] = option("evaluation schemes and attacks; of embeddings: the layers")
+    rows: tuple[PaperRow, ...] = option("a model each")
 
-    @model_validator(mode="after")
-    def _as_measured(self) -> PaperTable:
-        """The specs as results name them. Columns of embeddings are layers."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for row in self.rows:
             if len(row.values) != len(self.columns):
-                raise ValueError(
+                raise RobustokError(
                     f"the row of {row.train_scheme} has {len(row.values)} values for "
                     f"{len(self.columns)} columns"
                 )
-        if self.measure == "embeddings":
-            return self
-        rows = tuple(
-            row.model_copy(update={"train_scheme": _train_spec(row.train_scheme)})
-            for row in self.rows
-        )
-        columns = tuple(c if is_attack(c) else _train_spec(c) for c in self.columns)
-        return self.model_copy(update={"columns": columns, "rows": rows})
+        if self.measure != "embeddings":  # whose columns are layers; others as results name them
+            rows = [replace(row, train_scheme=_train_spec(row.train_scheme)) for row in self.rows]
+            columns = (name if is_attack(name) else _train_spec(name) for name in self.columns)
+            object.__setattr__(self, "rows", tuple(rows))
+            object.__setattr__(self, "columns", tuple(columns))
 
 
-class Paper(Strict):
+@dataclass(frozen=True, kw_only=True)
+class Paper(Settings):
     """The part of the paper that a study reproduces, with its numbers."""
 
-    where: str = Field(description="figure or table, as Figure 2")
-    claims: tuple[str, ...] = Field((), description="the paper's conclusions, one sentence each")
-    tables: tuple[PaperTable, ...] = Field((), description="its numbers")
+    where: str = option("figure or table, as Figure 2")
+    claims: tuple[str, ...] = option("the paper's conclusions, one sentence each", default=())
+    tables: tuple[PaperTable, ...] = option("its numbers", default=())
