@@ -60,16 +60,16 @@ def baseline(inputs: list[str], tokenizer: str, rate: Rate) -> None:
     from tokenizers import Tokenizer
 
     from robustok.corpus.read import find_column, read_chunk
-    from robustok.corpus.sources import cut_chunks, find_sources
+    from robustok.corpus.sources import batch_schema, cut_chunks, find_sources
 
     path = Path(tokenizer)
     encoder = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     sources = find_sources(inputs)
-    column = find_column(sources, None)
+    schema = batch_schema(find_column(sources, None))
     done = 0
     for chunk in cut_chunks(sources):
-        for batch in read_chunk(chunk, column, BATCH):
-            texts = [text.decode() for text in batch.table.column(column.name).to_pylist()]
+        for batch in read_chunk(chunk, schema, BATCH):
+            texts = [text.decode() for text in batch.table.column(0).to_pylist()]
             encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
             sum(len(e.ids) for e in encoded)
             rate(done + batch.read, 0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robustok.corpus import Receipt, run_corpus
-from robustok.corpus.shard import Job, ShardProgress, make_shard
+from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -45,13 +45,11 @@ def vocab(tokenizer: Path) -> Vocabulary:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The local engine in this process and backwards."""
 
-    def run(
-        job: Job, chunks: Sequence[Chunk], _: str, workers: int | None, progress: ShardProgress
-    ) -> Iterator[dict]:
+    def work(job: Job, chunks: Sequence[Chunk], *_: Any) -> None:
         for chunk in reversed(chunks):
-            yield make_shard(job, chunk, lambda read, n=chunk.number: progress(n, read))
+            make_shard(job, chunk, lambda read: None)
 
-    monkeypatch.setattr("robustok.corpus.run._manifests", run)
+    monkeypatch.setattr("robustok.corpus.run._work", work)
 
 
 @pytest.fixture

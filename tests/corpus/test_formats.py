@@ -84,6 +84,19 @@ def test_parquet_fields_keep_their_type(tmp_path: Path, run: Any) -> None:
     assert (row["n"], row["x"], row["empty"]) == (5, [1.5], None)
 
 
+@pytest.mark.parametrize("kind", ["json", pa.list_(pa.int64()), pa.large_list(pa.uint16()),
+                                  pa.binary(), pa.large_binary(), pa.string_view()])  # fmt: skip
+def test_documents_themselves_can_be_kept(tmp_path: Path, run: Any, kind: Any) -> None:
+    values: list[Any] = [[65, 66, 67, 68]] if "list" in str(kind) or kind == "json" else ["a b c"]
+    if kind == "json":
+        source = write_jsonl(tmp_path / "a.jsonl", values, "ids")
+    else:
+        source = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"ids": pa.array(values).cast(kind)}), source)
+    run(source, column="ids", keep_columns=["ids"], scheme="canonical")
+    assert [row["ids"] for row in rows_of(tmp_path / "out")] == values
+
+
 @pytest.mark.parametrize(("columns", "reason"), [
     (["body"], "no field 'body' to keep"),
     ("all", "name of an output"),

@@ -22,30 +22,38 @@ from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
 from robustok.corpus.read import find_column, find_kept, read_chunk
-from robustok.corpus.sources import Column, DamagedFile, Reject, cut_chunks, find_sources
+from robustok.corpus.sources import (
+    DOCUMENT,
+    IDS,
+    TEXT,
+    DamagedFile,
+    Reject,
+    batch_schema,
+    cut_chunks,
+    find_sources,
+)
 from robustok.errors import RobustokError
 
-TEXT = Column("text", "text")
 LIMIT = 1000
 
 
 def read(
-    path: Path, column: Column = TEXT, shard: int = 40, size: int = 30, limit: int = 1 << 24,
-    sample_by: str = "line",
+    path: Path, document: pa.Field = DOCUMENT, shard: int = 40, size: int = 30,
+    limit: int = 1 << 24, sample_by: str = "line",
 ) -> tuple[list[Any], list[Reject]]:  # fmt: skip
     """All documents and all rejects, through every chunk, as `make_shard` keeps them."""
     rows: list[Any] = []
     rejects: list[Reject] = []
     for chunk in cut_chunks(find_sources(path, sample_by), shard):
         try:
-            batches = list(read_chunk(chunk, column, size, max_row_bytes=limit))
+            batches = list(read_chunk(chunk, batch_schema(document), size, max_row_bytes=limit))
         except DamagedFile as error:
             rejects.append(Reject(-1, str(error)))
             continue
         for batch in batches:
             assert len(batch.positions) == len(batch.table)
             assert 0 <= batch.read <= chunk.size
-            rows += batch.table.column(column.name).to_pylist()
+            rows += batch.table.column(0).to_pylist()
             rejects += batch.rejects
     return rows, rejects
 
@@ -139,9 +147,9 @@ def test_parquet(tmp_path: Path, kind: pa.DataType, groups: int) -> None:
     table = pa.table({"other": [b""] * 40, "ids": pa.array(rows, kind), "id": range(40)})
     table = table.rename_columns(["other", "text", "id"]) if is_text else table
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=groups)
-    column = find_column(find_sources(tmp_path), None)
-    assert column == (TEXT if is_text else Column("ids", "ids"))
-    read_rows, rejects = read(tmp_path, column, limit=LIMIT)
+    document = find_column(find_sources(tmp_path), None)
+    assert document == (DOCUMENT if is_text else pa.field("ids", IDS))
+    read_rows, rejects = read(tmp_path, document, limit=LIMIT)
     short = [row for row in rows if row and len(row) < 20]
     assert read_rows == [row.encode() if is_text else row for row in short]
     reasons = {reject.position: reject.reason for reject in rejects}
@@ -195,15 +203,14 @@ def test_rejected_lines_fill_batches_as_others_do(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "good"}\n' + '{"body": "x"}\n' * 1000)
     (chunk,) = cut_chunks(find_sources(path, "line"), 1 << 20)
-    batches = [*read_chunk(chunk, TEXT, size=100)]
+    batches = [*read_chunk(chunk, batch_schema(), size=100)]
     assert max(len(batch.rejects) for batch in batches) < 20
     assert sum(len(batch.rejects) for batch in batches) == 1000
 
 
 def test_ids_in_json(tmp_path: Path) -> None:
-    column = Column("ids", "ids")
     rows = [[1, 2], [], "text", [1.5], [[1]], [-1], [2**40], ["a"], {"a": 1}]
-    batches, rejects = read(write_jsonl(tmp_path / "a.jsonl", rows, "ids"), column)
+    batches, rejects = read(write_jsonl(tmp_path / "a.jsonl", rows, "ids"), pa.field("ids", IDS))
     assert batches == [[1, 2], []]
     assert len(rejects) == 7
 
@@ -226,11 +233,11 @@ def test_the_text_field_is_detected(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], "body")
     with pytest.raises(RobustokError, match="its fields are 'body'; give its name as column"):
         find_column(find_sources(path), None)
-    assert find_column(find_sources(path), "body") == Column("body", "text")
+    assert find_column(find_sources(path), "body") == pa.field("body", TEXT)
     with pytest.raises(RobustokError, match="'id', which names them"):
         find_column(find_sources(path), "id")
-    assert find_column(find_sources(write_jsonl(path, [[5]], "ids")), None).kind == "ids"
-    assert find_column(find_sources(write_jsonl(tmp_path / "0.txt", ["x"])), None) == TEXT
+    assert find_column(find_sources(write_jsonl(path, [[5]], "ids")), None).type == IDS
+    assert find_column(find_sources(write_jsonl(tmp_path / "0.txt", ["x"])), None) == DOCUMENT
 
 
 def test_a_text_file_can_be_one_document(tmp_path: Path) -> None:
@@ -249,7 +256,7 @@ import json, resource, sys
 from pathlib import Path
 import pyarrow
 from robustok.corpus.read import find_column, read_chunk
-from robustok.corpus.sources import Column, cut_chunks, find_sources
+from robustok.corpus.sources import batch_schema, cut_chunks, find_sources
 pyarrow.array([])  # imports pandas, where it is installed
 limit = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 + (200 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -260,7 +267,7 @@ for path in sys.argv[1:]:
     except ValueError as error:
         assert "no row could be read" in str(error), error
     for chunk in cut_chunks(sources):
-        for batch in read_chunk(chunk, Column("text", "text"), 1 << 19):
+        for batch in read_chunk(chunk, batch_schema(), 1 << 19):
             rows, rejects = rows + len(batch.table), rejects + len(batch.rejects)
     print(json.dumps([Path(path).name, rows, rejects]))
 """
@@ -308,14 +315,14 @@ def test_a_truncated_parquet_file_is_a_reject(tmp_path: Path, left: int) -> None
     pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "b.parquet")
     content = (tmp_path / "b.parquet").read_bytes()[:left]
     (tmp_path / "a.parquet").write_bytes(content)
-    assert find_column(find_sources(tmp_path), None) == TEXT
+    assert find_column(find_sources(tmp_path), None) == DOCUMENT
     rows, rejects = read(tmp_path)
     assert rows == [b"a", b"b"]
     assert [(r.position, r.row) for r in rejects] == [(-1, None)]
     assert rejects[0].reason.startswith("not a Parquet file, or a damaged one (")
     with pytest.raises(RobustokError, match=r"a\.parquet: not a Parquet file, or a damaged one"):
         find_column(find_sources(tmp_path / "a.parquet"), None)
-    assert find_kept(find_sources(tmp_path / "a.parquet"), "all", TEXT) == ()
+    assert find_kept(find_sources(tmp_path / "a.parquet"), "all", DOCUMENT) == ()
 
 
 @pytest.mark.parametrize("has_checksums", [False, True])

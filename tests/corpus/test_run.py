@@ -58,10 +58,12 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
 
 
 def test_processes_in_any_number_and_order(run_small: Any, tmp_path: Path, request) -> None:
-    parallel = run_small("two", draws=2, workers=2)
-    request.getfixturevalue("inline")
     heard: list[tuple[int, int]] = []
-    here = run_small("inline", draws=2, progress=lambda done, total: heard.append((done, total)))
+    parallel = run_small(
+        "two", draws=2, workers=2, progress=lambda done, total: heard.append((done, total))
+    )
+    request.getfixturevalue("inline")
+    here = run_small("inline", draws=2)
     assert len(here.shards) > 5
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] == here.input_bytes

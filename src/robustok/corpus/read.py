@@ -17,15 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from robustok.corpus.sources import (
+    DOCUMENT,
+    IDS,
     MAX_ROW_BYTES,
+    TEXT,
     Chunk,
-    Column,
     DamagedFile,
     DocumentBatch,
     InputFile,
     Reject,
     as_text,
-    batch_schema,
     columns_of,
     cut_chunks,
     open_stream,
@@ -53,11 +54,11 @@ Fields = list[Any]  # of a document: its content, its id, and its kept values
 
 def find_column(
     sources: Sequence[InputFile], name: str | None, max_row_bytes: int = MAX_ROW_BYTES
-) -> Column:
+) -> pa.Field:
     """The field of the documents: the named one, or the first of text, input_ids and ids.
 
-    Its kind is that of the first row that has the field, or of the schema of a Parquet file. Raises
-    RobustokError where no file has it.
+    Its type is `TEXT` or `IDS` (canonical ids), by the first row that has the field, or the schema
+    of a Parquet file. Raises RobustokError where no file has it.
     """
     if name == "id":
         raise RobustokError(
@@ -68,12 +69,12 @@ def find_column(
     damage = ""
     for source in sources:
         if source.format in ("text", "document"):
-            return Column("text", "text")
+            return DOCUMENT
         try:
             for fields in _first_fields(source, max_row_bytes):
                 for column in wanted:
-                    if column in fields and (kind := fields[column].kind):
-                        return Column(column, kind)
+                    if column in fields and (kind := fields[column].document):
+                        return pa.field(column, kind)
                 seen |= dict.fromkeys(fields)
         except DamagedFile as error:
             damage = damage or f"{source.path}: {error}"
@@ -90,7 +91,7 @@ def find_column(
 def find_kept(
     sources: Sequence[InputFile],
     names: Sequence[str] | str,
-    column: Column,
+    document: pa.Field,
     max_row_bytes: int = MAX_ROW_BYTES,
 ) -> tuple[pa.Field, ...]:
     """The fields to keep in the output besides the drawn ids, with their types.
@@ -108,7 +109,7 @@ def find_kept(
                 for name, field in fields.items():
                     types.setdefault(name, set()).add(field.type)
     if names == "all":
-        wanted = [name for name in types if name not in (column.name, "id")]
+        wanted = [name for name in types if name not in (document.name, "id")]
     else:
         wanted = list(dict.fromkeys(names))
     for name in wanted:
@@ -127,27 +128,23 @@ def find_kept(
 
 
 def read_chunk(
-    chunk: Chunk,
-    column: Column,
-    size: int,
-    kept: Sequence[pa.Field] = (),
-    max_row_bytes: int = MAX_ROW_BYTES,
+    chunk: Chunk, schema: pa.Schema, size: int, max_row_bytes: int = MAX_ROW_BYTES
 ) -> Iterator[DocumentBatch]:
     """The documents of a chunk in batches of about ``size`` bytes of text (or of ids).
 
-    The result depends on the bytes of the chunk and the arguments only. A row of more than
-    ``max_row_bytes`` bytes is a reject. A compressed file that is cut off and a Parquet file with
-    damaged pages end there, with the damage as their last reject. Raises DamagedFile, also after
-    some batches, for a file of which nothing can be trusted.
+    ``schema`` is that of `batch_schema`. The result depends on the bytes of the chunk and the
+    arguments only. A row of more than ``max_row_bytes`` bytes is a reject. A compressed file that
+    is cut off and a Parquet file with damaged pages end there, with the damage as their last
+    reject. Raises DamagedFile, also after some batches, for a file of which nothing can be trusted.
     """
     reader = _parquet_batches if chunk.source.format == "parquet" else _line_batches
-    return reader(chunk, column, size, kept, max_row_bytes)
+    return reader(chunk, schema, size, max_row_bytes)
 
 
 class _Field(NamedTuple):
-    """What a field can hold (``text``, ``ids`` or None), and the type that it is kept as."""
+    """The type of the documents that a field can hold, and the type that it is kept as."""
 
-    kind: str | None
+    document: pa.DataType | None
     type: pa.DataType
 
 
@@ -156,14 +153,14 @@ def _first_fields(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, _
     if source.format == "parquet":
         yield {
             field.name: _Field(
-                _arrow_kind(field),
+                _arrow_type(field),
                 field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
             )
             for field in parquet_file(source).schema_arrow
         }
     elif source.format == "jsonl":
         for row in _first_rows(source, max_row_bytes):
-            yield {name: _Field(_json_kind(value), pa.string()) for name, value in row.items()}
+            yield {name: _Field(_json_type(value), pa.string()) for name, value in row.items()}
 
 
 def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[JsonObject]:
@@ -193,10 +190,10 @@ def _common(types: set[pa.DataType]) -> pa.DataType:
     return types.pop() if len(types) == 1 else pa.string()
 
 
-def _json_kind(value: object) -> str | None:
+def _json_type(value: object) -> pa.DataType | None:
     if isinstance(value, str):
-        return "text"
-    return "ids" if isinstance(value, list) and set(map(type, value)) <= {int} else None
+        return TEXT
+    return IDS if isinstance(value, list) and set(map(type, value)) <= {int} else None
 
 
 class _NoDocument(Exception):
@@ -204,11 +201,10 @@ class _NoDocument(Exception):
 
 
 def _line_batches(
-    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
+    chunk: Chunk, schema: pa.Schema, size: int, limit: int
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
-    schema = batch_schema(column, kept)
-    parse = _parser(chunk.source.format, column, schema.names[2:])
+    parse = _parser(chunk.source.format, schema)
     rows: list[Fields] = []
     positions: list[int] = []
     rejects: list[Reject] = []
@@ -294,12 +290,13 @@ def _table(schema: pa.Schema, rows: list[Fields]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _parser(format: str, column: Column, kept: list[str]) -> Callable[[bytes], Fields]:
+def _parser(format: str, schema: pa.Schema) -> Callable[[bytes], Fields]:
     """A function from a line to the fields of its document."""
+    column, _, *kept = schema.names
     if format != "jsonl":
         nothing = [None] * (1 + len(kept))
         return lambda line: [line, *nothing]
-    convert = _text_bytes if column.kind == "text" else _id_array
+    convert = _text_bytes if schema.types[0] == TEXT else _id_array
 
     def parse(line: bytes) -> Fields:
         try:
@@ -308,17 +305,15 @@ def _parser(format: str, column: Column, kept: list[str]) -> Callable[[bytes], F
             raise _NoDocument(f"not JSON: {error}") from None
         if not isinstance(row, dict):
             raise _NoDocument("not a JSON object")
-        if row.get(column.name) is None:
-            is_null = column.name in row
-            raise _NoDocument(
-                f"field '{column.name}' is null" if is_null else f"no field '{column.name}'"
-            )
+        if row.get(column) is None:
+            is_null = column in row
+            raise _NoDocument(f"field '{column}' is null" if is_null else f"no field '{column}'")
         name = row.get("id")
         if name is not None:
             name = str(name)
             _encode(name, "its id")
         return [
-            convert(row[column.name], column.name),
+            convert(row[column], column),
             name,
             *(_kept_value(row.get(field), field) for field in kept),
         ]
@@ -352,7 +347,7 @@ def _encode(text: str, what: str) -> bytes:
 
 
 def _id_array(value: object, field: str) -> np.ndarray:
-    if _json_kind(value) != "ids":
+    if _json_type(value) != IDS:
         raise _NoDocument(f"field '{field}' is not a list of token ids")
     ids = np.asarray(value)  # of any type that holds the largest
     if value and not 0 <= ids.min() <= ids.max() < 2**31:
@@ -361,7 +356,7 @@ def _id_array(value: object, field: str) -> np.ndarray:
 
 
 def _parquet_batches(
-    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
+    chunk: Chunk, schema: pa.Schema, size: int, limit: int
 ) -> Iterator[DocumentBatch]:
     """:func:`read_chunk` for a range of rows; ``limit`` is the greatest number of bytes of one.
 
@@ -370,10 +365,10 @@ def _parquet_batches(
     """
     source, start = chunk.source, chunk.start
     rows = sum(group.num_rows for group in row_groups(source))
-    schema = parquet_file(source).schema_arrow
+    stored = parquet_file(source).schema_arrow
     stop = rows if chunk.stop is None else chunk.stop
-    names = _wanted(source, schema, column, kept)
-    texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
+    names = _wanted(source, stored, schema)
+    texts = [field.name for field in stored if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
     groups, positions, rejects = _sound_groups(file.metadata, (start, stop), names, limit)
     # Run-length encoding can hide the number of values.
@@ -398,10 +393,9 @@ def _parquet_batches(
             continue
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
         rows_here = batch.slice(first, last - first), sizes[first:last], where[first:last]
-        for part, numbers, long in _slices(*rows_here, column.name, size, limit):
-            yield DocumentBatch(_decoded(part, source, column, kept), numbers, long, read)
-    empty = batch_schema(column, kept).empty_table()
-    yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
+        for part, numbers, long in _slices(*rows_here, schema.names[0], size, limit):
+            yield DocumentBatch(_decoded(part, source, schema), numbers, long, read)
+    yield DocumentBatch(schema.empty_table(), np.empty(0, np.int64), rejects, chunk.size)
 
 
 def _sound_groups(
@@ -436,23 +430,21 @@ def _sound_groups(
     return sound, np.concatenate(rows), rejects
 
 
-def _wanted(
-    source: InputFile, schema: pa.Schema, column: Column, kept: Sequence[pa.Field]
-) -> list[str]:
+def _wanted(source: InputFile, stored: pa.Schema, schema: pa.Schema) -> list[str]:
     """The columns to read. Raises RobustokError where they differ from those of the other files."""
-    names = [column.name, "id", *(field.name for field in kept)]
-    wanted = [name for name in dict.fromkeys(names) if name in schema.names]
+    wanted = [name for name in schema.names if name in stored.names]
     for name in wanted:
-        if schema.names.count(name) > 1:
+        if stored.names.count(name) > 1:
             raise RobustokError(f"{source.path}: two columns are named '{name}'; rename one")
-    if column.name not in wanted or _arrow_kind(schema.field(column.name)) != column.kind:
+    document = schema.field(0)
+    if document.name not in wanted or _arrow_type(stored.field(document.name)) != document.type:
+        kind = "text" if document.type == TEXT else "ids"
         raise RobustokError(
-            f"{source.path}: no field '{column.name}' that holds {column.kind}, as the other "
-            "files have"
+            f"{source.path}: no field '{document.name}' that holds {kind}, as the other files have"
         )
-    if "id" in wanted and pa.types.is_nested(schema.field("id").type):
+    if "id" in wanted and pa.types.is_nested(stored.field("id").type):
         raise RobustokError(
-            f"{source.path}: the field 'id' is a {schema.field('id').type}; a document's id is a"
+            f"{source.path}: the field 'id' is a {stored.field('id').type}; a document's id is a"
             " text or a number: drop or rename the field"
         )
     return wanted
@@ -497,18 +489,15 @@ def _lengths(values: Any) -> Any:
     return pa.array(np.full(len(values), 8))
 
 
-def _decoded(
-    batch: pa.RecordBatch, source: InputFile, column: Column, kept: Sequence[pa.Field]
-) -> pa.Table:
+def _decoded(batch: pa.RecordBatch, source: InputFile, schema: pa.Schema) -> pa.Table:
     """A slice in the schema of a batch: ids keep their type, missing columns are null."""
-    schema = batch_schema(column, kept)
     arrays = []
-    for field in schema:
+    for number, field in enumerate(schema):
         if field.name not in batch.schema.names:
             arrays.append(pa.nulls(len(batch), field.type))
             continue
         values = batch.column(field.name)
-        keeps_type = field.name == column.name and column.kind == "ids"
+        keeps_type = number == 0 and field.type == IDS
         try:
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
@@ -521,9 +510,9 @@ def _decoded(
     return pa.Table.from_arrays(arrays, names=schema.names)
 
 
-def _arrow_kind(field: pa.Field) -> str | None:
-    """What a column can hold: ``text``, ``ids`` or None."""
+def _arrow_type(field: pa.Field) -> pa.DataType | None:
+    """The type of the documents that a column can hold."""
     kind = field.type
     if kind in _BINARY:
-        return "text"
-    return "ids" if is_list(kind) and pa.types.is_integer(kind.value_type) else None
+        return TEXT
+    return IDS if is_list(kind) and pa.types.is_integer(kind.value_type) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,11 +24,18 @@ from robustok.corpus.shard import (
     COUNTED,
     RUN,
     Job,
-    ShardProgress,
     make_shard,
     one_thread,
 )
-from robustok.corpus.sources import MAX_ROW_BYTES, Chunk, InputFile, cut_chunks, find_sources
+from robustok.corpus.sources import (
+    MAX_ROW_BYTES,
+    TEXT,
+    Chunk,
+    InputFile,
+    batch_schema,
+    cut_chunks,
+    find_sources,
+)
 from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import Progress, no_progress
@@ -166,26 +173,27 @@ def run_corpus(
     sources = find_sources(inputs, sample_by)
     folder = Path(out)
     _refuse_overlap(inputs, sources, folder)
-    field = find_column(sources, column, max_row_bytes)
-    kept = find_kept(sources, keep_columns, field, max_row_bytes)
+    document = find_column(sources, column, max_row_bytes)
+    kept = find_kept(sources, keep_columns, document, max_row_bytes)
     settings = {
         "tokenizer": vocab.fingerprint,
         "scheme": spec,
         "seed": seed,
         "epoch": epoch,
         "draws": draws,
-        "column": field.name,
-        "kind": field.kind,
+        "column": document.name,
+        "kind": "text" if document.type == TEXT else "ids",
         "sample_by": sample_by,
         "max_row_bytes": max_row_bytes,
         **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }
     names = tuple(f.name for f in kept)
-    retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
+    retokenize = Retokenize(vocab, spec, seed, epoch, draws, document.name, names)
     with disk_full_in_one_line(folder), locked(folder):
         digest = _check_plan(folder, settings, sources)
-        job = Job(folder.absolute(), retokenize, field, kept, max_row_bytes, digest)
+        schema = batch_schema(document, kept)
+        job = Job(folder.absolute(), retokenize, schema, max_row_bytes, digest)
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:
@@ -200,29 +208,20 @@ def run_corpus(
 def _work(
     job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: Progress
 ) -> None:
-    """Run the engine to its end and report progress in bytes."""
-    total = sum(chunk.size for chunk in chunks)
-    done, part = 0, [0] * len(chunks)  # bytes: their sum, and those of each chunk
-
-    def shard_progress(number: int, read: int) -> None:
-        nonlocal done
-        done += read - part[number]
-        part[number] = read
-        progress(done, total)
-
-    for manifest in _manifests(job, chunks, engine, workers, shard_progress):
-        shard_progress(manifest["shard"], chunks[manifest["shard"]].size)
-
-
-def _manifests(
-    job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: ShardProgress
-) -> Iterator[JsonObject]:
-    """Make the shard of every chunk; yield the manifests in the order of completion.
+    """Make the shard of every chunk, and report progress in bytes.
 
     A worker that dies is replaced and its chunk repeated, at most twice. Ray repeats the chunks of
     a lost machine on another one, and reports finished shards only.
     """
+    total = sum(chunk.size for chunk in chunks)
+    done, part = 0, [0] * len(chunks)  # bytes: their sum, and those of each chunk
     deaths: Counter[int] = Counter()
+
+    def chunk_progress(chunk: Chunk, read: int) -> None:
+        nonlocal done
+        done += read - part[chunk.number]
+        part[chunk.number] = read
+        progress(done, total)
 
     def check_deaths(worker: Worker) -> None:
         if worker.task is None:
@@ -245,13 +244,13 @@ def _manifests(
                 Processes(
                     partial(Worker, _prepare, job),
                     min(workers or available_cores(), len(chunks)),
-                    lambda chunk, read: progress(chunk.number, read),
+                    chunk_progress,
                     check_deaths,
                 )
             )
         give_back_memory()  # that pickling the job took
-        for _, manifest in dispatch(chunks, pool):
-            yield manifest
+        for chunk, _ in dispatch(chunks, pool):
+            chunk_progress(chunk, chunk.size)
 
 
 def _prepare(job: Job) -> RunTask:

@@ -20,14 +20,12 @@ import pyarrow.parquet as pq
 from robustok.corpus.read import read_chunk
 from robustok.corpus.sources import (
     Chunk,
-    Column,
     DamagedFile,
     DocumentBatch,
     Reject,
     as_text,
-    batch_schema,
 )
-from robustok.corpus.transform import SCHEMA, Retokenize
+from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError
 from robustok.runtime.files import (
     JsonObject,
@@ -46,20 +44,19 @@ _LEAST = 1 << 16
 _GROUP = 1 << 20  # least number of ids in a row group
 
 NewPart = Callable[[str], Path]  # from a name in the output folder to a temporary file
-ShardProgress = Callable[[int, int], None]  # chunk number, bytes read
 
 
 @dataclass(frozen=True)
 class Job:
     """The settings of all shards, and the output folder.
 
-    ``digest`` identifies the settings and the input files; shards of another digest are ignored.
+    ``schema`` is that of `batch_schema`. ``digest`` identifies the settings and the input files;
+    shards of another digest are ignored.
     """
 
     out: Path
     retokenize: Retokenize
-    column: Column
-    kept: tuple[pa.Field, ...]
+    schema: pa.Schema
     max_row_bytes: int
     digest: str
 
@@ -81,12 +78,12 @@ def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> JsonO
         if find_damage(job.out, digests) is None:
             return existing
     size = max(_BATCH // job.retokenize.draws, _LEAST)
-    batches = read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes)
+    batches = read_chunk(chunk, job.schema, size, job.max_row_bytes)
     try:
         manifest = _written(job, chunk, batches, progress)
     except DamagedFile as error:
-        empty = batch_schema(job.column, job.kept).empty_table()
         damage = [Reject(-1, str(error))]
+        empty = job.schema.empty_table()
         nothing = DocumentBatch(empty, np.empty(0, np.int64), damage, chunk.size)
         manifest = _written(job, chunk, [nothing], progress)
     write_json(job.manifest(chunk), manifest)
@@ -107,7 +104,8 @@ def _written(
             return parts[name]
 
         with ExitStack() as opened:
-            shard = _Shard(f"data/{chunk.name}.parquet", job.kept, new_part, opened)
+            part = new_part(f"data/{chunk.name}.parquet")
+            shard = _Shard(part, job.retokenize.output_schema(job.schema), opened)
             rejects = _Rejects(chunk, new_part, opened)
             for batch in batches:
                 rejects.write(batch.rejects)
@@ -148,7 +146,7 @@ def _transformed(job: Job, table: pa.Table, positions: np.ndarray) -> Iterator[p
         drawn = job.retokenize(table)
     except RobustokError as error:
         if len(table) == 1:
-            row = as_text(table.column(job.column.name)[0].as_py())
+            row = as_text(table.column(0)[0].as_py())
             yield Reject(int(positions[0]), str(error), row)
             return
         half = len(table) // 2
@@ -198,17 +196,14 @@ class _Rejects:
 class _Shard:
     """One Parquet file, compressed with zstd, in row groups of about a million ids."""
 
-    def __init__(
-        self, path: str, kept: Sequence[pa.Field], new_part: NewPart, opened: ExitStack
-    ) -> None:
-        schema = pa.schema([*SCHEMA, *kept])
-        writer = pq.ParquetWriter(new_part(path), schema, compression="zstd")
-        self._writer = opened.enter_context(writer)
+    def __init__(self, path: Path, schema: pa.Schema, opened: ExitStack) -> None:
+        writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._writer, self._schema = opened.enter_context(writer), schema
         self._waiting: list[pa.Table] = []
         self._ids = 0
 
     def write(self, table: pa.Table) -> None:
-        self._waiting.append(table)
+        self._waiting.append(table.cast(self._schema))  # ids that are kept have the file's type
         self._ids += _n_ids(table)
         if self._ids >= _GROUP:
             self.finish()

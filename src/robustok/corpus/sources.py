@@ -33,6 +33,8 @@ FORMATS = {
 SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
+TEXT, IDS = pa.large_binary(), pa.list_(pa.int32())  # of documents; text may not be valid UTF-8
+DOCUMENT = pa.field("text", TEXT)  # of a text file
 T = TypeVar("T")
 _PARTS = 16  # most shards of one row group
 MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
@@ -193,24 +195,17 @@ def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int
     except DamagedFile:
         return [(0, None, file.size)]
     ranges: list[tuple[int, int | None, int]] = []
-    start, raw, size = 0, 0, 0
-    stop = 0
+    first = start = stop = raw = size = 0
     for group in groups:
-        group_size = sum(column.total_compressed_size for column in columns_of(group))
+        packed = sum(column.total_compressed_size for column in columns_of(group))
         parts = max(1, min(group.total_byte_size // wanted, _PARTS, group.num_rows))
-        if parts > 1 and stop > start:
-            ranges.append((start, stop, size))
-            start, raw, size = stop, 0, 0
-        first, stop = stop, stop + group.num_rows
-        raw, size = raw + group.total_byte_size, size + group_size
-        if parts > 1:
-            edges = [first + group.num_rows * i // parts for i in range(parts + 1)]
-            ranges += [(a, b, size // parts) for a, b in itertools.pairwise(edges)]
-        elif raw >= wanted:
-            ranges.append((start, stop, size))
-        else:
-            continue
-        start, raw, size = stop, 0, 0
+        for part in range(1, parts + 1):
+            stop = first + group.num_rows * part // parts
+            raw, size = raw + group.total_byte_size // parts, size + packed // parts
+            if raw >= wanted:
+                ranges.append((start, stop, size))
+                start, raw, size = stop, 0, 0
+        first = stop
     return ranges if stop == start else [*ranges, (start, stop, size)]
 
 
@@ -261,14 +256,6 @@ def _damage_in_one_line() -> Iterator[None]:
 def _is_of_machine(error: Exception) -> bool:
     """Whether the memory or the disk failed and not the file: that may be temporary."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) is not None
-
-
-@dataclass(frozen=True)
-class Column:
-    """The field of the documents; ``kind`` is ``text`` or ``ids`` (canonical ids)."""
-
-    name: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -329,8 +316,11 @@ def as_text(row: object) -> Any:
     return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
 
 
-def batch_schema(column: Column, kept: Sequence[pa.Field]) -> pa.Schema:
-    """The schema of the table of a batch. Text is binary, because it may not be valid UTF-8."""
-    kind = pa.large_binary() if column.kind == "text" else pa.list_(pa.int32())
-    fields = [pa.field(column.name, kind), pa.field("id", pa.string())]
-    return pa.schema([*fields, *(f for f in kept if f.name != column.name)])
+def batch_schema(document: pa.Field = DOCUMENT, kept: Iterable[pa.Field] = ()) -> pa.Schema:
+    """The schema of the table of a batch: the document, its id, and the kept fields.
+
+    >>> batch_schema().names
+    ['text', 'id']
+    """
+    others = (field for field in kept if field.name != document.name)
+    return pa.schema([document, pa.field("id", pa.string()), *others])

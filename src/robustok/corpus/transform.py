@@ -102,6 +102,17 @@ class Retokenize:
             out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
         return out
 
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the output for tables of ``schema``.
+
+        >>> retokenize = Retokenize(vocab, "uniform", seed=0, keep=("url",))
+        >>> retokenize.output_schema(pa.schema([("text", pa.string()), ("url", pa.string())])).names
+        ['id', 'key', 'draw', 'input_ids', 'canonical_tokens', 'splits', 'distance', 'url']
+        """
+        kept = ((name, schema.field(name).type) for name in self.keep)
+        texts = {pa.large_binary(): pa.string()}
+        return pa.schema([*SCHEMA, *((name, texts.get(kind, kind)) for name, kind in kept)])
+
     def _canonical(self, column: pa.ChunkedArray) -> Ragged:
         if column.null_count:
             raise RobustokError(f"column '{self.column}' has null rows: fill or drop them first")

@@ -110,12 +110,11 @@ def read_texts(
 
 def _documents(source: InputFile) -> Iterator[str]:
     from robustok.corpus.read import read_chunk
-    from robustok.corpus.sources import Column, DamagedFile, cut_chunks
+    from robustok.corpus.sources import DamagedFile, batch_schema, cut_chunks
 
-    column = Column("text", "text")
     try:
         for chunk in cut_chunks([source], source.size + 1):
-            for batch in read_chunk(chunk, column, _BATCH, max_row_bytes=_LARGEST):
+            for batch in read_chunk(chunk, batch_schema(), _BATCH, max_row_bytes=_LARGEST):
                 for reject in batch.rejects:
                     unit = "row" if source.format == "parquet" else "byte"
                     where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
