@@ -39,12 +39,13 @@ _MEASUREMENT = {  # and beside a measure
 
 @dataclass(frozen=True)
 class ReportSource:
-    """The rows of results.jsonl of one folder, study.json, and run.json; empty where it has none.
+    """A folder, its rows of results.jsonl, study.json, and run.json; empty where it has none.
 
     A row with accuracies has how far each question was answered, by its key, as `answers`, and
     where there are several kinds of questions these as `kinds`.
     """
 
+    folder: Path
     rows: list[Row]
     study: JsonObject
     record: JsonObject
@@ -64,7 +65,7 @@ def read_source(folder: Path) -> ReportSource:
             raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
     files = (folder / name for name in ("study.json", "run.json"))
     study, record = (read_object(file) if file.is_file() else {} for file in files)
-    return ReportSource([row | _answers(row, folder) for row in rows], study, record)
+    return ReportSource(folder, [row | _answers(row, folder) for row in rows], study, record)
 
 
 def _answers(row: Row, folder: Path) -> Row:

@@ -70,13 +70,16 @@ def write_report(
     Raises RobustokError where a folder has no results, and where there are no accuracies for
     `table`.
     """
-    paths = (folder, *others)
-    out = out or folder
-    sources = [read_source(path) for path in paths]
+    sources = [read_source(path) for path in (folder, *others)]
     results = Results([row for source in sources for row in source.rows])
     if table is not None:
         write_table(table, results)
-    title = f"Results of {', '.join(path.name for path in paths)}"
+    return write_sources(sources, results, out or folder)
+
+
+def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) -> Path:
+    """Write the report of folders that were read into ``out``; ``results`` are those of all."""
+    title = f"Results of {', '.join(source.folder.name for source in sources)}"
     study = sources[0].study or {"name": "", "title": title}
     with disk_full_in_one_line(out):
         return write_page(

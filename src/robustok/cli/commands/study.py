@@ -123,10 +123,11 @@ def run(
     The same command continues an interrupted run.
     """
     from robustok.cli.bars import StudyBars
-    from robustok.report import Results, write_report
+    from robustok.report import Results
     from robustok.report.frame import read_source
     from robustok.report.readme import write_readme
     from robustok.report.tables import accuracy_table
+    from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
 
@@ -139,16 +140,16 @@ def run(
     console = Console(highlight=False)
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
-    page = write_report(folder)
-    rows = read_source(folder).rows
-    results = Results(rows)
+    source = read_source(folder)
+    results = Results(source.rows)
+    page = write_sources([source], results, folder)
     if results.rows:
         table = accuracy_table(results)
         shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
         print_table(table.head, shares, left=1)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        readme = write_readme(rows, folder)
+        readme = write_readme(source.rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 
