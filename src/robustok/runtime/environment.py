@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 class Extra(NamedTuple):
     purpose: str
-    extra: str  # extra of robustok; empty if the package is installed by its own name
+    extra: str  # extra of robustok, or several; empty if the package is installed by its own name
 
     def install(self, package: str) -> str:
         """The command that installs a package.
@@ -35,6 +35,8 @@ class Extra(NamedTuple):
 
 
 _TRAIN = "training, scoring and evaluation"
+# All that such a command needs: these packages are imported first.
+_STUDY = Extra("studies, and commands that measure a model", "study,train,words,report")
 EXTRAS = {
     "click": Extra("the command line", "cli"),
     "rich": Extra("the command line", "cli"),
@@ -45,8 +47,8 @@ EXTRAS = {
     "datasets": Extra("benchmarks and text from the hub", "train"),
     "peft": Extra("LoRA", "train"),
     "safetensors": Extra("saving models", "train"),
-    "pydantic": Extra("studies, and commands that measure a model", "study"),
-    "yaml": Extra("studies, and commands that measure a model", "study"),
+    "pydantic": _STUDY,
+    "yaml": _STUDY,
     "matplotlib": Extra("figures", "report"),
     "jinja2": Extra("reports", "report"),
     "pandas": Extra("reports", "report"),
