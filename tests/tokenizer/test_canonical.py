@@ -1,28 +1,57 @@
-"""One definition of canonical ids: what encoding accepts, the guard and `log_prob` accept, too.
+"""One definition of canonical ids: what encoding accepts, all schemes, the guard and `log_prob` do.
 
-Each tokenizer is the smallest of a kind that random tokenizers found (see `fuzz`).
+Added tokens, unknown ones, twins and spaces: ids that do not spell the text they stand for. Most
+tokenizers here are the smallest of a kind that random tokenizers found (see `fuzz`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from math import exp, fsum, isclose
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.guard.tokenizers_of import bpe_model, needs_normalized_contents, tokenizer_json
-from tests.tokenizer.test_spelling import BYTE_LEVEL, METASPACE
-from tokenizers import AddedToken, Tokenizer, processors
+from tests.guard.tokenizers_of import (
+    METASPACE_DECODER,
+    added_token,
+    bpe_model,
+    needs_normalized_contents,
+    tokenizer_json,
+)
+from tests.guard.tokenizers_of import metaspace_tokenizer as llama
+from tests.tokenizer.test_exact_encoding import fallback
+from tests.tokenizer.test_vocabulary import bpe as gpt2_json
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, processors
 
 import robustok as rt
 from robustok.errors import RobustokError
+from robustok.tokenizer.data import USED_BYTES, byte_alphabet, search_of
 
+EXACT = (
+    "canonical", "characters", "uniform", "grampa(temperature=2)", "maxmatch-dropout(p=0.3)",
+    "uniform-k(k=2)", "stochastok-uniform(alpha=1)", "mix(0.5 canonical, 0.5 uniform)",
+)  # fmt: skip
+OTHERS = ("stochastok(alpha=1)", "bpe-dropout(p=0.5)")
+MOST = 1000  # tokenizations that are enumerated
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+              "use_regex": True}  # fmt: skip
+SPACED = BYTE_LEVEL | {"add_prefix_space": True, "use_regex": False}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 FIRST = METASPACE | {"prepend_scheme": "first"}
 PREPEND = {"type": "Prepend", "prepend": "▁"}
 MARKS = {"type": "Sequence", "normalizers": [
     PREPEND, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
 ]}  # fmt: skip
-SPACED = BYTE_LEVEL | {"add_prefix_space": True, "use_regex": False}
+STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+
+
+def gpt2(normalizer: Any = None) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(gpt2_json())
+    tokenizer.normalizer = normalizer
+    return tokenizer
 
 
 def bpe(
@@ -39,10 +68,22 @@ def unigram(tokens: dict[str, float], unk_id: int | None = None, **stages: Any) 
     return Tokenizer.from_str(tokenizer_json(model, **stages))
 
 
-def with_added(tokenizer: Tokenizer, content: str, **flags: bool) -> Tokenizer:
+def t5(**changes: Any) -> Tokenizer:
+    """A Unigram without most characters, whose pre-tokenizer drops spaces and writes marks."""
+    model = {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [
+        ["<unk>", 0.0], ["▁", -2.0], ["a", -2.0], ["b", -2.1], ["▁a", -2.5], ["ab", -3.0],
+    ]}  # fmt: skip
+    pre = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
+    return Tokenizer.from_str(tokenizer_json(
+        model, pre_tokenizer=pre, decoder=METASPACE,
+        added_tokens=[added_token(0, "<unk>", special=True)], **changes,
+    ))  # fmt: skip
+
+
+def with_added(tokenizer: Tokenizer, *contents: str, **flags: bool) -> Tokenizer:
     flags = {"normalized": False} | flags
     add = tokenizer.add_special_tokens if flags.get("special") else tokenizer.add_tokens
-    add([AddedToken(content, **flags)])
+    add([AddedToken(content, **flags) for content in contents])
     return tokenizer
 
 
@@ -53,42 +94,88 @@ def before_each_text(tokenizer: Tokenizer, name: str) -> Tokenizer:
     return tokenizer
 
 
-def accepted(tokenizer: Tokenizer, text: str) -> list[bool]:
-    """Whether a text is accepted, without and with special tokens parsed; holds both to all."""
-    vocab = rt.Vocabulary.load(tokenizer)
-    guard, results = rt.Guard(vocab, allow_special=True), []
+def without_mark(space: str) -> Tokenizer:
+    """A BPE with byte fallback and marks of spaces that are no tokens."""
+    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "a", "b", "ab"]
+    spellings[ord(" ")] = space
+    model = bpe_model({s: i for i, s in enumerate(spellings)}, [["a", "b"]], byte_fallback=True)
+    return Tokenizer.from_str(tokenizer_json(model, normalizer=MARKS, decoder=METASPACE_DECODER))
+
+
+def accepted(vocab: rt.Vocabulary, library: Tokenizer, *texts: str) -> list[list[bool]]:
+    """Whether each text is accepted, without and with special tokens parsed; holds both to all."""
+    results: list[list[bool]] = [[] for _ in texts]
     for parse in (False, True):
-        try:
-            ids = vocab.encode(text, parse_special=parse)
-        except RobustokError as e:
-            assert "\n" not in str(e)
-            results.append(False)
-            continue
-        results.append(True)
-        tokenizer.encode_special_tokens = not parse
-        assert ids.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
-        assert [row.tolist() for row in vocab.encode_batch([text], parse_special=parse)] == [
-            ids.tolist()
-        ]
-        verdict = guard.check(ids)
-        assert verdict.canonical and verdict.repaired.tolist() == ids.tolist()
-        uniform, lattice = rt.Uniform(vocab), rt.Lattice(vocab, ids)
-        rows = list(lattice.enumerate())
-        assert lattice.count() == len(rows)
-        total = math.fsum(math.exp(uniform.log_prob(row)) for row in rows)
-        assert math.isclose(total, 1.0, rel_tol=1e-9)
-        if not parse:
-            for seed in range(8):
-                drawn = uniform.sample(text, seed=seed)
-                assert drawn.tolist() == uniform.sample(ids, seed=seed).tolist()
-        for row in rows:
-            assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
-            assert guard.repair(row).tolist() == ids.tolist()
-            if tokenizer.decoder is not None:  # without one, the library joins tokens by spaces
-                decoded = [tokenizer.decode(x.tolist(), skip_special_tokens=False)
-                           for x in (row, ids)]  # fmt: skip
-                assert decoded[0] == decoded[1]
+        known: dict[str, list[int]] = {}
+        library.encode_special_tokens = not parse
+        for text, result in zip(texts, results, strict=True):
+            try:
+                ids = vocab.encode(text, parse_special=parse)
+            except RobustokError as e:
+                assert "\n" not in str(e)
+            else:
+                known[text] = library.encode(text, add_special_tokens=False).ids
+                assert ids.tolist() == known[text], text
+                check_rows(vocab, library, ids)
+                check_draws(vocab, library, ids, None if parse else text)
+            result.append(text in known)
+        rows = vocab.encode_batch([*known], parse_special=parse)
+        assert [row.tolist() for row in rows] == [*known.values()]
     return results
+
+
+def check_rows(vocab: rt.Vocabulary, library: Tokenizer, ids: np.ndarray) -> None:
+    """The guard's verdict, and that all tokenizations have the text of the canonical one."""
+    guard, lattice = rt.Guard(vocab, allow_special=True), rt.Lattice(vocab, ids)
+    verdict = guard.check(ids)
+    assert verdict.canonical and verdict.repaired.tolist() == ids.tolist()
+    assert guard.admit(ids).tolist() == ids.tolist()
+    rows = list(lattice.enumerate(limit=MOST))
+    assert len(rows) == min(lattice.count(), MOST)
+    for row in rows[:100]:
+        assert_same_text(vocab, library, row, ids)
+        assert guard.repair(row).tolist() == ids.tolist()
+
+
+def check_draws(vocab: rt.Vocabulary, library: Tokenizer, ids: np.ndarray, text: Any) -> None:
+    """Draws from the ids, and from the text where it is given, have its text and a probability."""
+    lattice, guard = rt.Lattice(vocab, ids), rt.Guard(vocab, allow_special=True)
+    rows = list(lattice.enumerate()) if lattice.count() < MOST else []
+    for spec in EXACT + OTHERS:
+        try:
+            scheme = rt.sampler(spec, vocab)
+        except RobustokError:
+            continue  # not for this kind of tokenizer
+        for seed in range(3):
+            drawn = scheme.sample(ids, seed=seed)
+            assert text is None or drawn.tolist() == scheme.sample(text, seed=seed).tolist(), spec
+            assert_same_text(vocab, library, drawn, ids)
+            assert guard.repair(drawn).tolist() == ids.tolist(), spec
+            assert spec in OTHERS or scheme.log_prob(drawn) > -np.inf, spec
+        if spec in EXACT and rows:
+            total = fsum(exp(scheme.log_prob(row)) for row in rows)
+            assert isclose(total, 1.0, rel_tol=1e-9), spec
+
+
+def assert_same_text(
+    vocab: rt.Vocabulary, library: Tokenizer, row: np.ndarray, ids: np.ndarray
+) -> None:
+    assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
+    if library.decoder is not None:  # without one, the library joins tokens by spaces
+        decoded = [library.decode(x.tolist(), skip_special_tokens=False) for x in (row, ids)]
+        assert decoded[0] == decoded[1]
+
+
+def check(tokenizer: Tokenizer, *texts: str) -> rt.Vocabulary:
+    """The vocabulary of a tokenizer, after each text was accepted."""
+    vocab = rt.Vocabulary.load(tokenizer)
+    assert accepted(vocab, tokenizer, *texts) == [[True, True]] * len(texts)
+    return vocab
+
+
+def has_gigatoken(vocab: rt.Vocabulary) -> bool:
+    """Whether gigatoken encodes for a vocabulary, where it is installed."""
+    return vocab.gigatoken.reason is None or find_spec("gigatoken") is None
 
 
 CASES: dict[str, tuple[Any, str, list[bool]]] = {
@@ -186,59 +273,134 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
              "vocab": [["<unk>", 0.0], ["a", -1.0], ["▁", -1.0], ["<unk>", -1.5]]},
             pre_tokenizer=METASPACE)),
         "b", [False, False]),
+    "a special token that the normalizer turns into a space": (
+        lambda: with_added(bpe(["a", "▁", "▁a"], [["▁", "a"]], normalizer={"type": "Nmt"},
+                               pre_tokenizer=FIRST, decoder=FIRST), "▁", special=True,
+                           normalized=True),
+        "a", [True, True]),
+    "an added token that loses a mark which the normalizer brings behind its start": (
+        lambda: with_added(bpe(["b"], normalizer={"type": "Prepend", "prepend": "a"},
+                               pre_tokenizer=METASPACE, decoder=METASPACE), "▁", normalized=True),
+        "▁", [False, False]),
+}  # fmt: skip
+NEED_CONTENTS = [*CASES][-2:]
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=needs_normalized_contents if name in NEED_CONTENTS else ())
+    for name in CASES
+])  # fmt: skip
+def test_an_accepted_text_is_canonical_everywhere(name: str) -> None:
+    make, text, expected = CASES[name]
+    tokenizer = make()
+    assert accepted(rt.Vocabulary.load(tokenizer), tokenizer, text) == [expected]
+
+
+ACCEPTED: dict[str, tuple[Callable[[], Tokenizer], list[str]]] = {
+    "a word that stands alone beside a special one": (
+        # The ids of ".xyz" alone have the added token, those of "xyz" amid letters do not.
+        lambda: with_added(with_added(gpt2(), "xyz", single_word=True), "END", special=True),
+        [".xyz END xyz", ".xyzEND", "ENDxyz.", "xyzENDxyzEND"]),
+    "special tokens that are words of the model": (
+        lambda: with_added(gpt2(), "!", "abc", special=True),
+        ["ab! abc", "abcab!!", "!", "a abc", "ab!"]),
+    "a special token that is a word and stands alone": (
+        lambda: with_added(with_added(gpt2(), "!", special=True), "abc", special=True,
+                           single_word=True),
+        ["ab! abc", "abcab!!", "!", "a abc", "ab!"]),
+    "a mark in a text": (lambda: llama(prefix=True), ["a▁b", "▁", "▁a", "a ▁ b", "▁▁"]),
+    "a mark in a text, unknown characters": (t5, ["a▁b", "a ▁", "▁ a"]),
+    "no mark, and the byte of a space": (lambda: without_mark("<0x20>"), ["ab", "a b", ""]),
+    "no mark, and a space": (lambda: without_mark(" "), ["ab", "a b", ""]),
+    "a normalizer in lower case": (lambda: gpt2(normalizers.Lowercase()), ["AB a", "ab"]),
+    "a normalizer that strips": (lambda: gpt2(normalizers.Strip()), [" ab ", "a b"]),
+    "a normalizer that prepends": (lambda: gpt2(normalizers.Prepend("b")), ["a", "ba"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_accepted_text_is_canonical_everywhere(name: str) -> None:
-    make, text, expected = CASES[name]
-    assert accepted(make(), text) == expected
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted_texts(name: str) -> None:
+    make, texts = ACCEPTED[name]
+    check(make(), *texts)
 
 
-@needs_normalized_contents
-def test_a_special_token_that_the_normalizer_turns_into_a_space_stays_in_place() -> None:
-    tokenizer = bpe(["a", "▁", "▁a"], [["▁", "a"]], normalizer={"type": "Nmt"},
-                    pre_tokenizer=FIRST, decoder=FIRST)  # fmt: skip
-    with_added(tokenizer, "▁", special=True, normalized=True)
-    assert accepted(tokenizer, "a") == [True, True]
+@pytest.mark.parametrize("prefix", [False, True])
+@pytest.mark.parametrize("normalized", [False, pytest.param(True, marks=needs_normalized_contents)])
+def test_added_tokens_beside_marks_of_spaces(prefix: bool, normalized: bool) -> None:
+    tokenizer = with_added(llama(prefix=prefix), "<i>", "rest", normalized=normalized)
+    check(tokenizer, "the: <i>\nthe", "a <i> b", "<i>", "<i><i> a", "a rest", "rests",
+          "outrested", "", " <i>")  # fmt: skip
 
 
-@needs_normalized_contents
-def test_an_added_token_loses_a_mark_that_the_normalizer_brings_behind_its_start() -> None:
-    tokenizer = bpe(["b"], normalizer={"type": "Prepend", "prepend": "a"},
-                    pre_tokenizer=METASPACE, decoder=METASPACE)  # fmt: skip
-    assert accepted(with_added(tokenizer, "▁", normalized=True), "▁") == [False, False]
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+@pytest.mark.parametrize("make", [gpt2, lambda: llama(prefix=True), lambda: llama(prefix=False)])
+def test_added_tokens_that_take_spaces_or_stand_alone(flag: str, make: Any) -> None:
+    tokenizer = with_added(make(), "<i>", "b", **{flag: True})
+    check(tokenizer, "a <i> b", "a<i>a", "  <i>  ", "ab a b", "abba bb", "b <i>b")
 
 
-@needs_normalized_contents
-def test_an_added_token_that_is_normalized_to_the_name_of_a_byte_is_refused() -> None:
-    tokenizer = Tokenizer.from_str(tokenizer_json(
-        bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True),
-        normalizer={"type": "Strip", "strip_left": True, "strip_right": True},
-        decoder={"type": "ByteFallback"},
-    ))  # fmt: skip
-    with_added(tokenizer, " <0xEF>", normalized=True)
-    with pytest.raises(RobustokError, match=r"reads the added token '<0xEF>' as a byte"):
-        rt.Vocabulary.load(tokenizer)
+REFUSED: dict[str, tuple[Callable[[], Tokenizer], list[str], list[str]]] = {
+    "a normalizer that doubles a letter": (
+        lambda: gpt2(normalizers.Replace("a", "aa")), ["b"], ["a", "ab"]),
+    "a normalizer that makes an added token of a text": (
+        lambda: with_added(gpt2(normalizers.Replace(Regex("^ "), "b")), "b"), ["a a"], ["  a"]),
+    "a first token with two marks, where the decoder drops both": (
+        lambda: unigram({"<unk>": 0.0, "▁": -1.0, "▁▁": -1.5, "a": -1.0}, 0,
+                        pre_tokenizer=METASPACE | {"split": False},
+                        decoder=METASPACE | {"split": False}),
+        ["a", "a  a"], ["  a"]),
+}  # fmt: skip
 
 
-def test_a_special_token_that_is_a_byte_of_the_byte_fallback_is_refused() -> None:
-    tokenizer = Tokenizer.from_str(tokenizer_json(
-        bpe_model({"<0x61>": 0}, [], byte_fallback=True), decoder={"type": "ByteFallback"}
-    ))  # fmt: skip
-    with_added(tokenizer, "<0x61>", special=True)
-    with pytest.raises(RobustokError, match=r"reads the added token '<0x61>' as a byte"):
-        rt.Vocabulary.load(tokenizer)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_text_whose_ids_are_those_of_no_text_is_refused(name: str) -> None:
+    make, texts, refused = REFUSED[name]
+    vocab = check(make(), *texts)
+    for text in refused:
+        with pytest.raises(RobustokError, match="cannot be tokenized exactly: its ids spell"):
+            vocab.encode(text)
 
 
-def test_two_added_tokens_with_one_normalized_text_are_refused() -> None:
-    tokenizer = bpe([*"ab"], normalizer={"type": "Lowercase"})
-    tokenizer.add_tokens([AddedToken("<X>", normalized=True), AddedToken("<x>", normalized=True)])
-    with pytest.raises(RobustokError, match=r"one text of the added tokens '<X>' and '<x>'"):
-        rt.Vocabulary.load(tokenizer)
-    apart = bpe([*"ab"], normalizer={"type": "Lowercase"})
-    apart.add_tokens([AddedToken("<X>", normalized=False), AddedToken("<x>", normalized=False)])
-    assert rt.Vocabulary.load(apart).encode("a<X><x>").tolist() == [0, 2, 3]
+NOT_LOADED = [
+    pytest.param(
+        lambda: with_added(Tokenizer.from_str(tokenizer_json(
+            bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True), normalizer=STRIP,
+            decoder={"type": "ByteFallback"})), " <0xEF>", normalized=True),
+        "reads the added token '<0xEF>' as a byte", marks=needs_normalized_contents,
+        id="an added token that is normalized to the name of a byte"),
+    pytest.param(
+        lambda: with_added(Tokenizer.from_str(tokenizer_json(
+            bpe_model({"<0x61>": 0}, [], byte_fallback=True), decoder={"type": "ByteFallback"})),
+            "<0x61>", special=True),
+        "reads the added token '<0x61>' as a byte",
+        id="a special token that is a byte of the byte fallback"),
+    pytest.param(
+        lambda: with_added(bpe([*"ab"], normalizer={"type": "Lowercase"}), "<X>", "<x>",
+                           normalized=True),
+        "one text of the added tokens '<X>' and '<x>'",
+        id="two added tokens with one normalized text"),
+    pytest.param(
+        lambda: with_added(llama(prefix=True), "<unk>"),
+        "unknown token '<unk>' is an added token that is not",
+        id="an unknown token that is plain text"),
+    pytest.param(
+        lambda: with_added(
+            gpt2(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),
+            "\u0301", normalized=True),
+        "the normalizer leaves nothing of the added token",
+        id="an added token at which the library panics"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), NOT_LOADED)
+def test_a_tokenizer_that_has_no_exact_reading_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        rt.Vocabulary.load(make())
+
+
+def test_added_tokens_apart_in_case_are_no_twins_where_the_normalizer_does_not_see_them() -> None:
+    tokenizer = with_added(bpe([*"ab"], normalizer={"type": "Lowercase"}), "<X>", "<x>")
+    assert rt.Vocabulary.load(tokenizer).encode("a<X><x>").tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize("content", ["▁", "▁a"])
@@ -252,3 +414,129 @@ def test_bpe_dropout_is_refused_where_merges_need_an_added_token(
     with pytest.raises(RobustokError, match=f"merges of the model need its token '{content}'"):
         rt.BpeDropout(vocab, p=0.5)
     assert rt.Uniform(vocab).sample("b", seed=0).tolist()
+
+
+@needs_normalized_contents
+def test_an_added_token_that_is_a_word_stays_and_others_are_not_drawn_as_it() -> None:
+    tokenizer = llama(prefix=True)
+    tokenizer.add_tokens(["rest"])  # normalized: it is matched and decoded as "▁rest"
+    vocab = check(tokenizer, "the rest", "the rests")
+    (i,) = vocab.data.plain_added
+    assert vocab.tokens[i] == b" rest" and not vocab.ordinary[i] and vocab.readable[i]
+    assert i in rt.Uniform(vocab).sample("the rest", seed=0)
+
+
+def test_of_twins_the_one_that_the_model_can_see_is_in_the_vocabulary() -> None:
+    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "a", " a", "▁", "▁a"]
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model({s: i for i, s in enumerate(spellings)}, [["▁", "a"]], byte_fallback=True),
+        normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        decoder=METASPACE_DECODER,
+    ))  # fmt: skip
+    vocab = check(tokenizer, " a", "a a")
+    assert vocab.ordinary[256:].tolist() == [True, False, True, True]
+    draw = rt.BpeDropout(vocab, p=0.4)
+    assert all(257 not in draw.sample(" a", seed=seed) for seed in range(9))
+
+
+def test_the_twin_that_the_tokenizer_takes_is_in_the_vocabulary() -> None:
+    spec_vocab = {letter: i for i, letter in enumerate(sorted(byte_alphabet()))}
+    spec_vocab |= {"ĠĠ": 256, "  ": 257}
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model(spec_vocab, [["Ġ", "Ġ"]]), pre_tokenizer=BYTE_LEVEL, decoder=BYTE_LEVEL,
+        added_tokens=[added_token(257, "  ", normalized=True)],
+    ))  # fmt: skip
+    vocab = check(tokenizer, "  ", "a  b", "   a")
+    assert vocab.ordinary[[256, 257]].tolist() == [False, True]
+    assert {len(rt.StochasTok(vocab, alpha=1).sample("  ", seed=s)) for s in range(9)} == {2}
+
+
+def test_parts_beside_an_unknown_character_are_no_texts_of_their_own() -> None:
+    vocab = check(t5(), "ab x", "x", "x ab x a", "ab")
+    unknown = vocab.data.spelling.unknown
+    assert unknown not in vocab.special and unknown in vocab.encode("ab x")
+
+
+def test_a_batch_with_unknown_characters_is_drawn_as_each_text_alone() -> None:
+    vocab = rt.Vocabulary.load(t5())
+    uniform, texts = rt.Uniform(vocab), ["ab ab", "a🧿b", "", "b a", "🧿"]
+    assert [vocab.text_bytes(text) is None for text in texts] == [False, True, False, False, True]
+    rows = uniform.sample_batch(texts, seed=1, draws=3, keys=[5, 4, 3, 2, 1])
+    alone = [
+        row.tolist()
+        for key, text in zip([5, 4, 3, 2, 1], texts, strict=True)
+        for row in uniform.sample_batch([text], seed=1, draws=3, keys=[key])
+    ]
+    assert [row.tolist() for row in rows] == alone
+
+
+def test_white_space_as_suffix() -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat sat on a mat and the dog ran to the cat"] * 20),
+        model_writer=model, vocab_size=40, treat_whitespace_as_suffix=True, minloglevel=5,
+        hard_vocab_limit=False, normalization_rule_name="identity",
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    vocab = rt.Vocabulary.load(processor)
+    for text in ("the cat", "a", "the  dog z"):
+        ids = vocab.encode(text)
+        assert ids.tolist() == processor.encode(text) == vocab.canonicalize(ids).tolist()
+        assert rt.Guard(vocab).admit(ids).tolist() == ids.tolist()
+        assert rt.Canonical(vocab).log_prob(ids) == 0.0
+
+
+@pytest.mark.parametrize("left_out", [frozenset(range(256)) - USED_BYTES, frozenset([0xFF])])
+def test_bytes_that_utf8_never_uses_need_no_token(left_out: frozenset[int]) -> None:
+    letters = [c for c, byte in byte_alphabet().items() if byte not in left_out]
+    vocab = {letter: i for i, letter in enumerate([*letters, "ab", "‼"])}
+    tokenizer = Tokenizer.from_str(tokenizer_json(
+        bpe_model(vocab, [["a", "b"]]), pre_tokenizer=BYTE_LEVEL, decoder=BYTE_LEVEL
+    ))  # fmt: skip
+    read = check(tokenizer, "ab é 日 \U0010ffff \x00", "ab‼")
+    assert read.text_bytes("ab é") == "ab é".encode()
+    assert has_gigatoken(read)
+    assert not read.ordinary[vocab["‼"]]  # outside the alphabet, where no text gives it
+    assert read.tokens[vocab["‼"]] == "‼".encode()
+
+
+def test_a_tab_that_is_a_token_needs_no_byte() -> None:
+    content = fallback().to_str().replace('"<0x09>"', '"\\t"')
+    vocab = check(Tokenizer.from_str(content), "ab\tab é \x00", "\t")
+    assert vocab.text_bytes("a\tb") == b"a\tb"
+    assert has_gigatoken(vocab)
+
+
+def test_many_added_tokens_are_searched_by_one_expression() -> None:
+    contents = [f"<|{i / 50:.2f}|>" for i in range(1501)]
+    search = search_of(contents)
+    assert search is not None
+    assert search("a<|29.98|>") and not search("<|30.02|> 0.00|> <|")
+    tokenizer = gpt2()
+    tokenizer.add_tokens([AddedToken(content, normalized=False) for content in contents])
+    assert has_gigatoken(check(tokenizer, "ab <|0.00|> b", "<|30.00|>"))
+
+
+def test_scores_that_leave_no_precision_are_refused_and_small_ones_do_not_underflow() -> None:
+    def unigram(score: float) -> rt.Sampler:
+        scores = [("<unk>", 0.0), ("a", score), ("b", -2.0), ("ab", -3.0)]
+        return rt.sampler(
+            "unigram", rt.Vocabulary.load(Tokenizer(models.Unigram(scores, 0, False)))
+        )
+
+    assert unigram(-2000.0).log_prob([1, 2]) == pytest.approx(-1999.0)
+    with pytest.raises(RobustokError, match=r"the token 'a' has a score of -1e\+300"):
+        unigram(-1e300).sample("ab", seed=0)
+
+
+def test_a_special_token_that_is_a_word_is_refused_where_it_hides_another_token() -> None:
+    """Without parsing, the text has other ids that spell it."""
+    tokenizer = Tokenizer(models.BPE(vocab={"\t": 0, "!": 1, "!\t": 2}, merges=[("!", "\t")]))
+    tokenizer.add_special_tokens([AddedToken("!", normalized=False, special=True)])
+    vocab = rt.Vocabulary.load(tokenizer)
+    assert vocab.encode("!\t!").tolist() == [2, 1]
+    with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+        vocab.encode("!\t!", parse_special=True)
+    with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+        vocab.encode_batch(["!\t!"], parse_special=True)
