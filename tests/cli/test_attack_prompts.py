@@ -112,22 +112,3 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
     search = () if "--search" in settings else ("--search", STEP)
     attacked = shell.rows("red-team", *settings, *common, *search)
     assert [row["key"] for row in attacked] == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("one", "--objective", "target", "--text", "a", "--seed", "0"), "has no target"),
-        (("one", "--objective", "margin", "--text", "a", "--seed", "0"), "no answer options"),
-        (("one", "--objective", "nothing", "--text", "a", "--seed", "0"), "unknown objective"),
-        (("one", "--objective", "no:thing", "--text", "a", "--seed", "0"), "no function"),
-        ((*TARGET, "--chat"), "no chat template"),
-        ((*TARGET, "--judge", "judges:length"), "give --generate"),
-        ((*TARGET, "--text", "a"), "give either --text or --prompts"),
-        (("one", "--objective", "margin", "--text", "a"), "Missing option '--seed'"),
-        ((*TARGET, "--search", "standard-suite(beam=2)"), "cannot read the attack"),
-        ((*TARGET, "--search", "adversarial(beams=2)"), "did you mean 'beam'"),
-    ],
-)
-def test_a_mistake_is_one_line(shell: Shell, args: tuple[str, ...], message: str) -> None:
-    assert message in shell.fails("red-team", *args)

@@ -30,6 +30,7 @@ def test_sample_draws_what_the_library_draws(
     expected = rt.sampler("uniform", vocab).sample_batch([TEXT], seed=7, draws=3)
     assert record["ids"] == [row.tolist() for row in expected]
     assert ["".join(tokens) for tokens in record["tokens"]] == [TEXT] * 3
+    assert shell.json(*sample(tokenizer, ""))["ids"] == [[]]
 
 
 def test_sample_count_and_inspect_take_the_own_tokenizer_by_default(
@@ -42,10 +43,6 @@ def test_sample_count_and_inspect_take_the_own_tokenizer_by_default(
     total = vocab.lattice("hello world").count()
     assert shell.json("count", "hello world") == {"total": str(total)}
     assert f"{total} tokenizations" in shell.ok("inspect", "hello world")
-
-
-def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
-    assert shell.json(*sample(tokenizer, ""))["ids"] == [[]]
 
 
 def test_sample_counts_texts_that_can_only_be_canonical(

@@ -40,7 +40,6 @@ study plan quick --held-out= => leave corpus and held_out out
 study quick --benchmarks {out} --out {out} => leave benchmarks out
 study plan quick --benchmarks= => leave benchmarks out
 study list quick => quick
-study report {out} => results.jsonl
 guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
 attack nowhere --seed 0 => give either items, or one text
@@ -65,6 +64,17 @@ attack {m} --seed 0 --items {i} --steps -1 => '--steps'
 red-team {m} --seed 0 --objective margin --text a --target b => choose objective target
 red-team {m} --seed 0 --objective margin --text a --wanted b => choose objective refusal or guard
 red-team {m} --seed 0 --objective margin --text a --threshold 1 => target or MODULE:FUNCTION
+red-team {m} --seed 0 --objective target --text a => has no target
+red-team {m} --seed 0 --objective margin --text a => no answer options
+red-team {m} --seed 0 --objective nothing --text a => unknown objective
+red-team {m} --seed 0 --objective no:thing --text a => no function
+red-team {m} --seed 0 --objective target --text a --target b --chat => no chat template
+red-team {m} --seed 0 --objective target --text a --target b --judge math:isnan => give --generate
+red-team {m} --seed 0 --objective target --text a --prompts {i} => give either --text or --prompts
+red-team {m} --objective margin --text a => Missing option '--seed'
+red-team {m} --seed 0 --objective target --text a --search standard-suite(beam=2) => cannot read the
+red-team {m} --seed 0 --objective margin --text a --search adversarial(beams=2) => mean 'beam'
+attack {m} --seed 0 --text word --option a --option b --start-token <s> => no special token '<s>'
 attack {m} --seed 0 --items {i} --search lucky => search
 attack {m} --seed 0 --items {i} --objective loss => objective
 {finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper

@@ -224,12 +224,6 @@ def test_perplexity_measures_after_the_start_token(
     assert row["perplexity"] == pytest.approx(expected.perplexity)
 
 
-def test_a_start_token_that_cannot_be_is_one_line(shell: Shell, folder: Path) -> None:
-    line = f"attack {folder} --seed 0 --text word --option a --option b --start-token"
-    assert "no special token '<s>'" in shell.fails(f"{line} <s>")
-    assert "leave start_token out" in shell.fails(f"{line} {TOKEN} --chat")
-
-
 def test_finetune_packs_drops_draws_and_starts_as_given(
     shell: Shell, folder: Path, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from robustok.cli.app import run
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
-    """A folder with the runs of `evaluate`, `attack` and `certify`."""
+    """A folder with the runs of `evaluate` and `attack`."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
@@ -21,7 +20,6 @@ def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         for line in (
             "evaluate -s canonical -s uniform --draws 3 --out predictions",
             "attack --steps 1 --out attacks",
-            "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
     return folder
@@ -33,24 +31,6 @@ def items_in(run: Path) -> list[list[dict]]:
     return [rows_in(run / "items" / f"{row['cell']}.jsonl") for row in rows]
 
 
-def test_the_run_of_evaluate_has_a_report(results: Path, shell: Shell) -> None:
-    run = results / "predictions"
-    page = run / "report.html"
-    written = page.read_bytes()
-    assert shell.ok("study", "report", str(run)) == f"The report is at {page}\n"
-    assert page.read_bytes() == written
-    text = page.with_suffix(".md").read_text()
-    assert text.startswith("# evaluate: model\n")
-    for (scheme, draws), items in zip(
-        (("canonical", 1), ("uniform", 3)), items_in(run), strict=True
-    ):
-        accuracy = 100 * sum(item["correct"] for item in items) / len(ITEMS)
-        cells = rf"{scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
-        line = rf"\| model \| {cells}"
-        assert re.search(line, text), (line, text)
-    assert (run / "figures" / "heatmap.png").is_file()
-
-
 def test_every_row_says_seed_and_draws(results: Path) -> None:
     for draws, rows in zip((1, 3), items_in(results / "predictions"), strict=True):
         assert {(row["seed"], row["draws"], len(row["predictions"])) for row in rows} == {
@@ -58,19 +38,6 @@ def test_every_row_says_seed_and_draws(results: Path) -> None:
         }
     for rows in items_in(results / "attacks"):
         assert [row["seed"] for row in rows] == [0] * len(ITEMS)
-
-
-def test_certificates_have_a_report(results: Path) -> None:
-    folder = results / "bounds"
-    text = (folder / "report.md").read_text()
-    (rows,) = items_in(folder)
-    for at, distance in enumerate((2, 4)):
-        verdicts = [row["certificates"][at]["verdict"] for row in rows]
-        counts = " | ".join(str(verdicts.count(v)) for v in ("same", "open", "flips", "attacked"))
-        assert f"| model | {distance} | {len(ITEMS)} | {counts} |" in text
-    assert (folder / "figures" / "certificates.png").is_file()
-    page = (folder / "report.html").read_text()
-    assert "Certificates: the same answer" in page and "data:image/svg+xml" in page
 
 
 def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
