@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from fuzz.made_tokenizers import Made, random_texts, random_tokenizer
+from fuzz.made_tokenizers import Made, random_tokenizer
 from fuzz.random_tokenizers import Finding, Search, call, violated
 from fuzz.tokenizer_checks import Refused, Subject, Violation, cuts_of
 from tests.oracles.lattice import tokenizations
@@ -32,13 +32,6 @@ def test_a_script_makes_the_same_tokenizer() -> None:
         names: dict = {}
         exec(made.script(), names)
         assert names["t"].to_str() == expected
-
-
-def test_the_same_seed_makes_the_same_texts() -> None:
-    for seed, made in enumerate(some_tokenizers(20)):
-        texts = random_texts(random.Random(seed), made, 10)
-        assert texts == random_texts(random.Random(seed), made, 10)
-        assert len(texts) == 10
 
 
 def test_the_search_over_all_tokens_is_that_of_the_oracle() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.guard.tokenizers_of import added_token, bpe_model, tokenizer_json
+from tests.guard.tokenizers_of import added_token, metaspace_tokenizer
 from tests.oracles.sentencepiece import trained
+from tests.tokenizer.test_pre_tokenizer import O200K
 from tests.tokenizer.test_vocabulary import bpe, unigram
 from tokenizers import Tokenizer
 
@@ -30,24 +31,11 @@ PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of
            "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}  # fmt: skip
 
 
-def llama() -> str:
-    """A SentencePiece BPE of the kind of Llama 2: byte fallback, and a space before a text."""
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
-    merges = [["a", "b"], ["▁", "ab"]]
-    vocab = {token: i for i, token in enumerate([*tokens, "▁ab"])}
-    model = bpe_model(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    normalizer = {"type": "Sequence", "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}  # fmt: skip
-    decoder = {"type": "Sequence", "decoders": [
-        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-        {"type": "ByteFallback"}, {"type": "Fuse"},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}  # fmt: skip
-    special = [added_token(i, token, special=True) for i, token in enumerate(tokens[:3])]
-    return tokenizer_json(model, normalizer=normalizer, decoder=decoder, added_tokens=special)
-
-
-KINDS = {"byte-level": bpe, "llama": llama, "unigram": lambda: unigram().to_str()}
+KINDS = {
+    "byte-level": bpe,
+    "llama": lambda: metaspace_tokenizer(prefix=True).to_str(),
+    "unigram": lambda: unigram().to_str(),
+}
 PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
@@ -182,25 +170,13 @@ def test_random_tokens_are_added_as_transformers_adds_them(tmp_path, monkeypatch
     assert 10 < len(asked) < 70  # both ways were tried
 
 
-@pytest.mark.parametrize("files", [{}, {"tokenizer_config.json": {"eos_token": "</s>"}}])
-def test_the_token_of_padding_is_added_as_transformers_adds_it(files, tmp_path) -> None:
-    spec = json.loads(llama()) | {"padding": PADDING}
-    folder = folder_of(tmp_path, json.dumps(spec), files)
-    vocab = rt.Vocabulary.load(folder)
-    (pad,) = vocab.encode("[PAD]", parse_special=True)
-    assert [pad] == AutoTokenizer.from_pretrained(folder)("[PAD]", add_special_tokens=False)[
-        "input_ids"
-    ]
-    assert pad in vocab.special
-
-
 @pytest.mark.parametrize("config", ["nothing", "a class", "an added token", "two tokens"])
 def test_transformers_is_not_asked_about_tokens_alone(config, tmp_path, monkeypatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("transformers was asked")
 
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
-    assert rt.Vocabulary.load(folder_of(tmp_path, llama(), CONFIGS[config])).size >= 263
+    assert rt.Vocabulary.load(folder_of(tmp_path, KINDS["llama"](), CONFIGS[config])).size >= 263
 
 
 @pytest.mark.parametrize("kind", auto._PLAIN_TYPES)
@@ -224,7 +200,8 @@ def test_without_transformers_one_line_says_what_is_ignored(tmp_path, monkeypatc
     assert "the class GPT2Tokenizer" in record.getMessage()
     assert vocab.encode("ab").tolist() == Tokenizer.from_str(bpe()).encode("ab").ids
     caplog.clear()
-    assert rt.Vocabulary.load(folder_of(tmp_path, llama(), CONFIGS["two tokens"])).size == 266
+    folder_of(tmp_path, llama := KINDS["llama"](), CONFIGS["two tokens"])
+    assert rt.Vocabulary.load(folder).size == Tokenizer.from_str(llama).get_vocab_size() + 2
     (folder / "tokenizer.json").unlink()
     with pytest.raises(rt.RobustokError, match="needs transformers: pip install"):
         rt.Vocabulary.load(folder)
@@ -348,11 +325,6 @@ def test_a_file_of_ranks_needs_its_pattern(tmp_path, monkeypatch) -> None:
         assert vocab.encode("abc ab").tolist() == same.encode("abc ab") == [257, 32, 256]
 
 
-O200K = "|".join((
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
-))  # fmt: skip
 ORIGINALS = {  # as tiktoken 0.14 writes them, with possessive quantifiers
     "306cd27f03c1a714":
         r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
@@ -429,13 +401,6 @@ def test_what_is_no_tokenizer_is_named(content, name, tmp_path) -> None:
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_damaged_companion_is_one_line(tmp_path) -> None:
-    folder = folder_of(tmp_path, bpe(), {})
-    (folder / "tokenizer_config.json").write_text("version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(rt.RobustokError, match=r"tokenizer_config\.json: .*Git LFS"):
-        rt.Vocabulary.load(folder)
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -451,11 +416,17 @@ def test_a_damaged_companion_is_one_line(tmp_path) -> None:
              "tokenizer.json": json.loads(bpe())},
             "the files beside tokenizer.json are malformed",
         ),
+        (
+            {"tokenizer_config.json": "version https://git-lfs.github.com/spec/v1",
+             "tokenizer.json": json.loads(bpe())},
+            "pointer of Git LFS",
+        ),
     ],
 )  # fmt: skip
 def test_a_folder_that_transformers_cannot_read_is_one_line(files, message, tmp_path) -> None:
     for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / name).write_text(text)
     with pytest.raises(rt.RobustokError) as error:
         rt.Vocabulary.load(tmp_path)
     assert message in str(error.value) and "\n" not in str(error.value)

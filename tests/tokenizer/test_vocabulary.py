@@ -77,13 +77,6 @@ def test_plain_bytes_are_those_of_ordinary_ids_alone(folder) -> None:
     assert vocab.plain_bytes([]) is None
 
 
-def test_special_tokens_in_a_text_are_text_by_default(folder) -> None:
-    vocab = rt.Vocabulary.load(folder)
-    assert 259 not in vocab.encode("a<|end|>")
-    assert vocab.encode("a<|end|>", parse_special=True)[-1] == 259
-    assert vocab.decode_bytes(vocab.encode("a<|end|>")) == b"a<|end|>"
-
-
 def test_bytes_that_are_no_text_are_encoded_byte_by_byte(folder) -> None:
     vocab = rt.Vocabulary.load(folder)
     raw = b"ab\xff\xfe abc\xc3"
@@ -139,18 +132,6 @@ def test_missing_files_are_one_line(tmp_path) -> None:
             rt.Vocabulary.load(name)
     with pytest.raises(rt.RobustokError, match="cannot read a tokenizer from int"):
         rt.Vocabulary.load(3)
-
-
-def test_a_unigram_is_read_and_drawn() -> None:
-    vocab = rt.Vocabulary.load(unigram())
-    ids = vocab.encode("ab ab")
-    assert vocab.decode_bytes(ids) == b" ab ab"
-    assert vocab.data.scores is not None
-    for drawn in rt.Uniform(vocab).sample_batch(["ab ab"], seed=0, draws=20):
-        assert vocab.decode_bytes(drawn) == b" ab ab"
-    unknown = vocab.encode("abz")
-    assert 0 in unknown
-    assert 0 in rt.Uniform(vocab).sample(unknown, seed=1)
 
 
 def test_tiktoken() -> None:
