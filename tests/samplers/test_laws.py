@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from functools import cache
 from math import ceil
 
 import numpy as np
@@ -46,49 +45,46 @@ def test_uniform_k_at_every_distance(vocab: rt.Vocabulary, text: bytes) -> None:
     assert_follows(rt.UniformK(vocab, alpha=0.7), ids, of_tokens, 5000)
 
 
+def _paths_after(length: int, most: int, k: int | None) -> list[list[int]]:
+    """[i][d]: paths of steps 1 to ``most`` from i to ``length`` at distance d, or all at 0."""
+    counts = [[0] * ((k or 0) + 1) for _ in range(length)] + [[1] + [0] * (k or 0)]
+    for i in reversed(range(length)):
+        for size in range(1, min(most, length - i) + 1):
+            cost = _cost(i, size, most, k)
+            for d in range(cost, len(counts[i])):
+                counts[i][d] += counts[i + size][d - cost]
+    return counts
+
+
+def _cost(at: int, size: int, most: int, k: int | None) -> int:
+    """The distance that a step adds, where the reference is one of the longest steps alone."""
+    return int(k is not None and (at % most != 0 or size != most))
+
+
+def _first_tokens(length: int, most: int, k: int | None) -> dict[tuple[int, ...], Fraction]:
+    """The law of the first four tokens of all paths, or of those at distance k."""
+    after = _paths_after(length, most, k)
+    states: list[tuple[tuple[int, ...], int, int]] = [((), 0, k or 0)]
+    for _ in range(4):
+        states = [state for state in states if state[1] == length] + [
+            ((*path, size - 1), at + size, left - _cost(at, size, most, k))
+            for path, at, left in states
+            for size in range(1, min(most, length - at) + 1)
+            if left >= _cost(at, size, most, k)
+        ]
+    total = after[0][-1]
+    return {path: Fraction(after[at][left], total) for path, at, left in states if after[at][left]}
+
+
 # 108 tokenizations, 20,569, beyond 2^31, and a block that is too long for a record.
 @pytest.mark.parametrize("length", [8, 16, 40, 300])
 def test_words_of_many_tokenizations(length: int) -> None:
     vocab = toy([b"a", b"aa", b"aaa", b"aaaa"])
     ids, k = canonical(vocab, b"a" * length), length // 2
-
-    @cache
-    def count_from(at: int, left: int | None) -> int:
-        """The tokenizations from ``at`` on, all or those at distance ``left``."""
-        if at == length:
-            return not left
-        return sum(count_from(end, rest) for _, end, rest in steps(at, left))
-
-    def steps(at: int, left: int | None) -> list[tuple[int, int, int | None]]:
-        edges = []
-        for size in range(1, min(4, length - at) + 1):
-            cost = int(at % 4 != 0 or size != 4)  # the reference is aaaa, aaaa and so on
-            rest = None if left is None else left - cost
-            if rest is None or rest >= 0:
-                edges.append((size - 1, at + size, rest))
-        return edges
-
-    for at in range(length, -1, -1):  # from the end, so that no call recurses deeply
-        for left in (None, *range(k + 1)):
-            count_from(at, left)
-
-    def distribution_from(
-        at: int, left: int | None, tokens: int
-    ) -> dict[tuple[int, ...], Fraction]:
-        """The law of the first so many tokens."""
-        if not tokens or at == length:
-            return {(): Fraction(1)}
-        return {
-            (token, *more): Fraction(count_from(end, rest), count_from(at, left)) * p
-            for token, end, rest in steps(at, left)
-            if count_from(end, rest)
-            for more, p in distribution_from(end, rest, tokens - 1).items()
-        }
-
     count = DRAWS if length < 100 else OF_LONG_TEXTS
-    for scheme, left in ((rt.Uniform(vocab), None), (rt.UniformK(vocab, k=k), k)):
+    for scheme, distance in ((rt.Uniform(vocab), None), (rt.UniformK(vocab, k=k), k)):
         rows = draws(scheme, ids, count)
-        assert_distribution((row[:4] for row in rows), distribution_from(0, left, 4))
+        assert_distribution((row[:4] for row in rows), _first_tokens(length, 4, distance))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
@@ -189,17 +185,6 @@ def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
     assert_distribution(rows, distribution)
 
 
-def _paths_after(length: int, period: int, k: int) -> list[list[int]]:
-    """[i][d]: paths of steps 1 to 3 from i to ``length`` at distance d."""
-    counts = [[0] * (k + 1) for _ in range(length)] + [[1] + [0] * k]
-    for i in reversed(range(length)):
-        for size in range(1, min(3, length - i) + 1):
-            cost = int(i % period != 0 or size != period)
-            for d in range(cost, k + 1):
-                counts[i][d] += counts[i + size][d - cost]
-    return counts
-
-
 @pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
 def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> None:
     """1,350 bytes without a cut: the first tokens, and how far the middle is from the reference."""
@@ -208,23 +193,10 @@ def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> N
     ids = canonical(vocab, b"a" * length)
     rows = draws(rt.UniformK(vocab, k=k), ids, min(count, OF_LONG_TEXTS))
     assert all(rt.distance(vocab, ids, row) == k for row in rows)
-    on = _paths_after(length, 3, k)
-    distribution: dict[tuple[int, ...], Fraction] = {}
-    states = [((), 0, k)]
-    for _ in range(4):
-        states = [
-            ((*path, size - 1), i + size, d - int(i % 3 != 0 or size != 3))
-            for path, i, d in states
-            for size in range(1, 4)
-            if d - int(i % 3 != 0 or size != 3) >= 0
-        ]
-    for path, i, d in states:
-        if on[i][d]:
-            distribution[path] = Fraction(on[i][d], on[0][k])
-    assert_distribution((row[:4] for row in rows), distribution)
+    assert_distribution((row[:4] for row in rows), _first_tokens(length, 3, k))
     # The distance of the last 300 bytes, where a token ends at their beginning.
     cut = length - 300
-    before = _paths_after(cut, 3, k)[0]
+    on, before = _paths_after(length, 3, k), _paths_after(cut, 3, k)[0]
     split = [Fraction(before[k - d] * on[cut][d], on[0][k]) for d in range(k + 1)]
     seen: list[tuple[int, ...]] = []
     for row in rows:

@@ -342,6 +342,8 @@ def test_added_tokens_that_take_spaces_or_stand_alone(flag: str, make: Any) -> N
 REFUSED: dict[str, tuple[Callable[[], Tokenizer], list[str], list[str]]] = {
     "a normalizer that doubles a letter": (
         lambda: gpt2(normalizers.Replace("a", "aa")), ["b"], ["a", "ab"]),
+    "a normalizer that puts spaces around each character, and again": (
+        lambda: gpt2(normalizers.BertNormalizer(handle_chinese_chars=True)), ["ab"], ["a日本b"]),
     "a normalizer that makes an added token of a text": (
         lambda: with_added(gpt2(normalizers.Replace(Regex("^ "), "b")), "b"), ["a a"], ["  a"]),
     "a first token with two marks, where the decoder drops both": (
