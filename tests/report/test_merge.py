@@ -16,7 +16,7 @@ from robustok.evaluation import intervals
 from robustok.evaluation.comparison import clear_differences, difference
 from robustok.evaluation.intervals import Z95
 from robustok.report import Results, write_report
-from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
+from robustok.report.figures import heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (
     merged_layers,
     merged_perplexities,
@@ -265,14 +265,3 @@ def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     assert "all seeds share. Those of one seed cover the questions only." in text
     assert "| a → canonical | canonical | 50.0 |" in text
     assert re.search(r"\| canonical \| 50.0 \[[^]]*\] / 52.0", text)
-
-
-def test_bars_have_a_line_at_the_accuracy_of_a_guess_in_every_panel() -> None:
-    rows = [
-        row("canonical", scheme, 0.5, task=task, cell=f"{task}{scheme}")
-        for task in ("copa", "piqa")
-        for scheme in ("canonical", "stochastok(alpha=3)")
-    ]
-    for axes in draw_bars(strength_panels(Results(rows))).axes:
-        heights = [np.asarray(line.get_ydata(), float) for line in axes.lines]
-        assert any((height == 25).all() for height in heights)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from robustok.errors import RobustokError
 from robustok.report import Results, write_report, write_table
 from robustok.report.figures import heat_panels
 from robustok.report.frame import read_source
@@ -185,11 +184,6 @@ def test_the_same_rows_give_the_same_bytes(written: Path, tmp_path: Path) -> Non
     write_report(written, out=tmp_path)
     for name in ("report.html", "report.md", "figures/teaser.png", "figures/heatmap.svg"):
         assert (tmp_path / name).read_bytes() == (written / name).read_bytes()
-
-
-def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RobustokError, match=r"has no results\.jsonl"):
-        write_report(tmp_path)
 
 
 def test_two_strengths_of_a_scheme_have_two_colors() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from tests.oracles.scripts import script
-from tests.study.conftest import QUICK
+from tests.study.conftest import QUICK, TINY, tiny_text
 
 from robustok.errors import RobustokError
 from robustok.study import find_study, load_study, plan, studies
@@ -87,6 +88,32 @@ def test_what_cannot_be_is_one_line(old: str, new: str, hint: str) -> None:
     assert hint in error_of(QUICK.replace(old, new, 1))
 
 
+NAMED = {"model": {"name": "m", "chat": True}, "tokenizer": None, "pretrain": None}
+STRENGTH = {"strength": {"splits": [0.25, 0.5]}}
+
+
+@pytest.mark.parametrize(("sections", "hint"), [
+    ({"attacks": [{"suite": True, "max_scored": 12, "steps": 3}]}, "leave steps out"),
+    ({"attacks": [{"suite": "best", "max_scored": 12}]}, "True"),
+    ({"certify": {"distances": ["far"]}}, "whole number, or all"),
+    ({"certify": {"distances": [0]}}, "from 1 on"),
+    ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
+    ({"questions": {"items": ["f.jsonl"], "label": 1}}, "of one text"),
+    ({"model": {"chat": True}}, "no chat template"),
+    (NAMED | {"model": NAMED["model"] | dict.fromkeys(TINY["model"])}, "finetune"),
+    (STRENGTH | {"finetune": {"schemes": ["stochastok", "stochastok(alpha=1)"]}},
+     "finetune.schemes.1: stochastok(alpha=1) at the given strength is"),
+    (STRENGTH | {"finetune": {"schemes": ["stochastok(alpha=0->1)"]}},
+     "a schedule, whose strength changes"),
+    (STRENGTH | {"finetune": {"schemes": ["stochastok(splits=0.3)"]}},
+     "its splits under strength"),
+    ({"strength": {"splits": [0]}}, "strength.splits.0 is 0"),
+    ({"strength": {"splits": []}}, "strength.splits"),
+])  # fmt: skip
+def test_sections_that_cannot_be_are_one_line(sections: dict[str, Any], hint: str) -> None:
+    assert hint in error_of(tiny_text(**sections))
+
+
 @pytest.mark.parametrize(("old", "new"), [
     ("  steps: 1500", "  steps: 150000\n  keep_every: 1"),
     ("seed: 0", f"seed: 0\nrepeats: {'9' * 30}"),
@@ -127,11 +154,6 @@ def test_specs_and_numbers_are_normalized() -> None:
         assert study.finetune and study.finetune.schemes[3] == normal
 
 
-@pytest.mark.parametrize("text", ["", "- a\n- b", "just words", "a: [1", "\t"])
-def test_what_is_no_study_at_all_is_one_line(text: str) -> None:
-    assert error_of(text).startswith("a.yaml")
-
-
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60)
 )
@@ -148,9 +170,11 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(
     ("a: 2001-99-45", "a value that cannot be read"),
     ("a: " + "9" * 5000, "a value that cannot be read"),
     ("? [a]\n: b", "line 1: a field's name must be plain text"),
+    *((text, "") for text in ("", "- a\n- b", "just words", "a: [1", "\t")),
 ])  # fmt: skip
-def test_yaml_that_grows_is_one_line(text: str, reason: str) -> None:
-    assert reason in error_of(text)
+def test_what_is_no_study_at_all_is_one_line(text: str, reason: str) -> None:
+    message = error_of(text)
+    assert reason in message and message.startswith("a.yaml")
 
 
 @pytest.mark.parametrize(("name", "message"), [

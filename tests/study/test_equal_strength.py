@@ -10,7 +10,6 @@ import pytest
 from tests.oracles.data import real
 from tests.study.conftest import tiny
 
-from robustok import RobustokError
 from robustok.report import write_report
 from robustok.report.frame import nominal_splits
 from robustok.samplers.spec import Spec
@@ -82,21 +81,6 @@ def test_the_solved_scheme_has_the_strength() -> None:
         assert sampler is not None
         mean = measure(gpt2, ids, sampler.sample_batch(ids, seed=7)).mean()
         assert mean["splits"] == pytest.approx(0.5, abs=0.02)
-
-
-@pytest.mark.parametrize(("wrong", "hint"), [
-    ({"finetune": {"schemes": ["canonical", "stochastok", "stochastok(alpha=1)"]}},
-     "finetune.schemes.2: stochastok(alpha=1) at the given strength is"),
-    ({"finetune": {"schemes": ["stochastok(alpha=0->1)"]}}, "a schedule, whose strength changes"),
-    ({"strength": {"splits": [0]}}, "strength.splits.0 is 0"),
-    ({"finetune": {"schemes": ["stochastok(splits=0.3)"]}}, "its splits under strength"),
-    ({"strength": {"splits": []}}, "strength.splits"),
-])  # fmt: skip
-def test_what_cannot_be_set_is_one_line(wrong: dict[str, Any], hint: str) -> None:
-    with pytest.raises(RobustokError) as caught:
-        tiny(**PARTS | wrong)
-    assert hint in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["finetuning-table", "support"])

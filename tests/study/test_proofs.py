@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.study.conftest import TRAINING, rows_of, tiny
 
-from robustok import RobustokError
 from robustok.report import write_report
 from robustok.runtime.files import read_rows
 from robustok.study import run_study
@@ -71,22 +70,3 @@ def test_a_report_has_the_verdicts_and_the_bound_of_each_model(tmp_path: Path) -
         "sampled", "adversarial", "theorem", "proof",
     }  # fmt: skip
     assert f"| uniform | 1 | {bounds[1]['bound'][0]['c2']:.4g} |" in text
-
-
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"certify": {"distances": ["far"]}}, "whole number, or all"),
-        ({"certify": {"distances": [0]}}, "from 1 on"),
-        ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
-        ({"questions": {"items": ["f.jsonl"], "label": 1}}, "of one text"),
-        ({"model": {"chat": True}}, "no chat template"),
-        ({"model": {"name": "m", "chat": True}, "tokenizer": None, "pretrain": None}, "finetune"),
-    ],
-)
-def test_mistakes_are_one_line(sections: dict, message: str) -> None:
-    with pytest.raises(RobustokError, match=message):
-        if sections.get("model", {}).get("name"):
-            sizes = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
-            sections["model"] |= dict.fromkeys(sizes)
-        tiny(**sections)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.study.conftest import tiny
 
-from robustok import RobustokError
 from robustok.report import write_report
 from robustok.runtime.files import read_rows
 from robustok.study import Study, run_study
@@ -21,15 +20,6 @@ SUITE = {"items": 3, "suite": True, "max_scored": 12}
 def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> Study:
     evaluate = {"eval_schemes": ["canonical"], "items": 3, "draws": 1}
     return tiny(attacks=attacks, evaluate=evaluate, finetune={"schemes": [*schemes]})
-
-
-@pytest.mark.parametrize(("wrong", "message"), [
-    (SUITE | {"steps": 3}, "leave steps out"),
-    (SUITE | {"suite": "best"}, "True"),
-])  # fmt: skip
-def test_settings_without_effect_are_one_line(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(RobustokError, match=message):
-        study(wrong)
 
 
 def test_a_suite_is_the_worst_of_its_attacks(tmp_path: Path) -> None:
