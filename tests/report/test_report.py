@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from robustok.report import Results, write_report, write_table
-from robustok.report.figures import heat_panels
+from robustok.report.figures import attack_panels, heat_panels
 from robustok.report.frame import read_source
 from robustok.report.paper import paper_section
 from robustok.report.style import colors
@@ -189,6 +189,14 @@ def test_the_same_rows_give_the_same_bytes(written: Path, tmp_path: Path) -> Non
 def test_two_strengths_of_a_scheme_have_two_colors() -> None:
     result = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
     assert len(set(result)) == 4
+
+
+def test_models_that_were_pre_trained_with_a_mix_have_a_panel() -> None:
+    mix = "mix(0.5 canonical, 0.5 uniform-k(k=1))"
+    rows = [r | {"pretrain_scheme": p, "cell": f"{p}{i}"}
+            for p in ("canonical", mix) for i, r in enumerate(ROWS)]  # fmt: skip
+    _, panel = attack_panels(Results(rows))
+    assert panel.title == "mix 0.5 canonical 0.5 uniform-k(k=1) pre-training"
 
 
 def test_an_ensemble_is_a_column_of_the_report() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,22 @@ def test_rows_say_scheme_and_splits_and_hold_what_was_solved_for(tmp_path: Path)
     )  # no alpha, so not on the axis of alphas
     write_report(tmp_path)
     assert "uniform-k(splits=0.5)" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_whole_sentences_are_drawn_at_the_strength(tmp_path: Path) -> None:
+    words = frequent_words(60)
+    sentences = [
+        f"the {one} is not a {other}" for one, other in zip(words, words[7:], strict=False)
+    ]
+    items = [{"question": "", "choices": pair, "label": 0} for pair in pairwise(sentences)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+    study = tiny(
+        strength={"splits": [0.3]}, finetune=None, benchmarks={"folder": str(tmp_path)},
+        evaluate={"eval_schemes": ["stochastok"], "items": None},
+    )  # fmt: skip
+    rows = run_study(study, tmp_path / "run").rows
+    (drawn,) = (r for r in rows if r["task"] == "pairs" and r["eval_scheme"] != "stochastok()")
+    assert drawn["splits"] == pytest.approx(0.3, rel=0.1)
 
 
 def test_the_solved_scheme_has_the_strength() -> None:

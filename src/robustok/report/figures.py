@@ -206,13 +206,13 @@ def strength_panels(results: Results) -> list[Panel]:
     return panels
 
 
-def _strength_axis(results: Results, panel: str) -> tuple[dict[str, str], str]:
+def _strength_axis(results: Results, panel: tuple[str, ...]) -> tuple[dict[str, str], str]:
     """The names of the groups of a panel by evaluation scheme, and the label of its axis.
 
     A strength is the mean of the measured splits over the panel's models, where all were measured.
     Alpha is not this number: picks that cannot split are spent.
     """
-    own = results.frame[results.frame["panel"] == panel]
+    own = results.frame[[one == panel for one in results.frame["panel"]]]
     means = own.groupby("eval_scheme")["splits"].agg(lambda splits: splits.mean(skipna=False))
     strengths = {scheme: (x, float(means.get(scheme, np.nan))) for x, scheme in results.splits()}
     if any(np.isnan(mean) for _, mean in strengths.values()):

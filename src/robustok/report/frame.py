@@ -125,12 +125,12 @@ def model_name(row: JsonFields) -> str:
 
 
 def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYING) -> list[str]:
-    """Set `panel`, the fields that differ between rows, as text, and `name`, with the field `by`.
+    """Set `panel`, a row's values of the fields that differ, and `name`: `panel` and field `by`.
 
     Returns the names of the fields that differ.
 
-    A model is named by its last training within a panel, so this counts only where models are named
-    by their few-shot examples. How it was pre-trained counts only where it was trained further.
+    `train_scheme` counts only where models are named by their few-shot examples: else it is the
+    name within the panel. `pretrain_scheme` counts only where a model was trained further.
     """
     if (frame["few_shot_scheme"] != "").any():
         fields = (*fields, "train_scheme")
@@ -142,27 +142,23 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
         if (frame[name].nunique() > 1 or (name == "model" and untrained and frame[name].all()))
         and (finetuned or name != "pretrain_scheme")
     ]
-    frame["panel"] = joined(frame[varying])
+    values = frame[varying].itertuples(index=False)
+    frame["panel"] = [tuple(str(value) for value in row if value != "") for row in values]
     if by is not None:
         alone = untrained and "train_scheme" not in fields  # named by the model, not by a training
         frame["name"] = [
-            panel if alone and panel else in_panel(panel, name)
+            ", ".join(panel) if alone and panel else in_panel(panel, name)
             for panel, name in zip(frame["panel"], frame[by], strict=True)
         ]
     return varying
 
 
-def joined(columns: DataFrame) -> list[str]:
-    """The texts of each row that are not empty."""
-    return [", ".join(filter(None, map(str, row))) for row in columns.to_numpy()]
-
-
-def in_panel(panel: str, name: str) -> str:
+def in_panel(panel: Sequence[str], name: str) -> str:
     """
-    >>> in_panel("copa", "uniform"), in_panel("", "uniform")
-    ('copa → uniform', 'uniform')
+    >>> in_panel(("copa", "small"), "uniform"), in_panel((), "uniform")
+    ('copa, small → uniform', 'uniform')
     """
-    return f"{panel} → {name}" if panel else name
+    return f"{', '.join(panel)} → {name}" if panel else name
 
 
 class Results:
@@ -182,8 +178,8 @@ class Results:
     `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
     `spec`, which the model was trained with or its examples drawn with; `scheme` and `strength`,
-    its two parts as text; `panel`, the fields that also differ between models, as text; and `name`,
-    panel and spec.
+    its two parts as text; `panel`, a tuple of the fields that also differ between models; and
+    `name`, panel and spec.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -329,7 +325,7 @@ def entries_of(rows: Sequence[JsonFields], field: str) -> DataFrame:
         panel, is_untrained = row["panel"], row["training"] == UNTRAINED
         for entry in row[field]:
             model = re.sub(r" #\d+$", "", entry["model"])
-            name = panel if panel and is_untrained else in_panel(panel, model)
+            name = ", ".join(panel) if panel and is_untrained else in_panel(panel, model)
             entries.append(entry | {"model": name})
     return pd.DataFrame(entries)
 

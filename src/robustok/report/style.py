@@ -8,7 +8,6 @@ scheme without a color takes one of those that are left.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from robustok.attack.settings import AttackSettings, is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.runtime.files import write_csv, write_whole
 from robustok.samplers.parameters import Number, show
-from robustok.samplers.spec import SCHEMES, Spec, read_call
+from robustok.samplers.spec import SCHEMES, Spec, read_call, split_parameters
 from robustok.samplers.strength import splits_in
 
 if TYPE_CHECKING:
@@ -257,6 +256,8 @@ def short(spec: str) -> str:
     'stochastok\\n3 ways\\n0.5 splits'
     >>> short("standard-suite(max_scored=500)")
     'worst attack'
+    >>> short("mix(0.5 canonical, 0.5 uniform-k(k=1))")
+    'mix\\n0.5 canonical\\n0.5 uniform-k(k=1)'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
@@ -292,6 +293,8 @@ def _settings(spec: str, *, strength: bool = True) -> list[str]:
             continue
         if isinstance(value, str):
             values.append(value)
+        elif isinstance(value, tuple):  # the parts of a mix
+            values += split_parameters(spec, spec.partition("(")[2][:-1])
         elif named and name == "splits":
             values.append(f"{show(value)} splits")
         elif isinstance(scheme.parameters[name], Number):
@@ -324,17 +327,16 @@ def one_line(text: str) -> str:
     return text.replace("-\n", "-").replace("\n", " ")
 
 
-def panel_title(panel: str, *more: str) -> str:
+def panel_title(panel: Sequence[str], *more: str) -> str:
     """Schemes are how models were pre-trained; anything else, such as a task, names itself.
 
-    >>> panel_title("stochastok(alpha=0.1)"), panel_title("copa", "attack"), panel_title("", "")
+    >>> panel_title(["stochastok(alpha=0.1)"]), panel_title(["copa"], "attack"), panel_title([], "")
     ('stochastok 0.1 pre-training', 'copa\\nattack', '')
 
-    ``panel`` is what its models share; empty lines are left out.
+    ``panel`` has what its models share; empty lines are left out.
     """
-    parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
-    names = [one_line(short(part)) for part in parts]
-    pretrained = len(parts) == 1 and SCHEMES.find(family(parts[0]))
+    names = [one_line(short(part)) for part in panel]
+    pretrained = len(panel) == 1 and SCHEMES.find(family(panel[0]))
     title = f"{names[0]} pre-training" if pretrained else ", ".join(names)
     return "\n".join(line for line in (title, *more) if line)
 

@@ -10,6 +10,7 @@ from robustok import evaluation
 from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
 from robustok.evaluation.comparison import evaluation_line
+from robustok.evaluation.questions import drawn_texts
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
@@ -67,7 +68,8 @@ class Evaluate(ByScheme, OnQuestions):
 
     def run(self, at: Opened) -> Summary:
         items, around = at.questions(self.items)
-        drawn_by = self.sampler(at.vocab, [item.question for item in items])
+        texts = [text for item in items for text, _ in drawn_texts(item)]
+        drawn_by = self.sampler(at.vocab, texts)
         result = evaluation.evaluate(
             at.model,
             at.vocab,
