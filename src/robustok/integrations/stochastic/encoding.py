@@ -420,6 +420,10 @@ class Place(NamedTuple):
     type_id: int
 
 
+# A whole sequence, or a window of it with the types of its tokens in each place of the template.
+_Chosen = tuple[DrawnEncoding, Sequence[int] | None]
+
+
 class PostProcessing:
     """What a tokenizer does to encodings, with its settings of this moment.
 
@@ -447,50 +451,35 @@ class PostProcessing:
         if self._truncation is not None:
             fixed = sum(isinstance(part, Part) for part in template)
             truncate(sequences, self._truncation, fixed)
-        has_windows = any(one.overflowing for one in sequences)
-        return (self._with_windows if has_windows else self._alone)(sequences, template)
+        return self._combined(tuple((one, None) for one in sequences), template)
 
-    def _alone(
-        self, sequences: Sequence[DrawnEncoding], template: Sequence[Part | Place]
+    def _combined(
+        self, chosen: tuple[_Chosen, ...], template: Sequence[Part | Place]
     ) -> DrawnEncoding:
-        """The result for sequences that were not cut, without the objects between."""
+        """The result for some sequences; ``overflowing`` has all others with windows of them."""
         parts: list[Part] = []
         ranges, at = {}, 0
-        for place in template:
+        for number, place in enumerate(template):
             if isinstance(place, Part):
                 parts.append(place)
                 at += place.size
                 continue
-            begin, own = at, sequences[place.sequence]
-            parts += self._changed(own, place.type_id)
-            at += len(own)
-            ranges[place.sequence] = begin, at
-        is_bare = self._processor is None and len(sequences) == 1
-        return DrawnEncoding(parts, {} if is_bare else ranges)
-
-    def _with_windows(
-        self, sequences: Sequence[DrawnEncoding], template: Sequence[Part | Place]
-    ) -> DrawnEncoding:
-        """The result for sequences with windows: each window is combined with all of the others."""
-        types = self._window_types(len(sequences))
-        placed = []
-        for number, place in enumerate(template):
-            if isinstance(place, Part):
-                placed.append(DrawnEncoding([place]))
-                continue
-            main = sequences[place.sequence]
-            whole = DrawnEncoding(self._changed(main, place.type_id))
-            type_id = types[place.sequence][number]
-            whole.overflowing = [
-                DrawnEncoding(self._changed(window, type_id)) for window in main.overflowing
+            own, types = chosen[place.sequence]
+            begin, at = at, at + len(own)
+            parts += self._changed(own, place.type_id if types is None else types[number])
+            if self._processor is not None or (types is None and len(chosen) == 2):
+                ranges[place.sequence] = begin, at
+        whole = DrawnEncoding(parts, ranges)
+        if any(one.overflowing for one, _ in chosen):
+            rows = [
+                [(window, types) for window in one.overflowing]
+                for (one, _), types in zip(chosen, self._window_types(len(chosen)), strict=False)
             ]
-            if self._processor is not None:
-                for one in (whole, *whole.overflowing):
-                    one.set_sequence_id(place.sequence)
-            elif len(sequences) == 2:
-                whole.set_sequence_id(place.sequence)
-            placed.append(whole)
-        return DrawnEncoding.merge(placed, growing_offsets=False)
+            choices = [[*rows[0], chosen[0]], [chosen[-1], *rows[-1]]][: len(chosen)]
+            whole.overflowing = [
+                self._combined(some, template) for some in product(*choices) if some != chosen
+            ]
+        return whole
 
     def _template(self, n: int) -> list[Part | Place]:
         """What the result of ``n`` sequences consists of, in order."""
