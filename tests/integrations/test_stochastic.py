@@ -456,11 +456,32 @@ def test_sentencepiece_processors_draw(processor):
     assert marked == [processor.bos_id(), *ids, processor.eos_id()]
     assert drawing.encode(text, True, True) == marked  # add_bos, add_eos
     assert drawing.encode(text, reverse=True) == ids[::-1]
+    assert drawing.encode(text, True, True, True) == [marked[0], *ids[::-1], marked[-1]]
+    assert drawing.encode(text, out_type=str, reverse=True)[0] == processor.id_to_piece(ids[-1])
     assert drawing.vocab_size() == processor.vocab_size()
     with pytest.raises(RobustokError, match="enable_sampling"):
         drawing.encode(text, enable_sampling=True)
     with pytest.raises(RobustokError, match="cannot draw"):
         drawing.sample_encode_as_ids(text, -1, 0.1)
+    for kind in ("serialized_proto", "numpy"):
+        with pytest.raises(RobustokError, match="encodes to ids or strings"):
+            drawing.encode(text, out_type=kind)
+
+
+@pytest.mark.parametrize(
+    "made", [{"out_type": str}, {"reverse": True, "add_bos": True}, {"add_eos": True},
+             {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1}],
+)  # fmt: skip
+def test_what_a_sentencepiece_processor_was_made_to_return(processor, made):
+    """Canonical draws are what the library returns, but for its sampling."""
+    own = sentencepiece.SentencePieceProcessor(
+        model_proto=processor.serialized_model_proto(), **made
+    )
+    drawing = rt.stochastic(own, "canonical", seed=0)
+    assert drawing.encode(TEXTS) == own.encode(TEXTS, enable_sampling=False)
+    assert drawing.encode(TEXTS[0], reverse=False) == own.encode(
+        TEXTS[0], reverse=False, enable_sampling=False
+    )
 
 
 @pytest.mark.parametrize("library", ["tokenizers", "transformers", "tiktoken", "sentencepiece"])

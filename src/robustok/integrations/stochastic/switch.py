@@ -277,8 +277,7 @@ class StochasticEncoding(Wrapper):
         return self._drawn_rows(self.wrapped_tokenizer.encode_ordinary_batch(text, **kwargs))
 
 
-# Options of SentencePiece's encode that are treated here; `return_type` is `out_type`'s new name.
-_TREATED = ("out_type", "return_type", "reverse", "enable_sampling", "nbest_size", "alpha")
+_SHAPE = ("out_type", "return_type", "reverse")  # `return_type` is `out_type`'s new name
 
 
 class StochasticProcessor(Wrapper):
@@ -289,31 +288,38 @@ class StochasticProcessor(Wrapper):
     def encode(self, input: str | Sequence[str], *args: Any, **kwargs: object) -> list[Any]:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
-        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused.
+        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused,
+        and is off in a processor that was made with it.
         """
         inner = self.wrapped_tokenizer
         if not self.training:
             return inner.encode(input, *args, **kwargs)
-        if args:
-            kwargs = dict(signature(inner.encode).bind(input, *args, **kwargs).arguments)
-            del kwargs["input"]
-        default = getattr(inner, "_return_type", None) or getattr(inner, "_out_type", None)
-        kind = kwargs.get("return_type") or kwargs.get("out_type") or default
-        sampling = kwargs.get("enable_sampling", getattr(inner, "_enable_sampling", False))
-        if kind not in (int, str) or sampling:
+        options = dict(signature(inner.encode).bind(input, *args, **kwargs).arguments)
+        del options["input"]
+        is_sampling, options["enable_sampling"] = options.get("enable_sampling"), False
+        plain = {name: value for name, value in options.items() if name not in _SHAPE}
+        # No public attribute tells what a processor was made to return: a text shows it.
+        text = inner.decode([*range(inner.vocab_size())][-9:])
+        example = inner.encode(text, **options)
+        kind = type(example[0]) if isinstance(example, list) else None
+        if kind not in (int, str) or is_sampling:
             raise RobustokError(
                 "a stochastic SentencePiece processor encodes to ids or strings (out_type=int or "
                 "str) and draws by its scheme: leave enable_sampling out, or call eval() first"
             )
-        kept = {name: value for name, value in kwargs.items() if name not in _TREATED}
         texts = [input] if isinstance(input, str) else list(input)
-        rows = self._drawn_rows(inner.encode(texts, out_type=int, reverse=False, **kept))
-        reverse = kwargs.get("reverse")
-        if reverse if reverse is not None else getattr(inner, "_reverse", False):
-            rows = [row[::-1] for row in rows]
+        rows = self._drawn_rows(inner.encode(texts, out_type=int, reverse=False, **plain))
+        if example != inner.encode(text, out_type=kind, reverse=False, **plain):
+            rows = list(map(self._reversed, rows))
         if kind is str:
             rows = [[inner.id_to_piece(i) for i in row] for row in rows]
         return rows[0] if isinstance(input, str) else rows
+
+    def _reversed(self, row: list[int]) -> list[int]:
+        """A row in reverse, but for the marks of its beginning and its end."""
+        begin = int(row[:1] == [self.wrapped_tokenizer.bos_id()])
+        end = len(row) - int(row[begin:][-1:] == [self.wrapped_tokenizer.eos_id()])
+        return [*row[:begin], *row[begin:end][::-1], *row[end:]]
 
     def encode_as_ids(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Ids, as :meth:`encode`."""
