@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import robustok as rt
-from robustok.integrations.perturb import Perturb, TorchCollator
+from robustok.integrations.perturb import TorchCollator
 from robustok.models import Shape, small_model
 from robustok.tasks import frequent_words, langgame
 
@@ -29,7 +29,7 @@ def main(out: str = "runs/torch-loop") -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     sampler = rt.sampler("uniform-k(alpha=0.5)", vocab)
-    collate = TorchCollator(Perturb(sampler, seed=0), pad_id=0)  # draws the prompts
+    collate = TorchCollator(sampler, seed=0, pad_id=0)  # draws the prompts
     loader = DataLoader(
         rows,  # type: ignore[arg-type]
         batch_size=32,

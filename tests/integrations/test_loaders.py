@@ -28,7 +28,7 @@ from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlatte
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.perturb import Perturb, TorchCollator
+from robustok.integrations.perturb import TorchCollator
 from robustok.integrations.trainer import robustify
 from robustok.tokenizer.chat import user_turns
 
@@ -144,8 +144,8 @@ def with_data_loader(cell: Cell) -> list[Sequences]:
         rows = [{"input_ids": TOKENIZER.apply_chat_template(one)["input_ids"]} for one in CHATS]
     turns = user_turns(TOKENIZER, VOCAB) if cell.chat else None
     where = "user" if cell.chat else "all"
-    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, where=where, turns=turns)
-    collate = TorchCollator(perturb, pad_id=0)
+    draw = rt.sampler("uniform", VOCAB)
+    collate = TorchCollator(draw, seed=0, where=where, turns=turns, pad_id=0)
     loader = DataLoader(Stream(rows) if cell.streaming else rows, batch_size=4, collate_fn=collate)
     seen = []
     for epoch in range(0 if cell.resume is None else 1, cell.epochs):

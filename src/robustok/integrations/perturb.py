@@ -317,7 +317,14 @@ class Perturb:
         keep_end: bool = False,
         encoded_by: str = "the model's",
     ) -> None:
-        self.draw, self.seed, self.state = _sampler(scheme, tokenizer), check_seed(seed), State()
+        if tokenizer is not None:
+            scheme = sampler(scheme, Vocabulary.load(tokenizer))
+        if not isinstance(scheme, Sampler):
+            raise RobustokError(
+                f"the scheme {shown(scheme)} needs the tokenizer that encoded the rows: give it as "
+                "tokenizer=..., or give a sampler"
+            )
+        self.draw, self.seed, self.state = scheme, check_seed(seed), State()
         self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
         self.encoded_by = encoded_by
@@ -508,10 +515,10 @@ class TorchCollator:
     {'input_ids': tensor([[272,  79, 275]]), 'labels': tensor([[-100, -100,  275]]), 'attention_mask': tensor([[1, 1, 1]])}
 
     Args:
-        scheme: a spec, a sampler, or a `Perturb` with settings of its own.
-        seed: any integer; not beside a `Perturb`.
-        tokenizer: the one that encoded the rows, for a spec.
+        scheme: a spec, or a sampler.
         pad_id: id that fills rows up on the right; masked, and without labels.
+        settings: those of `Perturb`: ``seed``, any integer; ``tokenizer``, the one that encoded the
+            rows, for a spec; ``where`` and ``max_length``, as of `robustify`.
 
     Tensors are int64 [rows, length]. Call :meth:`set_epoch` before each epoch; worker processes
     that are forked or spawned follow it. A log line then says how much the epoch before perturbed,
@@ -519,22 +526,8 @@ class TorchCollator:
     draws do not fit in ``max_length``.
     """  # noqa: E501
 
-    def __init__(
-        self,
-        scheme: str | Spec | Sampler | Perturb,
-        *,
-        pad_id: int,
-        seed: int | None = None,
-        tokenizer: Any = None,
-    ) -> None:
-        if isinstance(scheme, Perturb):
-            if seed is not None or tokenizer is not None:
-                raise RobustokError("a Perturb has its own seed and tokenizer: give them to it")
-        elif seed is None:
-            raise RobustokError("draws need a seed: TorchCollator(scheme, seed=0, ...)")
-        else:
-            scheme = Perturb(scheme, seed=seed, tokenizer=tokenizer)
-        self.perturb, self.pad_id = scheme, pad_id
+    def __init__(self, scheme: str | Spec | Sampler, *, pad_id: int, **settings: Any) -> None:
+        self.perturb, self.pad_id = Perturb(scheme, **settings), pad_id
         self._unreported_rows = _REPORTED_ROWS
 
     def set_epoch(self, epoch: int) -> None:
@@ -554,18 +547,6 @@ class TorchCollator:
             if self._unreported_rows <= 0 and self.perturb.total.too_long:
                 self.perturb.log_epoch()
         return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
-
-
-def _sampler(scheme: str | Spec | Sampler, tokenizer: Any) -> Sampler:
-    """The sampler of a spec for a tokenizer, or the sampler itself."""
-    if tokenizer is not None:
-        return sampler(scheme, Vocabulary.load(tokenizer))
-    if isinstance(scheme, Sampler):
-        return scheme
-    raise RobustokError(
-        f"the scheme {shown(scheme)} needs the tokenizer that encoded the rows: give it as "
-        "tokenizer=..., or give a sampler"
-    )
 
 
 def check_rows(rows: Sequence[object]) -> None:
