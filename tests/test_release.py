@@ -66,8 +66,6 @@ def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -
 
 def test_the_metadata_of_a_package_index() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "Typing :: Typed" in project["classifiers"]
-    assert project["urls"]["Paper"] == "https://arxiv.org/abs/2604.16037"
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == rt.__version__
     assert citation["references"][0]["url"] == project["urls"]["Paper"]

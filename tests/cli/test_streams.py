@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,49 +28,36 @@ def shell(line: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def sample(tokenizer: str, draws: int) -> str:
-    return f"{ROBUSTOK} sample '{TEXT}' -t {tokenizer} -s uniform --seed 0 -n {draws}"
+SAMPLE = f"{ROBUSTOK} sample '{TEXT}' -t {{tokenizer}} -s uniform --seed 0 -n {{draws}}"
+ROWS = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\" 2>/dev/null"
+COMPLETE = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=bash_complete"
 
 
-def test_a_reader_that_goes_away_is_no_error(tokenizer: str) -> None:
-    code, out, err = shell(f"{sample(tokenizer, 20_000)} | head -1")
-    assert (code, out.count("\n"), err) == (141, 1, "")
-
-
-def test_guard_never_ends_with_the_code_for_findings_because_of_head(tokenizer: str) -> None:
-    rows = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\" 2>/dev/null"
-    code, _, err = shell(f"{rows} | {ROBUSTOK} guard - -t {tokenizer} | head -1")
-    assert (code, err) == (141, "")
-
-
-def test_a_closed_output_is_silent(tokenizer: str) -> None:
-    assert shell(f"{sample(tokenizer, 3)} >&-") == (0, "", "")
-
-
-def test_files_and_pipes_get_utf8_where_python_has_another_encoding(tokenizer: str) -> None:
-    inspect = f"{ROBUSTOK} inspect '{TEXT}' -t {tokenizer} -s uniform"
-    code, out, err = shell(f"PYTHONIOENCODING=cp1252 {inspect}")  # as on Windows
-    assert (code, err) == (0, "") and "█" in out
-
-
-def test_a_closed_input_is_an_empty_one(tokenizer: str) -> None:
-    assert shell(f"{ROBUSTOK} sample - -t {tokenizer} -s uniform --seed 0 <&-") == (0, "", "")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_full_disk_is_one_line(tokenizer: str) -> None:
-    code, _, err = shell(f"{sample(tokenizer, 3)} >/dev/full")
-    assert (code, err) == (2, "robustok: No space left on device\n")
-
-
-def test_the_version_is_printed() -> None:
-    expected = f"robustok {robustok.__version__}\n"
-    assert shell(f"{ROBUSTOK} --version") == (0, expected, "")
-
-
-def test_a_shell_completes_the_commands() -> None:
-    environment = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=bash_complete"
-    assert shell(f"{environment} {ROBUSTOK}") == (0, "plain,sample\n", "")
+@pytest.mark.parametrize(("line", "code", "out", "err"), [
+    pytest.param(f"{SAMPLE} | head -1", 141, r".+\n", "", id="a reader that goes away"),
+    pytest.param(f"{ROWS} | {ROBUSTOK} guard - -t {{tokenizer}} | head -1", 141, None, "",
+                 id="guard never ends with the code for findings because of head"),
+    pytest.param(f"{SAMPLE} >&-", 0, "", "", id="a closed output"),
+    pytest.param(f"{ROBUSTOK} sample - -t {{tokenizer}} -s uniform --seed 0 <&-", 0, "", "",
+                 id="a closed input is an empty one"),
+    pytest.param(f"{SAMPLE} >/dev/full", 2, None, "robustok: No space left on device\n",
+                 id="a full disk", marks=pytest.mark.skipif(
+                     not Path("/dev/full").exists(), reason="no /dev/full on this system")),
+    pytest.param(f"PYTHONIOENCODING=cp1252 {ROBUSTOK} inspect '{TEXT}' -t {{tokenizer}}", 0,
+                 ".*█.*", "", id="UTF-8 where Python has another encoding, as on Windows"),
+    pytest.param(f"FORCE_COLOR=1 TERM=xterm {SAMPLE}", 0, r".*\x1b\[.*", "",
+                 id="colors in a pipe where they are forced"),
+    pytest.param(f"{ROBUSTOK} --version", 0, f"robustok {robustok.__version__}\n", "",
+                 id="the version"),
+    pytest.param(f"{COMPLETE} {ROBUSTOK}", 0, "plain,sample\n", "", id="completion of commands"),
+])  # fmt: skip
+def test_streams_and_exit_codes(
+    line: str, code: int, out: str | None, err: str, tokenizer: str
+) -> None:
+    draws = 20_000 if "head" in line else 3
+    ended, printed, errors = shell(line.format(tokenizer=tokenizer, draws=draws))
+    assert (ended, errors) == (code, err)
+    assert out is None or re.fullmatch(out, printed, re.DOTALL if "*" in out else 0)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +115,6 @@ def test_a_bare_import_says_which_extra_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout == "this needs torch: pip install 'robustok[train]'\n" * 3
-
-
-def test_piped_output_has_colors_where_they_are_forced(tokenizer: str) -> None:
-    assert "\x1b[" in shell(f"FORCE_COLOR=1 TERM=xterm {sample(tokenizer, 2)}")[1]
 
 
 @pytest.mark.parametrize("without", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

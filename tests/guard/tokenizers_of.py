@@ -79,8 +79,13 @@ def cut_by(*patterns: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [*splits, BYTES]}
 
 
-def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) -> Vocabulary:
-    """Byte-level BPE: the pattern of GPT-2, or another one; 350 tokens and two special ones."""
+def byte_level(
+    pattern: str | None, *, nfc: bool = False, prefix: bool = False, alphabet: bool = True
+) -> Vocabulary:
+    """Byte-level BPE: the pattern of GPT-2, or another one; 350 tokens and two special ones.
+
+    Without ``alphabet``, bytes that are not in `TEXT` have no token.
+    """
     tokenizer = Tokenizer(models.BPE())
     if pattern is None:
         tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=prefix)  # type: ignore[assignment]
@@ -93,8 +98,8 @@ def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) 
     if nfc:
         tokenizer.normalizer = normalizers.NFC()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
-        vocab_size=350, special_tokens=SPECIAL, initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=350, special_tokens=SPECIAL, show_progress=False,
+        initial_alphabet=ByteLevel.alphabet() if alphabet else [],
     )  # fmt: skip
     tokenizer.train_from_iterator(TEXT * 4, trainer)
     return Vocabulary.load(tokenizer)

@@ -102,16 +102,6 @@ def test_the_accuracies_are_printed_at_the_end(folder: Path) -> None:
     )
 
 
-def test_two_models_are_beside_each_other(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    better = [row | {"model": row["model"] | {"name": "org/better"}} for row in rows_of(folder)]
-    write_rows(other / "results.jsonl", better)
-    assert run(["study", "report", str(folder), str(other), "--out", str(tmp_path / "both")]) == 0
-    text = (tmp_path / "both/report.md").read_text(encoding="utf-8")
-    assert "| random-llama, langgame |" in text and "| better, langgame |" in text
-
-
 def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path) -> None:
     _, block, text = (model / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     metadata = yaml.safe_load(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,36 @@ def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, A
     return list(found.values())
 
 
-def test_a_clear_difference_is_confirmed_or_contradicted_by_its_direction(tmp_path: Path) -> None:
-    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
-    assert verdict(tmp_path, rows, hypothesis="higher").verdict == "confirmed"
-    assert verdict(tmp_path, rows, hypothesis="lower").verdict == "contradicted here"
+HALF, HIGH = (0.5, 0.5, 0.5), (0.9, 0.9, 0.9)
+MARGIN = {"margin": 5, "margin_fixed": "after"}
+
+
+@pytest.mark.parametrize(("before", "after", "fields", "wanted", "note"), [
+    (HALF, (0.8, 0.81, 0.79), {"hypothesis": "higher"}, "confirmed", None),
+    (HALF, (0.8, 0.81, 0.79), {"hypothesis": "lower"}, "contradicted here", None),
+    # No loss: the 90% interval is above the margin.
+    (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
+    (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss", "margin": 0.5}, "undecided",
+     ".*smallest visible effect.*"),
+    (HIGH, (0.7, 0.71, 0.7), MARGIN | {"hypothesis": "no loss"}, "contradicted here", None),
+    (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
+    (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "equal"}, "contradicted here", None),
+    (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "equal"}, "confirmed", None),
+    # Fewer seeds than planned decide nothing.
+    (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 80}, "undecided",
+     "2 of 3 seeds; the paper's difference is excluded"),
+    (HALF[:1], (0.9,), {"hypothesis": "higher", "paper": 80}, "undecided", "1 of 3 seeds"),
+    ((), (), {"hypothesis": "higher"}, "not tested", None),
+    (HALF, (), {"hypothesis": "higher"}, "not tested", None),
+])  # fmt: skip
+def test_the_verdict_follows_the_interval_of_the_difference(
+    before: tuple[float, ...], after: tuple[float, ...], fields: dict[str, Any], wanted: str,
+    note: str | None, tmp_path: Path,
+) -> None:  # fmt: skip
+    rows = accuracies(*before, scheme="canonical") + accuracies(*after, scheme="new")
+    result = verdict(tmp_path, rows, **fields)
+    assert result.verdict == wanted
+    assert note is None or re.fullmatch(note, result.note)
 
 
 def test_an_undecided_test_of_models_at_chance_says_so(tmp_path: Path) -> None:
@@ -76,41 +103,6 @@ def test_an_undecided_test_of_models_at_chance_says_so(tmp_path: Path) -> None:
     assert guessing.verdict == "undecided"
     assert guessing.note == "neither side is above chance on canonical questions"
     assert "is excluded" in verdict(tmp_path, at(0.5), **fields).note
-
-
-def test_no_loss_needs_the_90_percent_interval_above_the_margin(tmp_path: Path) -> None:
-    base = accuracies(0.9, 0.9, 0.9, scheme="canonical")
-    same = base + accuracies(0.9, 0.9, 0.89, scheme="new")
-    kept = verdict(tmp_path, same, hypothesis="no loss", margin=5, margin_fixed="before")
-    assert kept.verdict == "no loss larger than 5"
-    narrow = verdict(tmp_path, same, hypothesis="no loss", margin=0.5, margin_fixed="before")
-    assert narrow.verdict == "undecided"
-    assert "smallest visible effect" in narrow.note
-    less = base + accuracies(0.7, 0.71, 0.7, scheme="new")
-    lost = verdict(tmp_path, less, hypothesis="no loss", margin=5, margin_fixed="after")
-    assert lost.verdict == "contradicted here"
-    more = base + accuracies(0.99, 1.0, 1.0, scheme="new")
-    gained = verdict(tmp_path, more, hypothesis="no loss", margin=5, margin_fixed="after")
-    assert gained.verdict == "no loss larger than 5"
-    equal = verdict(tmp_path, more, hypothesis="equal", margin=5, margin_fixed="after")
-    assert equal.verdict == "contradicted here"
-    equal = verdict(tmp_path, same, hypothesis="equal", margin=5, margin_fixed="after")
-    assert equal.verdict == "confirmed"
-
-
-def test_fewer_seeds_than_planned_decide_nothing(tmp_path: Path) -> None:
-    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.9, 0.9, scheme="new")
-    few = verdict(tmp_path, rows, hypothesis="higher", paper=80)
-    assert few.verdict == "undecided"
-    assert few.note == "2 of 3 seeds; the paper's difference is excluded"
-    one = rows[:1] + rows[3:4]
-    assert verdict(tmp_path, one, hypothesis="higher", paper=80).note == "1 of 3 seeds"
-
-
-def test_without_rows_a_claim_is_not_tested(tmp_path: Path) -> None:
-    assert verdict(tmp_path, [], hypothesis="higher").verdict == "not tested"
-    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical")
-    assert verdict(tmp_path, rows, hypothesis="higher").verdict == "not tested"
 
 
 def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:

@@ -83,13 +83,6 @@ def test_first_repeat_adds_seeds_to_those_of_an_earlier_run() -> None:
     assert shared == {"data", "tokenizer"}  # the questions are those of seed 0
 
 
-def test_repeats_take_the_next_seeds_and_share_the_data() -> None:
-    once, twice = (plan(load_study(QUICK, "a", repeats=n)) for n in (1, 2))
-    assert {cell.key for cell in once} < {cell.key for cell in twice}
-    assert sum(cell.kind == "data" for cell in twice) == 1
-    assert {c.seed for c in twice if isinstance(c, FinetuneCell)} == {0, 1}
-
-
 def test_text_counts_by_its_content(tmp_path: Path) -> None:
     text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", 1)
     text += "\ncorpus: {}\n"

@@ -11,26 +11,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import added_token, bpe_model, tokenizer_json
+from tests.guard.tokenizers_of import added_token, bpe_model, byte_level, tokenizer_json
 from tests.tokenizer.test_vocabulary import bpe
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, normalizers
 
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import broken_spans, split_at_broken
-
-
-def trained(*, prefix: bool = False, alphabet: bool = True) -> Tokenizer:
-    """A byte-level BPE of 300 tokens."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else [],
-    )  # fmt: skip
-    tokenizer.train_from_iterator(["hello world the quick brown fox 123 4567"] * 5, trainer)
-    return tokenizer
 
 
 def fallback(missing: str = "", **model) -> Tokenizer:
@@ -47,15 +34,14 @@ def fallback(missing: str = "", **model) -> Tokenizer:
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "text", "missing"),
+    ("vocab", "text", "missing"),
     [
-        (trained(alphabet=False), "ZZZZ", "Z"),
-        (trained(alphabet=False), "hello Zed", "Z"),
-        (fallback("<0x0A>"), "a\nb", r"\\n"),
+        (byte_level(None, alphabet=False), "ZZZZ", "Z"),
+        (byte_level(None, alphabet=False), "hello Zed", "Z"),
+        (rt.Vocabulary.load(fallback("<0x0A>")), "a\nb", r"\\n"),
     ],
 )
-def test_what_has_no_token_is_refused(tokenizer: Tokenizer, text: str, missing: str) -> None:
-    vocab = rt.Vocabulary.load(tokenizer)
+def test_what_has_no_token_is_refused(vocab: rt.Vocabulary, text: str, missing: str) -> None:
     message = f"no token for '{missing}': this text cannot be tokenized"
     scheme = rt.Uniform(vocab)
     for call in (
@@ -133,14 +119,14 @@ def test_a_tokenizer_object_of_the_caller_stays_as_it_is() -> None:
 
 
 def test_broken_bytes_need_no_token_for_0xff() -> None:
-    vocab = rt.Vocabulary.load(trained(alphabet=False))
+    vocab = byte_level(None, alphabet=False)
     assert vocab.decode_bytes(vocab.encode_continuation(b"hello")) == b"hello"
     with pytest.raises(RobustokError, match="no token for byte 0xFF"):
         vocab.encode(b"hello\xff")
 
 
 def test_each_distinct_chunk_between_broken_bytes_is_encoded_once_in_one_call() -> None:
-    vocab = rt.Vocabulary.load(trained(prefix=True))
+    vocab = byte_level(None, prefix=True)
     encoder, calls = vocab.data.encoder, []
 
     class Counting:
