@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,84 +53,58 @@ def test_integers_of_every_kind_are_ids(ids: object) -> None:
     assert checked.tolist() == [1, 2]
 
 
-def test_an_id_outside_is_named() -> None:
-    for ids in ([0, 300], np.array([0, 300], np.uint16)):
-        with pytest.raises(rt.RobustokError, match=r"id 300 at position 1 .*\(0 to 299\)"):
-            checks.check_ids(ids, 300)
-    with pytest.raises(rt.RobustokError, match="id -1 at position 0"):
-        checks.check_ids([-1], 300)
+def test_numbers_within_their_range_are_taken() -> None:
+    for value in (1, 1.0, np.float32(1), np.int8(1), Fraction(1), 10_000):
+        assert per_token().check("s", "alpha", value) == float(value)
+    assert checks.check_count("k", 3.0) == 3
+    assert checks.check_count("k", 2**31 - 1) == 2**31 - 1
+    assert checks.check_seed(-1) == checks.check_seed(2**64 - 1) == 2**64 - 1
+    assert checks.check_epoch(-(2**63)) == -(2**63)
+    assert checks.check_draw(-1, 2, 3) == (2**64 - 1, 2, 3)
+    assert checks.check_draw(np.int8(-1), np.int16(2), np.uint64(3)) == (2**64 - 1, 2, 3)
+    assert checks.check_keys(None, 3).tolist() == [0, 1, 2]
+    assert checks.check_keys([-(2**63), 2**63 - 1], 2).dtype == np.int64
+    assert checks.check_texts(["a", b"\xff"]) == ["a", b"\xff"]
     assert checks.check_ids([], 0).dtype == np.int32
 
 
-def test_a_wrong_row_is_named() -> None:
-    with pytest.raises(rt.RobustokError, match="row 1: token ids"):
-        checks.check_id_rows([np.array([1]), [1.5]])
-    for rows in ("hello", b"hello", 5, None, {0: [1]}, np.array(3)):
-        with pytest.raises(rt.RobustokError, match="give a list") as e:
-            checks.check_id_rows(rows)
-        assert one_line(e)
-    with pytest.raises(rt.RobustokError, match=r"as vocab.encode_batch\(texts\), not one str"):
-        checks.check_id_rows("hello")
-    with pytest.raises(rt.RobustokError, match="give a list of rows"):
-        checks.check_id_rows([1, 2])
+# Each: a check, what it refuses, and its message.
+REFUSED: list[tuple[Callable[[Any], object], list[Any], str]] = [
+    (lambda ids: checks.check_ids(ids, 300), [[0, 300], np.array([0, 300], np.uint16)],
+     r"id 300 at position 1 .*\(0 to 299\)"),
+    (lambda ids: checks.check_ids(ids, 300), [[-1]], "id -1 at position 0"),
+    (checks.check_id_rows, [[np.array([1]), [1.5]]], "row 1: token ids"),
+    (checks.check_id_rows, ["hello", b"hello", 5, None, {0: [1]}, np.array(3)], "give a list"),
+    (checks.check_id_rows, ["hello"], r"as vocab.encode_batch\(texts\), not one str"),
+    (checks.check_id_rows, [[1, 2]], "give a list of rows"),
+    (lambda x: per_token().check("s", "alpha", x),
+     [True, "1", b"1", None, [1], np.array([1.0]), float("nan"), float("inf"), -1, -1e-300,
+      10**400, 10_001, 1e300, 1j, Decimal(1), 10**5000],
+     "s: alpha must be a number from 0 to 10000"),
+    (lambda x: temperature().check("s", "temperature", x), [0, 5e-324, 1e308],
+     "from 1e-06 to 1e"),
+    (lambda x: probability().check("s", "p", x), [1.5], r"from 0 to 1, not 1\.5"),
+    (lambda x: checks.check_count("k", x),
+     [1.5, -1, True, "3", None, float("inf"), float("nan"), 2**31, 10**400, [3]],
+     "k must be a whole number from 0 to"),
+    (checks.check_seed, [1.0, True, "1", None, np.bool_(True)], "seed must be an integer"),
+    (checks.check_epoch, [2**63], "epoch"),
+    (lambda draw: checks.check_draw(*draw), [(1.0, 0, 0)], "seed"),
+    (lambda draw: checks.check_draw(*draw), [(0, 2**63, 0)], "epoch"),
+    (lambda draw: checks.check_draw(*draw), [(0, 0, True)], "key"),
+    (lambda keys: checks.check_keys(keys, 2),
+     [[0.5, 1.7], [True, False], np.array([1, 2**63], np.uint64), [1], "ab", [[1, 2]]], "keys"),
+    (checks.check_text, ["a\ud800", "日本\udfff"], r"lone surrogate \(U\+D"),
+    (checks.check_text, [None, 5, ["a"], bytearray(b"a")], "a text is str or bytes, not"),
+    (checks.check_texts, ["hello", b"hello", 5, None, {"a": 1}, [5]], "."),
+]  # fmt: skip
 
 
-def test_numbers_are_finite_and_within_their_range() -> None:
-    for value in (1, 1.0, np.float32(1), np.int8(1), Fraction(1), 10_000):
-        assert per_token().check("s", "alpha", value) == float(value)
-    for value in (True, "1", b"1", None, [1], np.array([1.0]), float("nan"), float("inf"), -1,
-                  -1e-300, 10**400, 10_001, 1e300, 1j, Decimal(1), 10**5000):  # fmt: skip
-        with pytest.raises(
-            rt.RobustokError, match="s: alpha must be a number from 0 to 10000"
-        ) as e:
-            per_token().check("s", "alpha", value)
-        assert one_line(e)
-    for value in (0, 5e-324, 1e308):
-        with pytest.raises(rt.RobustokError, match="from 1e-06 to 1e"):
-            temperature().check("s", "temperature", value)
-    with pytest.raises(rt.RobustokError, match=r"from 0 to 1, not 1\.5"):
-        probability().check("s", "p", 1.5)
-
-
-def test_counts_are_whole() -> None:
-    assert checks.check_count("k", 3.0) == 3
-    assert checks.check_count("k", 2**31 - 1) == 2**31 - 1
-    for value in (1.5, -1, True, "3", None, float("inf"), float("nan"), 2**31, 10**400, [3]):
-        with pytest.raises(rt.RobustokError, match="k must be a whole number from 0 to") as e:
-            checks.check_count("k", value)
-        assert one_line(e)
-
-
-def test_seeds_epochs_and_keys() -> None:
-    assert checks.check_seed(-1) == checks.check_seed(2**64 - 1) == 2**64 - 1
-    assert checks.check_epoch(-(2**63)) == -(2**63)
-    for value in (1.0, True, "1", None, np.bool_(True)):
-        with pytest.raises(rt.RobustokError, match="seed must be an integer"):
-            checks.check_seed(value)
-    with pytest.raises(rt.RobustokError, match="epoch"):
-        checks.check_epoch(2**63)
-    assert checks.check_draw(-1, 2, 3) == (2**64 - 1, 2, 3)
-    assert checks.check_draw(np.int8(-1), np.int16(2), np.uint64(3)) == (2**64 - 1, 2, 3)
-    for draw, name in (((1.0, 0, 0), "seed"), ((0, 2**63, 0), "epoch"), ((0, 0, True), "key")):
-        with pytest.raises(rt.RobustokError, match=name):
-            checks.check_draw(*draw)
-    assert checks.check_keys(None, 3).tolist() == [0, 1, 2]
-    assert checks.check_keys([-(2**63), 2**63 - 1], 2).dtype == np.int64
-    for keys in ([0.5, 1.7], [True, False], np.array([1, 2**63], np.uint64), [1], "ab", [[1, 2]]):
-        with pytest.raises(rt.RobustokError, match="keys") as e:
-            checks.check_keys(keys, 2)
-        assert one_line(e)
-
-
-def test_texts() -> None:
-    assert checks.check_texts(["a", b"\xff"]) == ["a", b"\xff"]
-    for text in ("a\ud800", "日本\udfff"):
-        with pytest.raises(rt.RobustokError, match=r"lone surrogate \(U\+D"):
-            checks.check_text(text)
-    for text in (None, 5, ["a"], bytearray(b"a")):
-        with pytest.raises(rt.RobustokError, match="a text is str or bytes, not"):
-            checks.check_text(text)
-    for texts in ("hello", b"hello", 5, None, {"a": 1}, [5]):
-        with pytest.raises(rt.RobustokError) as e:
-            checks.check_texts(texts)
+@pytest.mark.parametrize(("check", "values", "message"), REFUSED, ids=[r[2] for r in REFUSED])
+def test_what_is_outside_is_refused_in_one_line(
+    check: Callable[[Any], object], values: list[Any], message: str
+) -> None:
+    for value in values:
+        with pytest.raises(rt.RobustokError, match=message) as e:
+            check(value)
         assert one_line(e)
