@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from robustok.runtime.environment import (
     ForkSafeLock,
     computed_once,
     fork_waits_for,
-    import_lock,
+    names_on_use,
 )
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -125,23 +124,21 @@ def test_a_fork_waits_for_a_lock_that_another_thread_holds(
 
 
 @needs_fork
-def test_a_module_that_another_thread_imports_is_importable_in_a_forked_child(
+def test_a_name_that_another_thread_imports_is_there_in_a_forked_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "slow_module.py").write_text("import time; time.sleep(0.2); value = 1\n")
+    started = tmp_path / "started"
+    (tmp_path / "slow_module.py").write_text(
+        f"import time; open({str(started)!r}, 'w').close(); time.sleep(0.3); value = 1\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    started = threading.Event()
-
-    def load() -> None:
-        with import_lock:
-            started.set()
-            importlib.import_module("slow_module")
-
-    thread = threading.Thread(target=load)
+    find = names_on_use("slow_module")
+    thread = threading.Thread(target=find, args=("value",))
     thread.start()
-    started.wait()
+    while not started.exists():
+        time.sleep(0.001)
     try:
-        assert child_succeeds(lambda: importlib.import_module("slow_module").value == 1)
+        assert child_succeeds(lambda: find("value") == 1)
     finally:
         thread.join()
         sys.modules.pop("slow_module")

@@ -19,8 +19,9 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
-from robustok.evaluation import intervals
 from robustok.evaluation.comparison import Difference, difference, variance_of
+from robustok.evaluation.intervals import interval
+from robustok.evaluation.intervals import over_seeds as rights_over_seeds
 from robustok.report.style import Row, colors, family, grouped, last_parts, scheme_and_strength
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import JsonFields, JsonObject, read_object, read_rows
@@ -282,7 +283,7 @@ def _over_seeds(group: DataFrame) -> Row:
         answers = list(row["answers"].values())
         if len(answers) == len(group) and all(one.keys() == answers[0].keys() for one in answers):
             rights = np.array([[one[key] for key in answers[0]] for one in answers], np.float64)
-            mean, low, high = intervals.over_seeds(rights, row["draws"])
+            mean, low, high = rights_over_seeds(rights, row["draws"])
         else:
             mean, low, high = over_seeds(group, "accuracy", row["n"])
         row |= {"accuracy": mean, "low": max(0.0, low), "high": min(1.0, high)}
@@ -418,5 +419,5 @@ def over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, f
     mean = math.fsum(rows[field]) / len(rows)
     shared = float(variance_of(rows).mean())
     between = float(rows[field].var()) / len(rows)
-    low, high, _ = intervals.interval(mean, [(between, len(rows) - 1), (shared, max(items - 1, 1))])
+    low, high, _ = interval(mean, [(between, len(rows) - 1), (shared, max(items - 1, 1))])
     return mean, low, high

@@ -97,7 +97,8 @@ def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
         # Python asks every package for names such as __path__, and `import *` for __all__.
         is_internal = name.startswith("__") and name != "__all__"
         if not is_internal and (not names or name in names):
-            own = import_module(module)
+            with import_lock:
+                own = import_module(module)
             if hasattr(own, name):
                 return getattr(own, name)
         package = module.rpartition(".")[0]
@@ -160,8 +161,8 @@ class ForkSafeLock:
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
-# Held while a draw imports a package: the import system's lock of a module stays locked in a child
-# that is forked meanwhile.
+# Held while a name of the library or a draw imports a module: the import system's lock of a module
+# stays locked in a child that is forked meanwhile.
 import_lock = threading.RLock()
 _waited_for: list[Any] = [import_lock]
 

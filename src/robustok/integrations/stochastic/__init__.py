@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import import_lock
 from robustok.samplers import Sampler, Spec
 
 
@@ -52,15 +53,18 @@ def stochastic(
         raise RobustokError("this tokenizer is stochastic already: wrap its wrapped_tokenizer")
     package = type(tokenizer).__module__.split(".")[0]
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        from robustok.integrations.stochastic.fast import stochastic_pretrained
+        with import_lock:
+            from robustok.integrations.stochastic.fast import stochastic_pretrained
 
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":
-        from robustok.integrations.stochastic.fast import StochasticTokenizer
+        with import_lock:
+            from robustok.integrations.stochastic.fast import StochasticTokenizer
 
         wrapper = StochasticTokenizer(tokenizer, scheme, seed)
     elif package in ("tiktoken", "sentencepiece"):
-        from robustok.integrations.stochastic import switch as kinds
+        with import_lock:
+            from robustok.integrations.stochastic import switch as kinds
 
         kind = kinds.StochasticEncoding if package == "tiktoken" else kinds.StochasticProcessor
         wrapper = kind(tokenizer, scheme, seed)
