@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -142,3 +143,38 @@ def test_a_name_that_another_thread_imports_is_there_in_a_forked_child(
     finally:
         thread.join()
         sys.modules.pop("slow_module")
+
+
+WORK = """
+import logging, os, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+from robustok.runtime.environment import import_lock
+held = threading.Event()
+
+def work():
+    with import_lock:
+        held.set()
+        time.sleep(0.3)
+        {need}
+
+thread = threading.Thread(target=work)
+thread.start()
+held.wait()
+warnings.simplefilter("ignore")
+child = os.fork()
+if child == 0:
+    {need}
+    os._exit(0)
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    "need", ["logging.getLogger('new')", "ThreadPoolExecutor(1).submit(int).result()"]
+)
+def test_a_fork_that_waits_holds_no_lock_that_the_other_thread_needs(need: str) -> None:
+    # The library first: what is registered later is called earlier.
+    script = "import time\nimport robustok\n" + WORK.format(need=need)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

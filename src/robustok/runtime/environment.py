@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401
 import contextlib
 import ctypes
+import logging  # noqa: F401
 import os
 import platform
 import sys
@@ -191,6 +193,8 @@ def _replace_locks() -> None:
         lock._lock = threading.RLock()
 
 
+# What is registered last is called first. `logging` and `concurrent.futures` are imported above, so
+# that a fork waits before it holds their locks, which an import or a compilation may need to end.
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(
         before=_acquire_locks, after_in_parent=_release_locks, after_in_child=_release_locks
