@@ -1,26 +1,78 @@
-"""The playground: its answers, its limits, and the page in a real browser."""
+"""The playground: its answers, what it refuses, its limits, and the page in a real browser."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
+import socket
 import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
-from tests.play.conftest import MODEL, OPTIONS, SHAPE, TEXT, VOCAB, client, serving
+from tests.oracles.processes import free_port
 
 import robustok as rt
 from robustok import attack as package
 from robustok.errors import RobustokError
-from robustok.models import small_model, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.play import application, server
 from robustok.play.server import LONGEST, SAMPLES, attack_steps, picture, probabilities
 from robustok.samplers import BUILT_IN
 from robustok.scoring import score
+
+TEXT = "Which word starts with 'm': one, two, me? Answer:"
+OPTIONS = [" me", " one", " two"]
+TOKENIZER = train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290)
+VOCAB = rt.Vocabulary.load(TOKENIZER)
+SHAPE = Shape(2, 32, 2, 1, 64, 256)
+MODEL = small_model(VOCAB.size, SHAPE, seed=1)
+QUESTION = json.dumps({"text": TEXT}).encode()
+JSON = {"Content-Type": "application/json"}
+
+
+def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
+    return TestClient(application({"tiny": VOCAB}, **options), base_url=f"http://{host}")
+
+
+@contextmanager
+def serving(model: Any = None, **settings: Any) -> Iterator[int]:
+    """A server in a thread; gives its port."""
+    port, app = free_port(), application({"tiny": VOCAB}, {"tiny": model} if model else None)
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=port, log_level="error", ws="none", **settings)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield port
+    server.should_exit = True
+    thread.join()
+
+
+def post(
+    body: Any, path: str = "draw", host: str = "127.0.0.1:8765", headers: Any = JSON, **options: Any
+) -> tuple[int, Any]:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with client(host, **options) as asking:
+        answer = asking.post(f"/api/{path}", content=content, headers=headers)
+    return answer.status_code, answer.json()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time limit, for kernels may have to be compiled first."""
+    monkeypatch.setattr(server, "SECONDS", float("inf"))
 
 
 def test_a_picture_is_what_the_library_says() -> None:
@@ -74,17 +126,31 @@ def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
         ("draw", {"text": "a" * (LONGEST + 1)}, f"at most {LONGEST} characters"),
         ("draw", {"text": "a", "scheme": "unifrom"}, "did you mean 'uniform'"),
         ("draw", {"text": "a", "tokenizer": "other"}, "no tokenizer 'other'"),
+        ("draw", {"text": "a", "tokenizer": ["tiny"]}, "no tokenizer"),
         ("draw", {"text": "a", "seed": -1}, "a seed is"),
+        ("draw", {"text": "a", "seed": True}, "a seed is"),
         ("draw", ["a"], "JSON object"),
         ("score", {"text": "a", "options": ["b"]}, "give 2 to 8 options"),
         ("attack", {"text": "a", "options": "b"}, "a line each"),
+        # Only what the page offers is drawn.
+        ("draw", {"text": "a", "scheme": "uniform-k", "strength": 1e300}, "alpha is a number"),
+        ("draw", {"text": "a", "scheme": "stochastok", "strength": -1}, "alpha is a number"),
+        ("draw", {"text": "a", "scheme": "stochastok", "strength": "1"}, "alpha is a number"),
+        ("draw", {"text": "a", "scheme": "bpe-dropout", "strength": True}, "p is a number"),
+        ("draw", {"text": "a", "scheme": "stochastok(alpha=1, ways=9)"}, "unknown scheme"),
+        ("draw", {"text": "a", "scheme": ["uniform"]}, "unknown scheme"),
+        ("draw", b"[" * 15_000, "not JSON"),
+        ("draw", b'{"a": ' * 3_000, "not JSON"),
+        ("draw", b'{"text": NaN}', "not JSON"),
+        ("draw", b'{"text": "\\ud800"}', "not JSON"),
+        ("draw", b'{"text": "a", "tokenizer": "\\udfff"}', "not JSON"),
+        ("draw", b"\xff\xfe", "not JSON"),
     ],
 )
 def test_what_is_wrong_is_one_line(path: str, body: Any, message: str) -> None:
-    with client(models={"tiny": MODEL}) as asking:
-        answer = asking.post(f"/api/{path}", json=body)
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]
+    code, answer = post(body, path, models={"tiny": MODEL})
+    assert (code, answer["error"].count("\n")) == (400, 0)
+    assert message in answer["error"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -168,3 +234,111 @@ def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
     assert 'data-askeda="yes"' in seen
     assert seen.count('class="row"') == 1 + 6 + 1
     assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("Content-Type", "text/plain; application/json")],
+        [("Content-Type", "application/x-www-form-urlencoded")],
+        [("Content-Type", "application/json"), ("Content-Type", "text/plain")],
+        [("Content-Type", "text/plain"), ("Content-Type", "application/json")],
+    ],
+)
+def test_what_a_page_elsewhere_can_send_is_refused(headers: list[tuple[str, str]]) -> None:
+    assert post(QUESTION, headers=headers)[0] == 403
+
+
+def test_no_other_site_is_allowed_to_ask() -> None:
+    asked = {"Origin": "http://evil.test", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "content-type"}  # fmt: skip
+    with client() as asking:
+        answer = asking.options("/api/draw", headers=asked)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(("host", "code"), [
+    ("127.0.0.1:8765", 200), ("localhost:8765", 200), ("localhost", 200), ("[::1]:8765", 200),
+    ("evil.test", 400), ("127.0.0.1.evil.test", 400), ("192.168.1.5", 400),
+])  # fmt: skip
+def test_the_page_itself_may_ask_on_this_machine(host: str, code: int) -> None:
+    page = {"Content-Type": "application/json; charset=utf-8", "Origin": f"http://{host}",
+            "Sec-Fetch-Site": "same-origin"}  # fmt: skip
+    with client(host) as asking:
+        assert asking.get("/").status_code == code
+        answer = asking.post("/api/draw", content=QUESTION, headers=page)
+        assert answer.status_code == code
+
+
+def test_no_other_page_may_frame_or_read_this_one() -> None:
+    with client("localhost") as asking:
+        for path in ("/", "/api/about", "/nowhere"):
+            headers = asking.get(path).headers
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SECONDS", 0.0)
+    code, answer = post(QUESTION)
+    assert code == 400 and "shorten the text" in answer["error"]
+
+
+def test_who_leaves_within_a_question_leaves_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    head = b"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with serving() as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as leaving:
+            leaving.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as staying:
+            staying.sendall(head + b"Content-Length: 2\r\n\r\n{}")
+            assert staying.recv(100).startswith(b"HTTP/1.1 400")
+    assert "ClientDisconnect" not in capfd.readouterr().err
+
+
+IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+
+
+@pytest.mark.parametrize("start", ["", IGNORED], ids=["a terminal", "the background"])
+def test_ctrl_c_ends_the_server_while_a_draw_runs(tmp_path: Path, start: str) -> None:
+    tokenizer, port = tmp_path / "tokenizer.json", free_port()
+    TOKENIZER.save(str(tokenizer))
+    # A draw that never ends stands for a long forward pass.
+    script = (
+        start + "import sys, threading, robustok.play.server as s\n"
+        "s.picture = lambda *a, **k: (print('drawing', flush=True), threading.Event().wait())\n"
+        "from robustok.cli import main\nmain()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "play", "-t", str(tokenizer), "--port", str(port)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        assert process.stderr.readline().startswith("http://127.0.0.1")
+        asking = _connect(port)
+        head = f"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(QUESTION)}\r\n"
+        asking.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + QUESTION)
+        assert process.stdout.readline() == "drawing\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        asking.close()
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "robustok: stopped"
+    assert "Traceback" not in errors
+
+
+def _connect(port: int) -> socket.socket:
+    for _ in range(200):
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise AssertionError("the server does not listen")
