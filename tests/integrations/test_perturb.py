@@ -250,7 +250,7 @@ def test_rows_of_another_tokenizer_are_refused() -> None:
 def test_rows_that_were_cut_or_encoded_in_parts_are_taken() -> None:
     cut = [ids[2:-2] for ids in IDS]
     joined = [[*a, *b] for a, b in zip(IDS, reversed(IDS), strict=True)]
-    perturb_by(where="all")([{"input_ids": ids} for ids in [*cut, *joined, IDS[0][:3]]])
+    perturb_by(where="all")([{"input_ids": ids} for ids in [*cut, *joined, IDS[0][:3], []]])
 
 
 def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(caplog: Any) -> None:

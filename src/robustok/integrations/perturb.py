@@ -82,47 +82,6 @@ def with_lists(row: Row) -> Row:
     return {name: _as_list(value) for name, value in row.items()}
 
 
-def without_padding(row: Row) -> tuple[Row, int, int]:
-    """A row without the ids at its ends that its mask hides, and how many were left and right.
-
-    >>> without_padding({"input_ids": [0, 5, 6, 0], "attention_mask": [0, 1, 1, 0]})
-    ({'input_ids': [5, 6], 'attention_mask': [1, 1]}, 1, 1)
-    """
-    mask = row.get("attention_mask")
-    size = len(row["input_ids"])
-    if mask is None or not is_per_id(mask, size):
-        return row, 0, 0
-    real = np.flatnonzero(np.asarray(mask))
-    if not len(real) or len(real) == size:
-        return row, 0, 0
-    begin, end = int(real[0]), int(real[-1]) + 1
-    return _per_id(row, lambda _, value: value[begin:end]), begin, size - end
-
-
-def with_padding(row: Row, padded_row: Row, left: int, right: int) -> Row:
-    """``row`` filled up to the length of ``padded_row``, which has padding, with its values.
-
-    >>> old = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0]}
-    >>> with_padding({"input_ids": [7, 8, 6], "attention_mask": [1, 1, 1]}, old, left=0, right=2)
-    {'input_ids': [7, 8, 6, 0], 'attention_mask': [1, 1, 1, 0]}
-
-    ``left``, ``right``: how many ids of padding the row had. A row that had none is not filled.
-    """
-    total = len(padded_row["input_ids"])
-    missing = total - len(row["input_ids"])
-    if missing <= 0 or not left + right:
-        return row
-    before = min(left, missing) if right else missing
-
-    def fill(name: str, value: Any) -> Any:
-        pads: Any = padded_row.get(name)
-        if not is_per_id(pads, total):
-            return value
-        return [*[pads[0]] * before, *value, *[pads[-1]] * (missing - before)]
-
-    return _per_id(row, fill)
-
-
 def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
     """Rows of one length: ids padded on the right, masked, and without labels there.
 
@@ -144,10 +103,12 @@ def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
     return results
 
 
-def split_packed(row: Row) -> list[Row]:
-    """The sequences of a packed row, a row each; a plain row alone.
+def split_row(row: Row) -> tuple[list[Row], int, int]:
+    """The sequences of a row, a row each, and at which ids they begin and end: padding is outside.
 
-    >>> split_packed({"input_ids": [5, 6, 7], "seq_lengths": [2, 1]})
+    >>> split_row({"input_ids": [5, 6, 7, 0], "attention_mask": [1, 1, 2, 0]})[1:]
+    (0, 3)
+    >>> split_row({"input_ids": [5, 6, 7], "seq_lengths": [2, 1]})[0]
     [{'input_ids': [5, 6]}, {'input_ids': [7]}]
 
     Raises RobustokError for boundaries that are not understood or do not fit the ids.
@@ -158,41 +119,53 @@ def split_packed(row: Row) -> list[Row]:
             f"rows packed with {unknown[0]} cannot be perturbed: keep their boundaries as "
             "seq_lengths or position_ids, or switch packing off (packing=False)"
         )
-    size = len(row["input_ids"])
+    begin, end = 0, len(row["input_ids"])
+    mask: Any = row.get("attention_mask")
+    if is_per_id(mask, end) and np.any(mask):
+        real = np.flatnonzero(mask)
+        begin, end = int(real[0]), int(real[-1]) + 1
+    row = _per_id(row, lambda _, value: value[begin:end])
+    size = end - begin
     lengths = _lengths(row, size)
     if lengths is None:
-        return [row]
+        return [row], begin, end
     if sum(lengths) != size or (size and min(lengths) < 1):
         raise RobustokError(
             f"the sequences of a packed row have {sum(lengths)} ids, the row has {size}: pack it "
             "again, or switch packing off (packing=False)"
         )
     plain = {name: row[name] for name in row if name not in ("seq_lengths", "position_ids")}
-    return [
-        _per_id(plain, lambda _, value, b=end - length, e=end: value[b:e])
-        for end, length in zip(np.cumsum(lengths).tolist(), lengths, strict=True)
+    parts = [
+        _per_id(plain, lambda _, value, b=stop - length, e=stop: value[b:e])
+        for stop, length in zip(np.cumsum(lengths).tolist(), lengths, strict=True)
     ]
+    return parts, begin, end
 
 
-def join_packed(row: Row, parts: Sequence[Row]) -> Row:
-    """The packed row of new sequences, with the boundaries in the form of ``row``.
+def join_row(row: Row, parts: Sequence[Row], begin: int, end: int) -> Row:
+    """``row`` with new sequences, with boundaries in its form, and padding up to its length.
 
-    >>> row = {"input_ids": [5, 6, 7], "position_ids": [0, 1, 0]}
-    >>> join_packed(row, [{"input_ids": [5, 8, 9]}, {"input_ids": [7]}])
-    {'input_ids': [5, 8, 9, 7], 'position_ids': [0, 1, 2, 0]}
+    >>> row = {"input_ids": [5, 6, 7, 0], "position_ids": [0, 1, 0, 0]}
+    >>> join_row(row, [{"input_ids": [5, 8]}, {"input_ids": [7]}], 0, 3)
+    {'input_ids': [5, 8, 7, 0], 'position_ids': [0, 1, 0, 0]}
+
+    ``begin``, ``end``: as from :func:`split_row`. A row without padding is not filled.
     """
-    if len(parts) == 1 and not {"seq_lengths", "position_ids"} & {*row}:
-        return parts[0]
     size = len(row["input_ids"])
     lengths = [len(part["input_ids"]) for part in parts]
+    missing = max(size - sum(lengths), 0) if end - begin < size else 0
+    left = min(begin, missing) if end < size else missing
     joined: Row = {}
     for name, value in row.items():
         if name == "seq_lengths":
             joined[name] = lengths
-        elif name == "position_ids":
-            joined[name] = [position for length in lengths for position in range(length)]
         elif is_per_id(value, size):
-            joined[name] = [one for part in parts for one in part[name]]
+            if name == "position_ids":
+                values = [position for length in lengths for position in range(length)]
+            else:
+                values = [one for part in parts for one in part[name]]
+            before, after = [*value[:1]] * left, [*value[-1:]] * (missing - left)
+            joined[name] = [*before, *values, *after]
         else:
             joined[name] = value
     return joined
@@ -337,14 +310,13 @@ class Perturb:
         """The rows drawn anew; equal rows with different ``numbers`` have different draws."""
         check_rows(rows)
         rows = [with_lists(row) for row in rows]
-        bare = [without_padding(row) for row in rows]
-        split = [split_packed(row) for row, *_ in bare]
+        split = [split_row(row) for row in rows]
         numbers = numbers or [0] * len(rows)
-        owners = [number for number, parts in zip(numbers, split, strict=True) for _ in parts]
-        samples = iter(self._drawn([part for parts in split for part in parts], owners))
+        owners = [number for number, (parts, *_) in zip(numbers, split, strict=True) for _ in parts]
+        samples = iter(self._drawn([part for parts, *_ in split for part in parts], owners))
         return [
-            with_padding(join_packed(packed, [next(samples) for _ in parts]), row, *padding)
-            for row, (packed, *padding), parts in zip(rows, bare, split, strict=True)
+            join_row(row, [next(samples) for _ in parts], *places)
+            for row, (parts, *places) in zip(rows, split, strict=True)
         ]
 
     @property
