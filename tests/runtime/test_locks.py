@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,29 @@ def child_succeeds(run: Callable[[], bool], seconds: float = 20.0) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@contextmanager
+def in_a_thread(run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """A thread in which ``run(started)`` has set its event, and which ends with the block."""
+    started = threading.Event()
+    thread = threading.Thread(target=run, args=(started,))
+    thread.start()
+    started.wait()
+    yield
+    thread.join()
+
+
 @needs_fork
 def test_a_lock_that_another_thread_holds_is_free_in_a_forked_child() -> None:
-    lock = ForkSafeLock()
-    held, done = threading.Event(), threading.Event()
+    lock, done = ForkSafeLock(), threading.Event()
 
-    def hold() -> None:
+    def hold(started: threading.Event) -> None:
         with lock:
-            held.set()
+            started.set()
             done.wait()
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    is_free = child_succeeds(lambda: lock._lock.acquire(blocking=False))
-    done.set()
-    thread.join()
+    with in_a_thread(hold):
+        is_free = child_succeeds(lambda: lock._lock.acquire(blocking=False))
+        done.set()
     assert is_free
 
 
@@ -66,15 +74,13 @@ def test_a_lock_may_be_taken_again_by_its_thread() -> None:
 class Slow:
     """Computes an attribute for as long as another thread wants."""
 
-    started, done = threading.Event(), threading.Event()
-
-    def __init__(self, waits: bool) -> None:
-        self.waits = waits
+    def __init__(self, started: threading.Event | None = None) -> None:
+        self.started, self.done = started, threading.Event()
 
     @computed_once
     def value(self) -> list[int]:
         """A list."""
-        if self.waits:
+        if self.started:
             self.started.set()
             self.done.wait()
         return []
@@ -82,19 +88,20 @@ class Slow:
 
 @needs_fork
 def test_an_attribute_that_another_thread_computes_is_free_in_a_forked_child() -> None:
-    slow, other = Slow(waits=True), Slow(waits=False)
-    thread = threading.Thread(target=lambda: slow.value)
-    thread.start()
-    Slow.started.wait()
-    try:
-        assert child_succeeds(lambda: other.value == [])
-    finally:
-        Slow.done.set()
-        thread.join()
+    slow, other = Slow(), Slow()
+
+    def compute(started: threading.Event) -> None:
+        slow.started = started
+        _ = slow.value
+
+    with in_a_thread(compute):
+        is_free = child_succeeds(lambda: other.value == [])
+        slow.done.set()
+    assert is_free
 
 
 def test_an_attribute_is_computed_once_and_the_first_value_is_kept() -> None:
-    one = Slow(waits=False)
+    one = Slow()
     assert one.value is one.value is vars(one)["value"]
     assert computed_once.__get__(vars(Slow)["value"], one) is one.value  # a second thread
     assert Slow.value.__doc__ == "A list."
@@ -107,19 +114,16 @@ def test_a_fork_waits_for_a_lock_that_another_thread_holds(
     lock: Any = threading.RLock()
     monkeypatch.setattr(environment, "_waited_for", [*environment._waited_for])
     fork_waits_for(lock)
-    held, is_done = threading.Event(), []
+    is_done = []
 
-    def hold() -> None:
+    def hold(started: threading.Event) -> None:
         with lock:
-            held.set()
+            started.set()
             time.sleep(0.1)
             is_done.append(True)
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    assert child_succeeds(lambda: is_done == [True] and lock.acquire(blocking=False))
-    thread.join()
+    with in_a_thread(hold):
+        assert child_succeeds(lambda: is_done == [True] and lock.acquire(blocking=False))
     assert lock.acquire(blocking=False)
     lock.release()
 
