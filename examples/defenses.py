@@ -31,10 +31,10 @@ import robustok as rt
 from robustok.attack import (
     Adversary,
     AttackSettings,
+    NamedObjective,
     ObjectiveSettings,
     Prompt,
     attack_prompts,
-    objective_by_name,
     read_attacks,
     write_attacks,
 )
@@ -250,9 +250,7 @@ class Task:
         missing = [prompt for prompt in prompts if prompt.key not in attacks]
         if not missing:
             return [attacks[prompt.key].ids for prompt in prompts]
-        margin = objective_by_name(
-            model, self.vocab, ObjectiveSettings("margin"), prefix=self.prefix
-        )
+        margin = NamedObjective(model, self.vocab, ObjectiveSettings("margin"), prefix=self.prefix)
         new = attack_prompts(
             self.vocab,
             missing,
@@ -369,7 +367,8 @@ def likelihood_scores(
         if np.array_equal(*pair):
             scores.append(0.0)
             continue
-        (scored,) = score_many(model, [Request([[]], pair, before)], prefix_cache=cache)
+        request = Request(rt.Ragged.from_rows([[]]), pair, before)
+        (scored,) = score_many(model, [request], prefix_cache=cache)
         canonical, given = scored.log_probs[0].tolist()
         scores.append(canonical - given)
     return np.array(scores)

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.guard.tokenizers_of import byte_level
 from tests.oracles.data import real
-from tests.oracles.lattice import Path, distance, tokenizations
+from tests.oracles.lattice import Path, distance, splits, tokenizations
 from tests.oracles.samplers import stochastok_uniform
 from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.analysis import SENTENCE, segmentations, split_counts
+from robustok.analysis import DROPOUT, SENTENCE, dropout_splits, segmentations, split_counts
 from robustok.analysis.splits import (
     binomial,
     by_distance_within,
@@ -238,3 +239,47 @@ def test_a_missing_token_is_an_error(vocab: rt.Vocabulary) -> None:
         segmentations(vocab, "", ["uniform"], seed=0)
     with pytest.raises(rt.RobustokError, match="draws=0"):
         split_counts(vocab, TEXT, "uniform", seed=0, draws=0)
+
+
+WORDS = "the theater is there, then rest"
+
+
+@pytest.fixture(scope="module")
+def bpe() -> rt.Vocabulary:
+    return byte_level(None)
+
+
+def test_dropout_splits_are_counted(bpe: rt.Vocabulary) -> None:
+    calls: list[tuple[int, int]] = []
+    rows = dropout_splits(
+        bpe, WORDS, seed=3, probabilities=[0.0, 0.3, 1.0], rules=["hf", "provilkov"], draws=300,
+        progress=lambda a, b: calls.append((a, b)),
+    )  # fmt: skip
+    assert [(r.rule, r.p) for r in rows] == [
+        (rule, p) for rule in ("hf", "provilkov") for p in (0.0, 0.3, 1.0)
+    ]
+    assert calls[-1] == (1800, 1800)
+    canonical = bpe.encode(WORDS)
+    assert rows[0][2:6] == (0, 0, 0, 0)
+    assert rows[2][2:4] == (len(WORDS) - len(canonical), 0)
+    texts = [canonical.tolist()] * 300
+    drawn = rt.sampler("bpe-dropout(p=0.3, rule=hf)", bpe).sample_batch(texts, seed=3)
+    counts = [splits(bpe, canonical, row) for row in drawn]
+    s = rows[1]
+    assert (s.min, s.max) == (min(counts), max(counts))
+    assert (s.mean, s.std) == pytest.approx((np.mean(counts), np.std(counts)))
+
+
+def test_the_papers_table_is_tokenizers_dropout_at_small_p() -> None:
+    rows = dropout_splits(
+        real("llama3"), SENTENCE, seed=0, probabilities=[0.1, 0.25], rules=["hf"], draws=4000
+    )
+    for row, paper in zip(rows, DROPOUT, strict=False):
+        assert row.p == paper.p
+        assert row.mean == pytest.approx(paper.mean, abs=5 * paper.std / 4000**0.5)
+        assert row.std == pytest.approx(paper.std, rel=0.07)
+
+
+def test_one_string_is_no_list(bpe: rt.Vocabulary) -> None:
+    with pytest.raises(rt.RobustokError, match=r"^rules: give a list"):
+        dropout_splits(bpe, "a text", rules="hf", seed=0)

@@ -14,7 +14,6 @@ from tests.oracles.lattice import Path as Ids
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError
 from robustok.attack import CertifySettings, Prompt, attack, certify, certify_items
 from robustok.attack import certificates as certification
 from robustok.attack.certificates import VERDICTS, Certificate
@@ -158,22 +157,3 @@ def test_what_is_kept_around_the_text_is_scored_with_it(model, vocab) -> None:
     answers = score_naively(model, questions, options, prefix).argmax(axis=1)
     assert result.tokenizations == len(paths)
     assert result.flips == int((answers != result.answer).sum())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"distance": 0}, "from 1 on"),
-        ({"confidence": 1.0}, "confidence"),
-        ({"draws": 0}, "at least 1"),
-        ({"limit": 0}, "at least 1"),
-        ({"options": [" up"]}, "two options"),
-        ({"options": "ab"}, "options: give a list"),
-    ],
-)
-def test_impossible_settings_are_errors(llama, vocab, settings, message: str) -> None:
-    given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
-    with pytest.raises(RobustokError, match=message):
-        certify(llama, vocab, TEXT, **given)
-    with pytest.raises(RobustokError, match="once"):
-        CertifySettings(distances=(2, 2))

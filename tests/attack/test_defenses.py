@@ -122,18 +122,8 @@ def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
         assert row["input_ids"].tolist() == wanted
 
 
-def test_adversarial_training_attacks_every_nth_batch(vocab, tmp_path) -> None:
+def test_an_adversary_is_refused_where_it_cannot_attack(vocab, tmp_path) -> None:
     model = tiny_model("llama", vocab.size, seed=1)
-
-    def train(adversary: Adversary, **more: Any) -> Any:
-        return finetune(
-            model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=adversary, steps=2,
-            batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path / str(adversary.every), **more,
-        )  # fmt: skip
-
-    every, once = (Adversary(model, vocab, ITEMS, every=n, max_scored=12) for n in (1, 100))
-    assert train(every).steps == train(once).steps == 2
-    assert every.n_scored > once.n_scored
     model.config.max_position_embeddings = 40
     long = replace(ITEMS[0], question="a long question " * 40)
     scored = Adversary(model, vocab, [long], every=1, max_scored=12)
@@ -141,5 +131,9 @@ def test_adversarial_training_attacks_every_nth_batch(vocab, tmp_path) -> None:
     assert (row.tolist(), scored.n_scored) == (vocab.encode(long.question).tolist(), 0)
     with pytest.raises(RobustokError, match="every must be"):
         Adversary(model, vocab, ITEMS, every=0)
-    with pytest.raises(RobustokError, match="leave workers at 0"):
-        train(Adversary(model, vocab, ITEMS), workers=1)
+    for option, message in (({"workers": 1}, "leave workers at 0"), ({"pack": 20}, "leave pack")):
+        with pytest.raises(RobustokError, match=message):
+            finetune(
+                model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=scored, steps=2,
+                batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path, **option,
+            )  # fmt: skip

@@ -1,7 +1,8 @@
-"""The batched engine against a slow reference; batches, and things by name."""
+"""The batched engine against a slow reference; limits, starts and ends of every search; names."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from robustok.attack import (
     as_objective,
     attack_prompt,
     attack_prompts,
-    run_suite,
     search,
 )
 from robustok.attack.objectives import OBJECTIVES
@@ -83,17 +83,6 @@ def test_the_batches_of_prompts_share_forward_passes(llama, vocab, monkeypatch) 
     assert sizes == [len(PROMPTS)] * 2
 
 
-def test_a_suite_takes_any_iterable_of_prompts(vocab) -> None:
-    objective = as_objective(rugged_rows, name="rugged", threshold=0.999)
-    arguments: dict[str, Any] = {"max_scored": 20, "seed": 0}
-    whole = run_suite(vocab, PROMPTS, lambda _: objective, **arguments)
-    listed = run_suite(vocab, (p for p in PROMPTS), lambda _: objective, **arguments)
-    for name, attacks in whole.parts.items():
-        assert [a.as_row() for a in listed.parts[name]] == [a.as_row() for a in attacks]
-    with pytest.raises(RobustokError, match="prompts: give a list"):
-        run_suite(vocab, None, lambda _: objective, **arguments)  # type: ignore[arg-type]
-
-
 def finest(trial: Any) -> Any:
     """A search of a user: the start, and the tokenization by characters."""
     yield [trial.text.start(trial.settings.start, trial.seed)]
@@ -113,3 +102,37 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(RobustokError, match="'greedy' is already registered"):
         SEARCHES.register("greedy")(finest)
     assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard"}
+
+
+@pytest.mark.parametrize("name", ["greedy", "random", "annealing"])
+def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> None:
+    seen: list[bytes] = []
+
+    def counted(rows: Any) -> np.ndarray:
+        seen.extend(row.tobytes() for row in rows)
+        return rugged_rows(rows)
+
+    attack = attack_prompt(
+        vocab, TEXT, as_objective(counted), search=name, max_scored=37, restarts=3, beam=3, seed=1
+    )
+    assert len(seen) == len(set(seen)) == attack.n_scored <= 37
+    assert vocab.decode(attack.ids) == TEXT
+    assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)
+
+
+def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
+    ascents: list[int] = []
+    ascend = search.ascend
+    monkeypatch.setattr(search, "ascend", lambda *args: (ascents.append(1), ascend(*args))[1])
+    count = vocab.lattice("up").count()
+    attack = attack_prompt(vocab, "up", as_objective(rugged_rows), restarts=10_000, seed=0)
+    assert attack.n_scored == count
+    assert len(ascents) <= 30
+
+
+def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
+    start = vocab.encode(TEXT)
+    only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])
+    for name in ("greedy", "annealing"):
+        attack = attack_prompt(vocab, TEXT, only, search=name, max_scored=50, seed=0)
+        assert attack.ids.tolist() == start.tolist()

@@ -12,14 +12,12 @@ from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import (
-    LogOdds,
     Margin,
+    NamedObjective,
     ObjectiveSettings,
     Prompt,
     TargetLikelihood,
-    as_objective,
     attack_prompt,
-    objective_by_name,
 )
 
 PREFIX, SUFFIX = [5, 9, 11], [7, 4]
@@ -52,7 +50,7 @@ def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, 
 )
 def test_a_setting_that_the_objective_does_not_read_is_refused(model, vocab, settings, name):
     with pytest.raises(RobustokError, match=f"does not read {name}:"):
-        objective_by_name(model, vocab, settings)
+        NamedObjective(model, vocab, settings)
 
 
 @pytest.mark.parametrize("scale", ["probability", "log-probability"])
@@ -67,7 +65,7 @@ def test_the_margin_is_of_the_best_wrong_option(model, vocab, rows, scale: str) 
 
 def named(model: Any, vocab: Vocabulary, name: str, **settings: Any) -> Any:
     """The objective of a prompt, by its name."""
-    objective = objective_by_name(
+    objective = NamedObjective(
         model, vocab, ObjectiveSettings(name, **settings), prefix=PREFIX, suffix=SUFFIX
     )
     return objective(Prompt("a", TEXT))
@@ -99,31 +97,6 @@ def test_a_guard_passes_below_its_threshold(model, vocab, rows) -> None:
     unsafe = z[:, 1] / z.sum(1)
     assert ((guard(rows) > guard.threshold) == (unsafe < 0.2)).all()
     assert guard(rows) == pytest.approx(np.log(z[:, 0] / z[:, 1]), abs=2e-4)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda m, v: Margin(m, v, [" up"], 0), "at least two options"),
-        (lambda m, v: Margin(m, v, [" up", " baby"], 2), "label must be from 0 to 1"),
-        (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
-        (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
-        (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
-        (
-            lambda m, v: named(m, v, "guard", flag_probability=1.0),
-            "flag_probability is 1.0",
-        ),
-        (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),
-        (
-            lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])),
-            "not a finite number",
-        ),
-    ],
-)
-def test_a_wrong_setting_is_one_line(vocab, llama, make, message: str) -> None:
-    with pytest.raises(RobustokError, match=message) as error:
-        make(llama, vocab)
-    assert "\n" not in str(error.value)
 
 
 def test_a_prompt_longer_than_the_context_is_one_line(vocab) -> None:

@@ -10,7 +10,6 @@ import pytest
 from tests.attack.conftest import OPTIONS
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError
 from robustok.attack import (
     attack,
     attack_items,
@@ -22,24 +21,12 @@ from robustok.attack.search import choose
 LONG = "Which baby starts with glad rain: happen? Answer:"
 
 
-def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
-    settings: dict[str, Any] = {"seed": 3, "steps": 2, "start": "uniform"}
-    together = attack_items(model, vocab, items[:4], **settings)
-    for item, result in zip(items, together.attacks, strict=False):
-        (alone,) = attack_items(model, vocab, [item], **settings).attacks
-        assert result.ids.tolist() == alone.ids.tolist()
-        assert result.start.tolist() == alone.start.tolist()
-        assert result.margins == pytest.approx(alone.margins, abs=1e-5)
-        assert result.n_scored == alone.n_scored
-    assert together.accuracy == np.mean([not a.success for a in together.attacks])
-    assert together.n_scored == sum(a.n_scored for a in together.attacks)
-    assert together.tokens_computed < together.tokens_naive
-
-
 def test_the_result_is_consistent(model, vocab, items) -> None:
     result = attack_items(model, vocab, items, seed=0)
     assert result.accuracy <= result.start_accuracy
-    assert result.accuracy < 1
+    assert result.accuracy == np.mean([not a.success for a in result.attacks]) < 1
+    assert result.n_scored == sum(a.n_scored for a in result.attacks)
+    assert result.tokens_computed < result.tokens_naive
     for item, a in zip(items, result.attacks, strict=True):
         assert a.margins == sorted(a.margins)
         assert len(a.moves) == len(a.margins) <= 11
@@ -105,18 +92,6 @@ def test_an_attack_that_stops_when_wrong_has_the_same_accuracy(
         assert b.success or b.n_scored == a.n_scored
 
 
-def test_random_search_scores_as_many_as_it_may(model, vocab, items) -> None:
-    settings = {"search": "random", "max_scored": 30, "seed": 0}
-    control = attack_items(model, vocab, items, **settings)
-    assert {a.n_scored for a in control.attacks} == {30}
-    for item, a in zip(items, control.attacks, strict=True):
-        assert vocab.decode_bytes(a.ids) == item.question.encode()
-        assert (a.reached_at is None) or 1 <= a.reached_at <= a.n_scored
-        assert a.margins == sorted(a.margins)
-    alone = attack_items(model, vocab, items[:1], **settings)
-    assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
-
-
 @pytest.mark.parametrize("seed", [-1, np.int64(3)])
 def test_any_integer_is_a_seed(llama, vocab, items, seed: Any) -> None:
     result, again = (
@@ -125,23 +100,3 @@ def test_any_integer_is_a_seed(llama, vocab, items, seed: Any) -> None:
     certified = certify_items(llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed)
     assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
     assert again.table() == result.table()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"objective": "probabilty"}, "did you mean 'probability'"),
-        ({"search": "gredy"}, "did you mean 'greedy'"),
-        ({"distances": ()}, "whole numbers"),
-        ({"beam": 0}, "at least 1"),
-        ({"max_neighbors": 0}, "at least 1"),
-        ({"steps": -1}, "at least 0"),
-        ({"start": "unifrom"}, "uniform"),
-        ({"label": 3}, "label must be from 0 to 2"),
-        ({"options": ["", " up"]}, "no tokens"),
-        ({"options": "ab"}, "options: give a list"),
-    ],
-)
-def test_mistakes_are_errors(llama, vocab, settings, message: str) -> None:
-    with pytest.raises(RobustokError, match=message):
-        attack(llama, vocab, LONG, **{"options": OPTIONS, "label": 1} | settings)

@@ -1,13 +1,26 @@
-"""Attack settings and their string form, which results hold."""
+"""Attack settings and their string form, which results hold, and what is no attack."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from tests.attack.conftest import OPTIONS, TEXT
 
-from robustok import RobustokError
-from robustok.attack.settings import AttackSettings
+from robustok import RobustokError, Vocabulary
+from robustok.attack import (
+    AttackSettings,
+    CertifySettings,
+    LogOdds,
+    ObjectiveSettings,
+    Prompt,
+    TargetLikelihood,
+    as_objective,
+    attack,
+    attack_prompts,
+    certify,
+    run_suite,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,17 +52,65 @@ def test_strings_are_read_back(settings: dict[str, Any], text: str) -> None:
     assert AttackSettings.parse(text) == AttackSettings(**settings)
 
 
+def attacked(model: Any, vocab: Vocabulary, **settings: Any) -> None:
+    attack(model, vocab, TEXT, **{"options": OPTIONS, "label": 1} | settings)
+
+
+def certified(model: Any, vocab: Vocabulary, **settings: Any) -> None:
+    certify(model, vocab, TEXT, **{"options": OPTIONS, "distance": 2, "seed": 0} | settings)
+
+
+def searched(vocab: Vocabulary, *prompts: Prompt, **settings: Any) -> None:
+    longest = as_objective(lambda rows: rows.lengths, name="length")
+    attack_prompts(vocab, prompts, lambda _: longest, seed=0, **settings)
+
+
+def read(text: str) -> Any:
+    """A call that reads the string form of an attack."""
+    return lambda m, v: AttackSettings.parse(text)
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("call", "message"),
     [
-        ("uniform", "cannot read the attack 'uniform': write adversarial"),
-        ("adversarial(stepps=1)", "did you mean 'steps'"),
-        ("adversarial(steps=few)", "whole number"),
-        ("adversarial(steps=)", "whole number"),
-        ("adversarial(stop_when_wrong=1)", "give True or False"),
-        ("random-search", "max_scored"),
+        (read("uniform"), "cannot read the attack 'uniform': write adversarial"),
+        (read("adversarial(stepps=1)"), "did you mean 'steps'"),
+        (read("adversarial(steps=few)"), "whole number"),
+        (read("adversarial(steps=)"), "whole number"),
+        (read("adversarial(stop_when_wrong=1)"), "give True or False"),
+        (read("random-search"), "max_scored"),
+        (lambda m, v: attacked(m, v, stepps=1), "did you mean 'steps'"),
+        (lambda m, v: attacked(m, v, objective="probabilty"), "did you mean 'probability'"),
+        (lambda m, v: attacked(m, v, search="gredy"), "did you mean 'greedy'"),
+        (lambda m, v: attacked(m, v, distances=()), "whole numbers"),
+        (lambda m, v: attacked(m, v, beam=0), "at least 1"),
+        (lambda m, v: attacked(m, v, max_neighbors=0), "at least 1"),
+        (lambda m, v: attacked(m, v, steps=-1), "at least 0"),
+        (lambda m, v: attacked(m, v, start="unifrom"), "uniform"),
+        (lambda m, v: attacked(m, v, label=3), "label must be from 0 to 2"),
+        (lambda m, v: attacked(m, v, label=True), "label must be an integer"),
+        (lambda m, v: attacked(m, v, options=["", " up"]), "no tokens"),
+        (lambda m, v: attacked(m, v, options=[" up"]), "at least two options"),
+        (lambda m, v: attacked(m, v, options="ab"), "options: give a list"),
+        (lambda m, v: certified(m, v, distance=0), "from 1 on"),
+        (lambda m, v: certified(m, v, confidence=1.0), "confidence"),
+        (lambda m, v: certified(m, v, draws=0), "at least 1"),
+        (lambda m, v: certified(m, v, limit=0), "at least 1"),
+        (lambda m, v: certified(m, v, options=[" up"]), "at least two options"),
+        (lambda m, v: certified(m, v, options="ab"), "options: give a list"),
+        (lambda m, v: CertifySettings(distances=(2, 2)), "once"),
+        (lambda m, v: searched(v), "no prompts"),
+        (lambda m, v: searched(v, Prompt("a", "")), "text is empty"),
+        (lambda m, v: searched(v, Prompt("a", "x"), Prompt("a", "y")), "have the key 'a'"),
+        (lambda m, v: searched(v, Prompt("a", "x"), search="annealing"), "max_scored"),
+        (lambda m, v: run_suite(v, None, as_objective, seed=0), "prompts: give a list"),
+        (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
+        (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
+        (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
+        (lambda m, v: ObjectiveSettings("guard", flag_probability=1.0), "flag_probability is 1.0"),
     ],
 )
-def test_other_strings_are_refused(text: str, message: str) -> None:
-    with pytest.raises(RobustokError, match=message):
-        AttackSettings.parse(text)
+def test_a_mistake_is_one_line(llama, vocab, call, message: str) -> None:
+    with pytest.raises(RobustokError, match=message) as error:
+        call(llama, vocab)
+    assert "\n" not in str(error.value)

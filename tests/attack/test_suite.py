@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ PROMPTS = [Prompt("a", "happen, glad"), Prompt("b", "glad rain"), Prompt("c", "h
 
 def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
     objective = as_objective(rugged_rows, threshold=0.98)
-    result = run_suite(vocab, PROMPTS, lambda _: objective, max_scored=60, seed=0)
+    result = run_suite(vocab, iter(PROMPTS), lambda _: objective, max_scored=60, seed=0)
     assert list(result.parts) == list(suite_settings())
     for name, settings in suite_settings(max_scored=60).items():
         alone = attack_prompt(vocab, PROMPTS[0].text, objective, settings=settings, seed=0)
@@ -115,8 +116,9 @@ def test_answers_are_judged_and_a_bad_judge_is_one_line(vocab, llama) -> None:
         llama, vocab, [attack], max_new_tokens=3, judge=lambda prompt, answer: prompt == TEXT
     )
     assert (row.canonical_verdict, row.attacked_verdict) == (1.0, 1.0)
-    with pytest.raises(RobustokError, match="no number"):
-        generate_answers(llama, vocab, [attack], judge=lambda p, a: "yes", max_new_tokens=1)
+    for judge in (lambda *_: "yes", lambda *_: math.nan):
+        with pytest.raises(RobustokError, match="which is no number: return"):
+            generate_answers(llama, vocab, [attack], judge=judge, max_new_tokens=1)
 
 
 def test_an_answer_that_does_not_fit_is_one_line(vocab) -> None:

@@ -1,25 +1,42 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.evaluation.conftest import draws_of
 from tests.oracles.lattice import splits
+from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError
-from robustok.evaluation import evaluate, solved_examples
+from robustok import Ragged, RobustokError
+from robustok.evaluation import (
+    embedding_distances,
+    evaluate,
+    lipschitz_bound,
+    lipschitz_ratios,
+    perplexity,
+    solved_examples,
+)
+from robustok.evaluation.embeddings import last_states
+from robustok.models import small_model
 from robustok.tasks import Item
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
 @pytest.mark.parametrize("prefix", [None, [0, 7, 9]])
-def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefix) -> None:
-    result = evaluate(model, vocab, items, "uniform", draws=3, seed=5, prefix=prefix)
+def test_accuracy_is_that_of_scoring_every_draw_alone(
+    model, vocab, items, prefix, ensemble
+) -> None:
+    settings: Any = {"draws": 3, "seed": 5, "prefix": prefix, "ensemble": ensemble}
+    result = evaluate(model, vocab, items, "uniform", **settings)
     right = []
     for item, outcome in zip(items, result.outcomes, strict=True):
         options = [vocab.encode(c).tolist() for c in item.choices]
         wanted = score_naively(model, list(draws_of(vocab, item, 3, 5)), options, prefix or ())
+        if ensemble:  # one answer, by the mean probability
+            wanted = np.log(np.exp(wanted).mean(axis=0))[None]
         assert list(outcome.predictions) == wanted.argmax(axis=1).tolist()
         others = np.delete(wanted, item.label, axis=1).max(axis=1)
         assert outcome.margins == pytest.approx(others - wanted[:, item.label], abs=1e-3)
@@ -68,15 +85,45 @@ def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
     assert other.outcomes[0].margins != pytest.approx(whole.outcomes[0].margins, abs=1e-4)
 
 
-def test_mistakes_are_errors(model, vocab, items) -> None:
-    with pytest.raises(RobustokError, match="no items"):
-        evaluate(model, vocab, [], "uniform", seed=0)
-    with pytest.raises(RobustokError, match="1 or more"):
-        evaluate(model, vocab, items, "uniform", draws=0, seed=0)
-    with pytest.raises(RobustokError, match="have the key"):
-        evaluate(model, vocab, [items[0], items[0]], "uniform", seed=0)
-    with pytest.raises(RobustokError, match="examples: give a list"):
-        solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, v, i: evaluate(m, v, [], "uniform", seed=0), "no items"),
+        (lambda m, v, i: evaluate(m, v, i, "uniform", draws=0, seed=0), "1 or more"),
+        (lambda m, v, i: evaluate(m, v, [i[0], i[0]], "uniform", seed=0), "have the key"),
+        (lambda m, v, i: solved_examples(v, "glad", seed=0), "examples: give a list"),
+        (lambda m, v, i: perplexity(m, v, "which word", "canonical", seed=0), "list"),
+        (lambda m, v, i: perplexity(m, v, b"which word", "canonical", seed=0), "list"),
+        (lambda m, v, i: perplexity(m, v, [""], "canonical", seed=0), "no text"),
+        (
+            lambda m, v, i: perplexity(
+                small_model(20, seed=0), v, ["which"], "canonical", seed=0, start=0
+            ),
+            "own vocabulary",
+        ),
+        (lambda m, v, i: embedding_distances(m, v, [], seed=0), "no words"),
+        (lambda m, v, i: embedding_distances(m, v, "rain", seed=0), "words: give a list"),
+        (lambda m, v, i: embedding_distances(m, v, ["rain"], draws=0, seed=0), "1 or more"),
+        (
+            lambda m, v, i: embedding_distances(m, v, ["rain"], sentence="no place", seed=0),
+            "{word} once",
+        ),
+        (lambda m, v, i: embedding_distances(m, v, ["r"], seed=0).table(), "longer words"),
+        (lambda m, v, i: last_states(m, Ragged.from_rows([[1], []])), "at least one id"),
+        (lambda m, v, i: last_states(m, Ragged.from_rows([])), "at least one"),
+        (lambda m, v, i: last_states(m, Ragged.from_rows([[v.size]])), "own"),
+        (lambda m, v, i: lipschitz_ratios(m, v, i, sampler="canonical", seed=0), "stronger"),
+        (lambda m, v, i: lipschitz_ratios(m, v, i, attacked=[[5]], seed=0), "1 attacks for 12"),
+        (lambda m, v, i: lipschitz_ratios(m, v, i, draws=0, seed=0), "1 or more"),
+        (lambda m, v, i: lipschitz_bound(tiny_model("bloom")), "other names"),
+        (lambda m, v, i: lipschitz_bound(m).c1(0, tokens=0), "tokens=0"),
+        (lambda m, v, i: lipschitz_bound(m).log10_gamma(0), "from 1 on"),
+    ],
+)
+def test_a_mistake_is_one_line(model, vocab, items, call, message) -> None:
+    with pytest.raises(RobustokError, match=message) as error:
+        call(model, vocab, items)
+    assert "\n" not in str(error.value)
 
 
 def test_solved_examples_spell_the_prompt(vocab, items) -> None:

@@ -100,13 +100,3 @@ def test_a_one_layer_model_has_one_gamma() -> None:
     assert [row["layer"] for row in rows] == [1, "whole"]
     assert rows[0]["log10_gamma_proof"] == pytest.approx(rows[1]["log10_gamma_proof"])
     assert rows[0]["c1_proof"] > rows[0]["c1_theorem"]
-
-
-def test_what_cannot_be_read_is_an_error() -> None:
-    with pytest.raises(RobustokError, match="other names"):
-        lipschitz_bound(tiny_model("bloom"))
-    bound = lipschitz_bound(tiny_model("llama"))
-    with pytest.raises(RobustokError, match="tokens=0"):
-        bound.c1(0, tokens=0)
-    with pytest.raises(RobustokError, match="from 1 on"):
-        bound.log10_gamma(0)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -24,17 +23,14 @@ from robustok.evaluation.intervals import (
 )
 
 
-@pytest.mark.parametrize(("correct", "n"), [(0, 5), (1, 1), (8, 10), (431, 500), (500, 500)])
-def test_wilson_is_scipys(correct: int, n: int) -> None:
-    known = binomtest(correct, n).proportion_ci(0.95, method="wilson")
-    assert wilson(correct, n) == pytest.approx((known.low, known.high), abs=1e-12)
-
-
-@pytest.mark.parametrize(("right", "n"), [(0, 1), (1, 1), (0, 5), (3, 4), (431, 500), (500, 500)])
-def test_one_draw_is_scipys_clopper_pearson(right: int, n: int) -> None:
-    known = binomtest(right, n).proportion_ci(0.95, method="exact")
-    _, low, high = clustered([1.0] * right + [0.0] * (n - right))
-    assert (low, high) == pytest.approx((known.low, known.high), abs=1e-12)
+@pytest.mark.parametrize(
+    ("right", "n"), [(0, 1), (1, 1), (0, 5), (3, 4), (8, 10), (431, 500), (500, 500)]
+)
+def test_intervals_of_single_draws_are_scipys(right: int, n: int) -> None:
+    own = clustered([1.0] * right + [0.0] * (n - right))[1:]
+    for bounds, method in ((wilson(right, n), "wilson"), (own, "exact")):
+        known = binomtest(right, n).proportion_ci(0.95, method=method)
+        assert bounds == pytest.approx((known.low, known.high), abs=1e-12)
 
 
 def test_repeating_the_same_answer_adds_nothing() -> None:
@@ -50,20 +46,8 @@ def test_independent_draws_count_as_items() -> None:
     assert high - low == pytest.approx(independent[1] - independent[0], rel=0.05)
 
 
-@pytest.mark.parametrize(("n", "draws"), [(1, 20), (2, 12), (3, 8), (4, 6), (5, 4), (7, 2)])
-def test_a_draw_that_turns_wrong_never_raises_a_bound(n: int, draws: int) -> None:
-    """All results of n items: each item loses one of its right draws in turn."""
-    for counts in combinations_with_replacement(range(draws + 1), n):
-        _, *bounds = clustered(np.array(counts) / draws, draws)
-        for item in range(n):
-            if counts[item]:
-                worse = np.array(counts) - np.eye(n, dtype=int)[item]
-                _, *after = clustered(worse / draws, draws)
-                assert after[0] <= bounds[0] + 1e-12 and after[1] <= bounds[1] + 1e-12, counts
-
-
-@settings(max_examples=300, derandomize=True, deadline=None)
-@given(st.data(), st.integers(1, 300), st.integers(1, 20))
+@settings(max_examples=500, derandomize=True, deadline=None)
+@given(st.data(), st.integers(1, 9) | st.integers(1, 300), st.integers(1, 20))
 def test_bounds_are_around_the_mean_and_fall_with_a_wrong_draw(
     data: st.DataObject, n: int, draws: int
 ) -> None:
@@ -81,25 +65,18 @@ def test_bounds_are_around_the_mean_and_fall_with_a_wrong_draw(
         counts[item] += 1
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(1)
-    covered = 0
-    for _ in range(1500):
-        chances = rng.beta(1.5, 1.0, size=120)  # mean 0.6, items differ a lot
-        _, low, high = clustered(rng.binomial(10, chances) / 10, draws=10)
-        covered += low <= 0.6 <= high
-    assert 0.93 <= covered / 1500 <= 0.98
-
-
-@pytest.mark.parametrize("n", [4, 10, 20, 50, 100])
-def test_the_interval_covers_where_a_few_items_are_always_wrong(n: int) -> None:
-    """Of 1,000 evaluations with 10 draws, at least 93% and 3 standard errors less."""
+@pytest.mark.parametrize("n", [4, 10, 20, 50, 100, 120])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(n: int) -> None:
+    """Of 1,000 evaluations with 10 draws; a few items are always wrong, or items differ a lot."""
     rng, covered, never = np.random.default_rng(n), 0, 0.8 / n
+    truth = 0.6 if n == 120 else (1 - never) * 0.97
     for _ in range(1000):
-        chances = np.where(rng.random(n) < never, 0.0, 0.97)
+        some_wrong = np.where(rng.random(n) < never, 0.0, 0.97)
+        chances = rng.beta(1.5, 1.0, size=n) if n == 120 else some_wrong  # mean 0.6
         _, low, high = clustered(rng.binomial(10, chances) / 10, draws=10)
-        covered += low <= (1 - never) * 0.97 <= high
+        covered += low <= truth <= high
     assert covered / 1000 >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / 1000)
+    assert n < 120 or covered / 1000 <= 0.985
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)
@@ -147,10 +124,6 @@ def test_an_interval_excludes_zero_exactly_where_p_is_below_the_level(
         low, high, p = compare_answers(before, after, level=level)
         assert (low > 0 or high < 0) == (p < level)
         assert low - 1e-12 <= (after - before).mean() <= high + 1e-12
-    if seeds == 1:
-        one, other = (evaluation_of(rng.random((n, draws)) < own[0][:, None]) for own in chances)
-        result = paired(one, other)
-        assert result.is_clear == (result.p < LEVEL)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -166,58 +139,36 @@ def test_an_accuracy_over_seeds_is_wilsons_at_the_worth_of_both_parts(seeds: int
     assert (low, high) == pytest.approx(wilson(mean * worth, worth), abs=1e-9)
 
 
-@pytest.mark.parametrize("right", [0.0, 1.0])
-def test_seeds_that_are_all_right_or_all_wrong_have_one_end_at_the_mean(right: float) -> None:
-    mean, low, high = over_seeds(np.full((3, 100), right))
-    assert mean == right and right in (low, high)
-    assert 0.03 < high - low < 0.05
+@pytest.mark.parametrize(
+    "parts", [[(0.04, 1)], [(0.04, 2)], [(0.04, 299)], [(0.01, 2.0), (0.0004, 299.0)]]
+)
+def test_an_interval_and_its_p_add_up_the_squares_of_students_quantiles(parts: Any) -> None:
+    low, high, p = interval(0.3, parts)
+    for level, half in ((LEVEL, (high - low) / 2), (p, 0.3)):  # at the level p it ends at zero
+        squares = (part * t.isf(level / 2, degrees) ** 2 for part, degrees in parts)
+        assert half == pytest.approx(math.sqrt(sum(squares)))
 
 
-def test_where_nothing_differs_p_is_uniform() -> None:
-    """Shares of p below 0.05 and 0.5 over 200 tries: within 4 standard errors."""
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_false_alarms_are_as_rare_as_the_level_says(seeds: int) -> None:
+    """Seeds that vary are the case in which one quantile for both variances gives 7%."""
     rng = np.random.default_rng(0)
     ps = []
-    for _ in range(200):
-        skill = rng.uniform(size=(100, 1))
-        first, second = (rng.uniform(size=(100, 4)) < skill for _ in range(2))
-        ps.append(paired(evaluation_of(first), evaluation_of(second)).p)
-    for level in (0.05, 0.5):
-        share = float(np.mean(np.array(ps) < level))
-        assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / 200)
-
-
-def test_an_interval_ends_at_zero_at_the_level_of_its_p() -> None:
-    parts = [(0.01, 2.0), (0.0004, 299.0)]
-    *_, p = interval(0.3, parts)
-    assert LEVEL < p < 1
-    half = math.sqrt(sum(part * t.isf(p / 2, degrees) ** 2 for part, degrees in parts))
-    assert half == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 299])
-def test_an_interval_of_one_source_of_error_is_students(degrees: int) -> None:
-    low, high, p = interval(0.5, [(0.04, degrees)])
-    assert (high - low) / 2 == pytest.approx(0.2 * t.ppf(0.975, degrees))
-    assert p == pytest.approx(2 * t.sf(2.5, degrees))
-
-
-def test_false_alarms_are_as_rare_as_the_level_says() -> None:
-    """Three seeds that vary, the case in which one quantile for both variances gives 7%."""
-    rng = np.random.default_rng(0)
-    clear = 0
     for _ in range(500):
-        question = rng.normal(0, 1.5, 100)
-        logit = question + rng.normal(0, 0.6, (2, 3, 1))
+        logit = rng.normal(0, 1.5, 100) + rng.normal(0, 0.6 * (seeds > 1), (2, seeds, 1))
         first, second = rng.binomial(3, 1 / (1 + np.exp(-logit))) / 3
-        low, high, _ = compare_answers(first, second)
-        clear += low > 0 or high < 0
-    assert binomtest(clear, 500, LEVEL, alternative="greater").pvalue > 0.01
+        ps.append(compare_answers(first, second)[2])
+    for level in (LEVEL, 0.5):
+        below = int(np.sum(np.array(ps) < level))
+        assert binomtest(below, 500, level, alternative="greater").pvalue > 0.01
+        assert seeds > 1 or below / 500 > level - 4 * np.sqrt(level * (1 - level) / 500)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: clustered([]), "no items"),
+        (lambda: clustered([1.0, 0.0], 0), "draws"),
         (lambda: wilson(3, 2), "no interval"),
         (lambda: clopper_pearson_upper(1, 0, 0.9), "no bound"),
         (lambda: clopper_pearson_upper(3, 2, 0.9), "no bound"),
@@ -239,18 +190,11 @@ def test_a_share_is_a_number_from_0_to_1(wrong: Any) -> None:
     for answers in ([[1.0, wrong]] * 2, [1.0, wrong]):
         with pytest.raises(RobustokError, match="answers"):
             over_seeds(answers)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.1])
-def test_answers_that_are_no_numbers_are_not_compared(wrong: float) -> None:
-    with pytest.raises(RobustokError, match="changes: number 1"):
-        compare_answers(np.zeros((1, 2)), np.array([[1.0, wrong]]))
-
-
-@pytest.mark.parametrize("draws", [0, -1, 1.5, True, math.nan])
-def test_draws_are_a_positive_integer(draws: Any) -> None:
+    if isinstance(wrong, float) and wrong != -0.1:
+        with pytest.raises(RobustokError, match="changes: number 1"):
+            compare_answers(np.zeros((1, 2)), np.array([[1.0, -wrong]]))
     with pytest.raises(RobustokError, match="draws"):
-        clustered([1.0, 0.0], draws)
+        clustered([1.0, 0.0], wrong)
 
 
 @pytest.mark.parametrize("before", [0.0, 0.5, 1.0])
@@ -265,3 +209,4 @@ def test_answers_without_variance_have_an_interval(
     if shape[0] > 1:
         mean, low, high = over_seeds(np.full(shape, after))
         assert 0 <= low <= mean <= high <= 1 and low < high
+        assert after == 0.5 or after in (low, high)

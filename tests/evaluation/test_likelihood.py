@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.oracles.scoring import score_naively
+from tests.oracles.scripts import script
 
-from robustok import Ragged, RobustokError, sampler
+from robustok import Ragged, sampler
 from robustok.evaluation import evaluate, perplexity
 from robustok.evaluation.questions import item_key
-from robustok.models import small_model
 from robustok.scoring.engine import text_losses
 from robustok.tasks import Item
 
@@ -73,15 +73,16 @@ def test_memory_of_a_pass_is_bounded(model, vocab, monkeypatch, tokens: int, bou
     assert losses == pytest.approx(singly, rel=1e-5)
 
 
-@pytest.mark.parametrize("texts", ["which word", b"which word", [""]])
-def test_texts_that_cannot_be_scored_are_one_line(model, vocab, texts) -> None:
-    with pytest.raises(RobustokError, match=r"no text|list"):
-        perplexity(model, vocab, texts, "canonical", seed=0)
-
-
-def test_ids_without_an_embedding_are_one_line(vocab) -> None:
-    with pytest.raises(RobustokError, match="own vocabulary"):
-        perplexity(small_model(20, seed=0), vocab, ["which"], "canonical", seed=0, start=0)
+def test_the_example_that_generates_by_a_mean_reads_separate_prompts(model, vocab) -> None:
+    text, written = "the rest is there", []
+    rows = sampler("uniform", vocab).sample_batch([text], seed=0, draws=4)
+    with torch.inference_mode():
+        for _ in range(6):
+            prompts = [torch.tensor([[*row.tolist(), *written]]) for row in rows]
+            logits = torch.cat([model(prompt).logits[:, -1] for prompt in prompts])
+            written.append(int(logits.double().softmax(-1).mean(0).argmax()))
+    generate = script("examples/many_tokenizations.py").generate
+    assert generate(model, vocab, text, draws=4, seed=0, max_new_tokens=6) == written
 
 
 def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:

@@ -81,13 +81,14 @@ def test_random_trees_of_questions(
 def test_many_requests_are_those_of_each_alone() -> None:
     model = tiny_model("llama")
     rows = neighbors(8)
-    requests = [
-        Request(rows[:3], OPTIONS),
-        Request(Ragged.from_rows(rows[3:5]), [[1], [2]], PREFIX),
-        Request(rows[5:6], OPTIONS[:2]),
-        Request([], OPTIONS),
-        Request(rows[6:], [[9, 9], [3]], PREFIX),
+    fields: list[Any] = [
+        (rows[:3], OPTIONS),
+        (rows[3:5], [[1], [2]], PREFIX),
+        (rows[5:6], OPTIONS[:2]),
+        ([], OPTIONS),
+        (rows[6:], [[9, 9], [3]], PREFIX),
     ]
+    requests = [Request(Ragged.from_rows(questions), *others) for questions, *others in fields]
     for request, scores in zip(requests, score_many(model, requests), strict=True):
         alone = score(model, request.questions, request.options, request.prefix)
         np.testing.assert_allclose(scores.log_probs, alone.log_probs, atol=1e-5, rtol=0)
@@ -111,7 +112,7 @@ def test_a_context_is_computed_once_in_several_calls() -> None:
     prefix_cache: dict = {}
 
     def scored(questions: list[list[int]], prefix: list[int]) -> Any:
-        request = Request(questions, OPTIONS, prefix)
+        request = Request(Ragged.from_rows(questions), OPTIONS, prefix)
         return score_many(model, [request], prefix_cache=prefix_cache)[0]
 
     first, again = (scored(neighbors(3), PREFIX) for _ in range(2))
@@ -259,6 +260,62 @@ def test_errors_say_what_to_do(questions, options, prefix, message) -> None:
         score(tiny_model("llama"), questions, options, prefix)
     with pytest.raises(RobustokError, match="256 positions"):
         score(tiny_model("gpt2"), [[1] * 300], [[2]])
+
+
+# A vocabulary of 5,000 ids, for which the output layer is computed in blocks.
+LARGE_QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
+LARGE_OPTIONS = [[5], [2047, 2048], [4096, 4999, 0], [4999]]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "bloom", "mamba"])
+def test_blocks_of_a_large_vocabulary_give_the_log_probs_of_all_logits(name: str) -> None:
+    model = tiny_model(name, 5000)
+    assert np.ptp(checked_scores(model, LARGE_QUESTIONS, LARGE_OPTIONS, [9, 8]).log_probs) > 1
+
+
+def test_an_output_layer_with_a_bias() -> None:
+    model = tiny_model("llama", 5000)
+    weight = model.lm_head.weight
+    model.lm_head = torch.nn.Linear(32, 5000)
+    torch.nn.init.normal_(model.lm_head.bias)
+    model.lm_head.weight = weight
+    checked_scores(model, LARGE_QUESTIONS, LARGE_OPTIONS)
+
+
+def test_the_log_sum_exp_of_a_block() -> None:
+    logits = torch.randn(3, 70) * 50
+    logits[1] = -torch.inf  # tokens that a bias rules out
+    logits[2, 1:] = -torch.inf
+    wanted, out = torch.logsumexp(logits, -1), torch.empty(3)
+    forward._log_sum_exp_(logits.clone(), out)
+    torch.testing.assert_close(out, wanted)
+
+
+def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
+    model = tiny_model("gemma3", 5000)
+    assert forward._in_blocks(model, model.lm_head)
+    capped = tiny_model("gemma3", 5000)
+    capped.config.final_logit_softcapping = 2.0
+    assert not forward._in_blocks(capped, capped.lm_head)
+    uncapped = score_naively(model, LARGE_QUESTIONS, LARGE_OPTIONS)
+    assert (
+        np.abs(checked_scores(capped, LARGE_QUESTIONS, LARGE_OPTIONS).log_probs - uncapped).max()
+        > 0.1
+    )
+
+
+def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
+    model = tiny_model("llama", 5000)
+    scoring_mode(model)
+    forward._in_blocks(model, model.lm_head)
+    rows = []
+    hook = model.lm_head.register_forward_hook(
+        lambda module, inputs, output: rows.append(output.shape[:-1].numel())
+    )
+    score(model, LARGE_QUESTIONS, LARGE_OPTIONS)
+    hook.remove()
+    assert rows
+    assert not any(rows)
 
 
 @pytest.mark.gpu

@@ -53,6 +53,13 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
     assert changed(QUICK.replace("title: Stoch", "title: A stoch")) == set()
 
 
+def test_an_ensemble_adds_a_column_and_keeps_the_keys_of_the_others() -> None:
+    before = keys(QUICK)
+    after = keys(QUICK.replace("  draws: 10", "  draws: 10\n  ensemble: 8"))
+    assert before.items() < after.items()
+    assert all("ensemble(" in label and "draws=8" in label for label in after.keys() - before)
+
+
 def test_every_model_is_trained_from_every_base() -> None:
     text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1)
     cells = plan(load_study(text, "a"))

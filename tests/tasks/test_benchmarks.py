@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, Item, benchmark_files, read_items, write_items
+from robustok.tasks import HUB, Item, Pair, benchmark_files, read_items, write_items
 from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
@@ -67,6 +68,35 @@ def test_a_key_of_null_is_none(tmp_path: Path) -> None:
     assert [item.key for item in read_items(tmp_path / "a.jsonl")] == ["a-1", "a-2", "7"]
 
 
+CHOICES = (" a", " b")
+
+
+@pytest.mark.parametrize("fields", [
+    *(("a", "q", CHOICES, label) for label in (True, False, 0.0, "0", None, 2, -1)),
+    (1, "q", CHOICES, 0), ("a", None, CHOICES, 0), ("a", b"q", CHOICES, 0),
+    ("a", "q", CHOICES, 0, None), ("a", "q", CHOICES, 0, 1),
+    *(("a", "q", choices, 0) for choices in (
+        " ab", None, 5, {" a", " b"}, {" a": 0, " b": 1}, iter(CHOICES), np.array(CHOICES),
+        (1, 2), (" a", None), (" a",), (" a", ""),
+    )),
+])  # fmt: skip
+def test_what_is_no_item_is_refused(fields: Any) -> None:
+    with pytest.raises(RobustokError, match="item"):
+        Item(*fields)
+
+
+def test_an_item_has_a_tuple_and_an_int() -> None:
+    item = Item("a", "q", list(CHOICES), np.int64(1))  # type: ignore[arg-type]
+    assert item.choices == CHOICES and hash(item)
+    assert type(item.label) is int and item.answer == " b"
+
+
+@pytest.mark.parametrize("fields", [(1, "q", " a"), ("a", None, " a"), ("a", "q", 3)])
+def test_the_texts_of_a_pair_are_texts(fields: Any) -> None:
+    with pytest.raises(RobustokError, match=r"pair .* that is no text"):
+        Pair(*fields)
+
+
 HUB_ROWS: dict[str, dict[str, Any]] = {
     "arc_easy": {"question": "Q?", "answerKey": "2",
                  "choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}},
@@ -109,7 +139,10 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
         ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),
         ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
         ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question'"),
-        ({"query": "q", "question": "?", "choices": ["a", 2], "label": 0}, "list of strings"),
+        (
+            {"query": "q", "question": "?", "choices": ["a", 2], "label": 0},
+            "copa.* no text",
+        ),
         ({"query": "q", "question": "?", "choices": ["a", "b"], "label": 5}, "label 5"),
     ],
 )

@@ -12,7 +12,7 @@ from tests.training.conftest import ITEMS, PLAN, architecture, data, stopped, ti
 
 from robustok.errors import RobustokError
 from robustok.models import add_lora, load_model
-from robustok.tasks import read_pairs
+from robustok.tasks import Item, read_pairs
 from robustok.training.recipe import step_folder
 from robustok.training.run import dropout_of, fast_steps
 
@@ -99,6 +99,9 @@ def test_a_step_of_dropped_rows_changes_no_weight_to_nan(tmp_path):
         ({"epochs": 3}, "epochs"),
         ({"pack": 1}, "pack is 1"),
         ({"pack": 257}, "pack is 257"),
+        ({"overflow": "lef"}, "did you mean 'left'"),
+        ({"fixed_draws": 0}, "at least 1"),
+        ({"items": [Item("k", "q", (" " + "z" * 300, " b"), 0)]}, "the answer of"),
     ],
 )
 def test_a_wrong_setting_is_one_line(tmp_path, change, message):

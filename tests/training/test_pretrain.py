@@ -10,7 +10,6 @@ import torch
 from tests.oracles.data import real
 from tests.training.conftest import stop_at
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch.utils.data import DataLoader
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -19,7 +18,6 @@ from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import PackedStream, pretrain
-from robustok.training.prompts import stack_rows
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)
@@ -65,16 +63,6 @@ def test_a_seed_repeats_and_a_round_draws_anew():
     longest = max(TEXTS, key=len)
     again = rows[one.index(longest)], rows[len(TEXTS) + two.index(longest)]
     assert not np.array_equal(again[0][1:], again[1][1:])
-
-
-def test_workers_change_nothing():
-    def batches(workers):
-        loader = DataLoader(
-            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=stack_rows
-        )
-        return [b["input_ids"] for b in itertools.islice(loader, 12)]
-
-    assert all(torch.equal(a, b) for a, b in zip(batches(0), batches(2), strict=True))
 
 
 def test_it_learns_and_measures_held_out_text_as_a_plain_loop_does(tmp_path):

@@ -11,8 +11,7 @@ from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, d
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.tasks import Item
-from robustok.training import AnswerCollator, PromptDataset
+from robustok.training import AnswerCollator, PackedStream, PromptDataset
 from robustok.training.finetuning import accepts
 from robustok.training.prompts import PackedPrompts, RowOrder, stack_rows
 
@@ -87,19 +86,6 @@ def test_overflow_is_explicit():
         assert (empty > 0) == (policy == "drop")
         labels = AnswerCollator(pad_id=0)(rows)["labels"]
         assert int((labels != -100).any(dim=1).sum()) == 50 - empty
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"overflow": "lef"}, "did you mean 'left'"),
-        ({"fixed_draws": 0}, "at least 1"),
-        ({"items": [Item("k", "q", (" " + "z" * 50, " b"), 0)], "max_length": 8}, "the answer of"),
-    ],
-)
-def test_a_wrong_option_is_refused_at_once(options, message):
-    with pytest.raises(RobustokError, match=message):
-        data(**options)
 
 
 @pytest.mark.parametrize("short", [True, False])
@@ -182,14 +168,18 @@ def test_rows_are_nearly_full_and_do_not_depend_on_workers():
     used = [sum(len(ids) for ids, _ in questions_of(row)) for row in rows]
     longest = max(len(ids) for row in rows for ids, _ in questions_of(row))
     assert min(used) > LENGTH - longest
-    source = PackedPrompts(data(max_length=LENGTH), batch_size=4)
-    for workers in (0, 2):
-        loader = torch.utils.data.DataLoader(
-            source, batch_size=4, collate_fn=stack_rows, num_workers=workers
-        )
-        for number, batch in enumerate(islice(loader, 4)):
-            for one, row in zip(batch["input_ids"], rows[4 * number :], strict=False):
-                assert one.tolist() == row["input_ids"].tolist()
+    packs = PackedPrompts(data(max_length=LENGTH), batch_size=4)
+    documents = VOCAB.encode_batch([item.question for item in ITEMS])
+    sampler = rt.sampler("uniform", VOCAB)
+    blocks = PackedStream(documents, sampler, seed=0, block_size=LENGTH, end=0, batch_size=4)
+    for source, alone in ((packs, rows), (blocks, list(islice(blocks, 16)))):
+        for workers in (0, 2):
+            loader = torch.utils.data.DataLoader(
+                source, batch_size=4, collate_fn=stack_rows, num_workers=workers
+            )
+            for number, batch in enumerate(islice(loader, 4)):
+                for one, row in zip(batch["input_ids"], alone[4 * number :], strict=False):
+                    assert one.tolist() == row["input_ids"].tolist()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3"])

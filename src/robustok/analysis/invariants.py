@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -78,24 +79,25 @@ class _Library:
 
     def __init__(self, source: object) -> None:
         tokenizer = open_tokenizer(source).library()
-        self.kind = type(tokenizer).__module__.split(".")[0]
-        if self.kind == "tokenizers":
+        kind = type(tokenizer).__module__.split(".")[0]
+        if kind == "tokenizers":
             tokenizer = type(tokenizer).from_str(tokenizer.to_str())
             tokenizer.no_truncation()
             tokenizer.no_padding()
             tokenizer.encode_special_tokens = True
             if type(tokenizer.model).__name__ == "BPE":
                 tokenizer.model.dropout = None
-        self.tokenizer = tokenizer
+            self._ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+            self._text_of = partial(tokenizer.decode, skip_special_tokens=False)
+        elif kind == "tiktoken":
+            self._ids_of, self._text_of = tokenizer.encode_ordinary, tokenizer.decode_bytes
+        else:
+            self._ids_of, self._text_of = tokenizer.encode, tokenizer.decode
 
     def encode(self, text: str) -> list[int] | None:
         """The ids of a text, None where the library raises."""
         try:
-            if self.kind == "tokenizers":
-                return self.tokenizer.encode(text, add_special_tokens=False).ids
-            if self.kind == "tiktoken":
-                return self.tokenizer.encode_ordinary(text)
-            return self.tokenizer.encode(text)
+            return self._ids_of(text)
         except BaseException as e:  # a panic of a Rust library is no Exception
             if isinstance(e, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -103,12 +105,7 @@ class _Library:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str | bytes:
         """The text of ids, special ones included."""
-        plain = [int(i) for i in ids]
-        if self.kind == "tokenizers":
-            return self.tokenizer.decode(plain, skip_special_tokens=False)
-        if self.kind == "tiktoken":
-            return self.tokenizer.decode_bytes(plain)
-        return self.tokenizer.decode(plain)
+        return self._text_of([int(i) for i in ids])
 
 
 def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invariants:

@@ -12,7 +12,7 @@ jointly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
@@ -295,7 +295,7 @@ def _certified(
 
     A question that the overflow policy drops has none.
     """
-    questions: list[_Question] = []
+    questions: list[tuple[AttackedText, Ragged, list[TokenizationSet]]] = []
     requests: list[Request] = []
     overflowed = 0
     for prompt in prompts:
@@ -305,22 +305,23 @@ def _certified(
         overflowed += text.overflowed
         if request is not None:
             requests.append(request)
-            questions.append(_Question(prompt, text.canonical, rows, sets))
+            questions.append((text, rows, sets))
     scores = [one.log_probs for one in score_many(attacked_model.model, requests)]
     answers = [int(log_probs[0].argmax()) for log_probs in scores]
-    nearer: list[list[Certificate]] = [[] for _ in questions]
-    for number, within in enumerate(settings.distances):
-        attacks: list[Attack | None] = [None] * len(questions)
-        if settings.attack:
-            texts = [  # with the model's answer as the right one
-                attacked_model.text(prompt._replace(fields=prompt.fields | {"label": answer}))
-                for (prompt, *_), answer in zip(questions, answers, strict=True)
-            ]
-            attacks = [*_attacks(texts, within, seed)]
-        for one, log_probs, attack, own in zip(questions, scores, attacks, nearer, strict=True):
-            apart = partial(distance, attacked_model.vocab, one.canonical)
-            own.append(_certificate(one, number, log_probs, attack, own, settings, apart))
-    return [certificate for own in nearer for certificate in own], overflowed
+    targets = [  # with the model's answer as the right one
+        text.prompt._replace(fields=text.prompt.fields | {"label": answer})
+        for (text, *_), answer in zip(questions, answers, strict=True)
+    ]
+    by_distance: list[Sequence[Attack | None]] = [
+        _attacks(map(attacked_model.text, targets), within, seed)
+        if settings.attack
+        else [None] * len(questions)
+        for within in settings.distances
+    ]
+    certificates: list[Certificate] = []
+    for question, log_probs, *attacks in zip(questions, scores, *by_distance, strict=True):
+        certificates += _certificates(*question, log_probs, attacks, settings)
+    return certificates, overflowed
 
 
 class TokenizationSet(NamedTuple):
@@ -331,16 +332,7 @@ class TokenizationSet(NamedTuple):
     members: np.ndarray
 
 
-class _Question(NamedTuple):
-    """A question and the tokenizations of it that are scored, the canonical one first."""
-
-    prompt: Prompt
-    canonical: np.ndarray
-    rows: Ragged
-    sets: list[TokenizationSet]
-
-
-def _attacks(texts: Sequence[AttackedText], within: int | None, seed: int) -> list[Attack]:
+def _attacks(texts: Iterable[AttackedText], within: int | None, seed: int) -> list[Attack]:
     """The greedy attack on each question, kept within the distance by its number of steps."""
     # A step adds at most its own distance to the distance from the canonical tokenization.
     settings = AttackSettings()
@@ -350,50 +342,49 @@ def _attacks(texts: Sequence[AttackedText], within: int | None, seed: int) -> li
     return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer())
 
 
-def _certificate(
-    question: _Question,
-    number: int,
+def _certificates(
+    text: AttackedText,
+    rows: Ragged,
+    sets: Sequence[TokenizationSet],
     log_probs: np.ndarray,
-    attack: Attack | None,
-    nearer: Sequence[Certificate],
+    attacks: Sequence[Attack | None],
     settings: CertifySettings,
-    apart: Callable[[np.ndarray], int],
-) -> Certificate:
-    """The certificate of one distance; ``nearer`` are those of the smaller ones.
+) -> Iterator[Certificate]:
+    """The certificate of each distance, from the smallest one on.
 
-    ``log_probs`` are those of the options after each of the question's rows, float64 [rows,
-    options]; ``apart`` is the distance from the canonical tokenization.
+    ``log_probs`` are those of the options after each of the ``rows``, the canonical one first,
+    float64 [rows, options]; ``sets`` and ``attacks`` have one for each distance.
     """
-    chosen = question.sets[number]
-    answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
-    other = chosen.members[in_set.argmax(axis=1) != answer]
-    flips, scored = len(other), len(in_set)
-    exact, confidence = chosen.size <= settings.limit, settings.confidence
-    # What is known to flip within a smaller distance is within this one too.
-    witness = nearer[-1].witness if nearer else None
-    if witness is None and flips:
-        nearest = min((question.rows[i] for i in other.tolist()), key=apart)
-        witness = tuple(nearest.tolist())
-    attacked = None if attack is None else attack.success
-    attacked = True if nearer and nearer[-1].attacked else attacked
-    if witness is None and attack is not None and attack.success:
-        witness = tuple(attack.ids.tolist())
-    return Certificate(
-        key=question.prompt.key,
-        distance=chosen.distance,
-        answer=answer,
-        tokenizations=chosen.size,
-        method="enumeration" if exact else "sampling",
-        n_scored=scored,
-        flips=flips,
-        upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
-        confidence=1.0 if exact else confidence,
-        margin=float(margins(in_set, answer).max()),
-        attacked=attacked,
-        attack_n_scored=0 if attack is None else attack.n_scored,
-        witness=witness,
-        witness_distance=None if witness is None else apart(np.array(witness)),
-    )
+    apart = partial(distance, text.vocab, text.canonical)
+    answer, confidence = int(log_probs[0].argmax()), settings.confidence
+    # What flips within a smaller distance is within a greater one too.
+    witness: np.ndarray | None = None
+    attacked: bool | None = None
+    for chosen, attack in zip(sets, attacks, strict=True):
+        in_set, exact = log_probs[chosen.members], chosen.size <= settings.limit
+        other = chosen.members[in_set.argmax(axis=1) != answer].tolist()
+        flips, scored = len(other), len(in_set)
+        if witness is None and flips:
+            witness = min((rows[i] for i in other), key=apart)
+        if attack is not None:
+            attacked = attacked or attack.success
+            witness = attack.ids if witness is None and attack.success else witness
+        yield Certificate(
+            key=text.prompt.key,
+            distance=chosen.distance,
+            answer=answer,
+            tokenizations=chosen.size,
+            method="enumeration" if exact else "sampling",
+            n_scored=scored,
+            flips=flips,
+            upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
+            confidence=1.0 if exact else confidence,
+            margin=float(margins(in_set, answer).max()),
+            attacked=attacked,
+            attack_n_scored=0 if attack is None else attack.n_scored,
+            witness=None if witness is None else tuple(witness.tolist()),
+            witness_distance=None if witness is None else apart(witness),
+        )
 
 
 def tokenizations_to_score(

@@ -13,7 +13,7 @@ from robustok.attack.objectives import Margin, Objective, TargetLikelihood
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import GROUP, AttackSettings
-from robustok.checks import check_integer
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Accuracy, accuracy_line
 from robustok.evaluation.intervals import clustered, curve_of, share
@@ -25,7 +25,6 @@ from robustok.evaluation.questions import (
     check_keyed,
     check_options,
     check_questions,
-    encode_options,
 )
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
@@ -168,18 +167,16 @@ def attack(
     """
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
-    options = check_options(options)
     choices = [
-        option if isinstance(option, str) else ids.tolist()
-        for option, ids in zip(options, encode_options(vocab, options), strict=True)
+        option if isinstance(option, str) else check_ids(option).tolist()
+        for option in check_options(options)
     ]
     prompt = Prompt(text, text, {"choices": choices, "label": label})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    question = attacked_model.text(prompt)
-    if question.is_dropped(settings.start, seed):
+    attacks, _ = attack_questions(attacked_model, [prompt], settings, seed)
+    if not attacks:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (result,) = run_trials([Trial(question, settings, seed)], Scorer())
-    return result
+    return attacks[0]
 
 
 def attack_items(
@@ -216,9 +213,15 @@ def attack_items(
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    check_questions(items)
     scorer = Scorer()
     attacks, dropped = attack_questions(
-        attacked_model, items, settings, seed, scorer=scorer, progress=progress
+        attacked_model,
+        [Prompt.of_item(item) for item in items],
+        settings,
+        seed,
+        scorer=scorer,
+        progress=progress,
     )
     return AttackEvaluation(
         **accuracy_under(attacks),
@@ -235,19 +238,18 @@ def attack_items(
 
 def attack_questions(
     attacked_model: AttackedModel,
-    items: Sequence[Item],
+    prompts: Sequence[Prompt],
     settings: AttackSettings,
     seed: int,
     *,
     scorer: Scorer | None = None,
     progress: Progress = no_progress,
 ) -> tuple[list[Attack], int]:
-    """The attacks on the items that fit the model, and how many tokenizations others have."""
-    check_questions(items)
+    """The attacks on the questions that fit the model, and how many tokenizations others have."""
     trials: list[Trial] = []
     dropped = 0
-    for item in items:
-        question = attacked_model.text(Prompt.of_item(item))
+    for prompt in prompts:
+        question = attacked_model.text(prompt)
         if question.is_dropped(settings.start, seed):
             dropped += question.overflowed
             continue
@@ -343,7 +345,7 @@ def attack_prompts(
 
     Args:
         prompts: the prompts, each with its own key.
-        objective: the objective of a prompt, such as an :func:`objective_by_name`.
+        objective: the objective of a prompt, such as an :class:`NamedObjective`.
         seed: any integer; a draw depends on it and the text.
         progress: called with (prompts done, prompts).
 

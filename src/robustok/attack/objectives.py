@@ -9,7 +9,7 @@ they form together (`robustok.scoring`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -105,7 +105,7 @@ def as_objective(
         threshold: score above which an attack succeeds, by default none.
         max_length: greatest number of tokens of a candidate, by default unlimited.
 
-    A call of the objective raises RobustokError where there is not one number for each candidate.
+    An attack raises RobustokError where there is not one number for each candidate.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
     return FunctionObjective(function, name or own_name, threshold, max_length)
@@ -121,18 +121,7 @@ class FunctionObjective:
     max_length: int | None
 
     def __call__(self, rows: Ragged) -> np.ndarray:
-        scores = np.asarray(self.function(rows), np.float64)
-        if scores.shape != (len(rows),):
-            raise RobustokError(
-                f"objective '{self.name}' gave an array of shape {scores.shape} for {len(rows)} "
-                "candidates: return one number for each"
-            )
-        if np.isnan(scores).any() or (scores == np.inf).any():
-            raise RobustokError(
-                f"objective '{self.name}' gave a score that is not a finite number: return one, or "
-                "minus infinity to exclude a candidate"
-            )
-        return scores
+        return np.asarray(self.function(rows), np.float64)
 
 
 class CausalObjective:
@@ -358,46 +347,10 @@ class LogOdds(CausalObjective):
 REFUSALS = ("I cannot", "I can't", "I'm sorry", "I am sorry", "Sorry", "As an AI", "I apologize")
 
 
-@dataclass(frozen=True)
 class NamedObjective:
-    """The objective of each prompt, by the name in the settings; see :func:`objective_by_name`.
+    """The objective of each prompt, by the name in the settings.
 
-    >>> objective = objective_by_name(model, vocab, ObjectiveSettings("target", target=" world"))
-    >>> objective(Prompt("a", "hello")).name
-    'target'
-
-    Args:
-        make: the registered function, which makes the objective of (this, a prompt).
-        model: the attacked model.
-        vocab: its vocabulary.
-        settings: the settings of the objective.
-        frame: the ids ``prefix`` and ``suffix`` around every prompt.
-    """
-
-    make: ObjectiveMaker
-    model: Any
-    vocab: Vocabulary
-    settings: ObjectiveSettings
-    frame: FrameIds
-
-    def __call__(self, prompt: Prompt) -> Objective:
-        """The objective of one prompt."""
-        return self.make(self, prompt)
-
-
-ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
-OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective")
-
-
-def objective_by_name(
-    model: PreTrainedModel,
-    vocab: Vocabulary,
-    settings: ObjectiveSettings,
-    **frame: Unpack[FrameIds],
-) -> NamedObjective:
-    """The objective of each prompt.
-
-    >>> objective = objective_by_name(model, vocab, ObjectiveSettings("target", target=" world"))
+    >>> objective = NamedObjective(model, vocab, ObjectiveSettings("target", target=" world"))
     >>> objective(Prompt("a", "hello")).name
     'target'
 
@@ -410,21 +363,37 @@ def objective_by_name(
     Raises RobustokError for an unknown name and for a setting that the objective does not read; a
     call raises it for a prompt without what the objective needs.
     """
-    sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
-    if ":" in settings.name:
-        objective = as_objective(function_named(settings.name), threshold=settings.threshold)
-        make: ObjectiveMaker = lambda *_: objective  # noqa: E731
-        read: Collection[str] = ("threshold",)
-    else:
-        make = OBJECTIVES[settings.name]
+
+    def __init__(
+        self,
+        model: Any,
+        vocab: Vocabulary,
+        settings: ObjectiveSettings,
+        **frame: Unpack[FrameIds],
+    ) -> None:
+        self.model, self.vocab, self.settings, self.frame = model, vocab, settings, frame
+        sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
         read = SETTINGS_READ.get(settings.name, sometimes_read)  # another one may read any
-    for name in sorted(sometimes_read.difference(read)):
-        if getattr(settings, name) != getattr(ObjectiveSettings(), name):
-            raise RobustokError(
-                f"objective '{settings.name}' does not read {name}: leave it "
-                f"out, or {objectives_reading([name])}"
-            )
-    return NamedObjective(make, model, vocab, settings, frame)
+        if ":" in settings.name:
+            objective = as_objective(function_named(settings.name), threshold=settings.threshold)
+            self._make: ObjectiveMaker = lambda *_: objective
+            read = ("threshold",)
+        else:
+            self._make = OBJECTIVES[settings.name]
+        for name in sorted(sometimes_read.difference(read)):
+            if getattr(settings, name) != getattr(ObjectiveSettings(), name):
+                raise RobustokError(
+                    f"objective '{settings.name}' does not read {name}: leave it "
+                    f"out, or {objectives_reading([name])}"
+                )
+
+    def __call__(self, prompt: Prompt) -> Objective:
+        """The objective of one prompt."""
+        return self._make(self, prompt)
+
+
+ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
+OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective")
 
 
 @OBJECTIVES.register("margin")

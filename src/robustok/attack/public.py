@@ -22,7 +22,6 @@ from robustok.attack.objectives import NamedObjective as NamedObjective
 from robustok.attack.objectives import Objective as Objective
 from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
 from robustok.attack.objectives import as_objective as as_objective
-from robustok.attack.objectives import objective_by_name as objective_by_name
 from robustok.attack.records import Answers as Answers
 from robustok.attack.records import Attack as Attack
 from robustok.attack.records import Prompt as Prompt

@@ -18,7 +18,7 @@ import numpy as np
 from robustok.attack.objectives import CausalObjective, Objective
 from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.settings import AttackSettings
-from robustok.checks import check_seed
+from robustok.checks import check_seed, shown
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import append, check_candidate_length, item_key, plain_ids
 from robustok.lattice import Lattice
@@ -274,10 +274,7 @@ class Scorer:
                 assert request is not None, "dropped texts are left out before the search"
                 by_model.setdefault(id(objective.model), []).append((i, objective, request))
                 continue
-            try:
-                scores = np.asarray(objective(candidates), np.float64)
-            except RobustokError as error:
-                raise RobustokError(f"'{text.prompt.key}': {error}") from error
+            scores = np.asarray(objective(candidates), np.float64)
             threshold = np.inf if objective.threshold is None else objective.threshold
             scored[i] = Scored(scores, scores > threshold, np.zeros((len(rows), 0)))
         for model_id, members in by_model.items():
@@ -293,12 +290,13 @@ class Scorer:
                 scored[i] = Scored(
                     objective.read(log_probs), objective.succeeds(log_probs), log_probs
                 )
-        for i, (text, _) in enumerate(pending):
+        for i, (text, rows) in enumerate(pending):
             scores = scored[i].scores
-            if np.isnan(scores).any() or (scores == np.inf).any():
+            if scores.shape != (len(rows),) or np.isnan(scores).any() or (scores == np.inf).any():
                 raise RobustokError(
-                    f"'{text.prompt.key}': objective '{text.objective.name}' gave a score that is "
-                    "not a finite number: return one, or minus infinity to exclude a candidate"
+                    f"'{text.prompt.key}': objective '{text.objective.name}' gave {shown(scores)} "
+                    f"for {len(rows)} candidates: return a finite number for each, or minus "
+                    "infinity to exclude it"
                 )
         return [scored[i] for i in range(len(pending))]
 

@@ -25,6 +25,7 @@ from robustok.evaluation.questions import (
     start_ids,
 )
 from robustok.models.load import precision_of
+from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.samplers.strength import Strength
@@ -155,7 +156,7 @@ def _drawn(
             request = Request(own, encode_options(vocab, item.choices), prefix, name)
         else:  # as options after one prefix: draw by draw, choice by choice
             sentences = [row for d in range(draws) for row in list(own)[d::draws]]
-            request = Request([[]], sentences, before_sentences, name)
+            request = Request(Ragged.from_rows([[]]), sentences, before_sentences, name)
         requests.append(request)
         begin = end
     return requests, measure(vocab, vocab.encode_batch(texts), rows)

@@ -188,9 +188,8 @@ class Bound:
 
         Raises RobustokError for a distance or a number of tokens below 1.
         """
-        chosen = range(len(self.layers)) if layer is None else [layer]
-        inner = sum(self._log10_factor(i, tokens) for i in chosen)
-        return self._log10_start(distance) + inner + log10(self.head)
+        start, *factors, head = self._log10_factors(distance, tokens, layer)
+        return start + sum(factors) + head
 
     def through(self, distance: int = 1, *, tokens: int | None = None) -> list[float]:
         """log₁₀ of the bound on the change after the embedding, each layer, and the head.
@@ -198,8 +197,19 @@ class Bound:
         The parameters are those of :meth:`log10_gamma`: ``distance`` and ``tokens``. Of length
         layers + 2; the last one is :meth:`log10_gamma` of the whole model.
         """
-        factors = [self._log10_factor(layer, tokens) for layer in range(len(self.layers))]
-        return list(accumulate([self._log10_start(distance), *factors, log10(self.head)]))
+        return list(accumulate(self._log10_factors(distance, tokens, None)))
+
+    def _log10_factors(self, distance: int, tokens: int | None, layer: int | None) -> list[float]:
+        """Of the embedding with the distance, of each layer (or the given one), and of the head."""
+        if distance < 1:
+            raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
+        normalization = (self.width / (self.width - 1)) ** 2
+        factors = [
+            normalization * self.c1(i, tokens=tokens) * (1 + self.layers[i].feed_forward)
+            for i in (range(len(self.layers)) if layer is None else [layer])
+        ]
+        start = sqrt(2 * distance) * self.embedding
+        return [log10(factor) for factor in (start, *factors, self.head)]
 
     def changes(self, tokens: int | None = None) -> list[dict[str, Any]]:
         """The bound per square root of a distance as rows, beside those of :meth:`Ratios.table`.
@@ -221,16 +231,6 @@ class Bound:
             for depth, power in enumerate(self.through(1, tokens=n))
             if power < 300
         ]
-
-    def _log10_start(self, distance: int) -> float:
-        if distance < 1:
-            raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
-        return log10(sqrt(2 * distance) * self.embedding)
-
-    def _log10_factor(self, layer: int, tokens: int | None) -> float:
-        normalization = (self.width / (self.width - 1)) ** 2
-        feed_forward = self.layers[layer].feed_forward
-        return log10(normalization * self.c1(layer, tokens=tokens) * (1 + feed_forward))
 
     def table(self, distance: int = 1, *, tokens: int | None = None) -> list[JsonObject]:
         """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.

@@ -210,7 +210,6 @@ class Window:
             return request
         prefix = np.asarray([] if request.prefix is None else request.prefix, np.int32)
         rows = request.questions
-        rows = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
         answer = max(len(option) for option in request.options)
         longest = self.max_length - answer
         long = rows.lengths + len(prefix) > longest

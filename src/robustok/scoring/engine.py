@@ -45,8 +45,9 @@ _warned: WeakSet[Any] = WeakSet()  # models whose max_length was exceeded: each 
 class Request:
     """What to score together: each option after each question, all after one prefix.
 
-    >>> Request(questions=[[5, 6], [7]], options=[[8], [9, 10]])
-    Request(questions=[[5, 6], [7]], options=[[8], [9, 10]], prefix=None)
+    >>> questions = Ragged.from_rows([[5, 6], [7]])
+    >>> score_many(model, [Request(questions, options=[[8], [9, 10]])])[0].log_probs.shape
+    (2, 2)
 
     Args:
         questions: token ids of each question, often many tokenizations of one text.
@@ -55,7 +56,7 @@ class Request:
         name: what errors call it, such as "item 'q1'"; by default the number of a question.
     """
 
-    questions: Ragged | Sequence[Ids]
+    questions: Ragged
     options: Sequence[Ids]
     prefix: Ids | None = None
     name: str = field(default="", repr=False)
@@ -111,9 +112,9 @@ def score(
     the model has no embedding for, for more tokens than its learned positions, for a score that is
     not a number, and where all of several options have a probability of zero.
     """
-    return score_many(
-        model, [Request(questions, options, prefix)], max_batch_tokens=max_batch_tokens
-    )[0]
+    rows = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
+    request = Request(rows, options, prefix)
+    return score_many(model, [request], max_batch_tokens=max_batch_tokens)[0]
 
 
 def score_many(
@@ -125,10 +126,10 @@ def score_many(
 ) -> list[Scores]:
     """Score several requests; those with the same prefix are packed together.
 
-    >>> requests = [Request([[5, 6]], [[1], [2]]), Request([[7]], [[3], [4]])]
-    >>> shapes = [s.log_probs.shape for s in score_many(model, requests)]
-    >>> shapes == [(1, 2), (1, 2)]
-    True
+    >>> rows = Ragged.from_rows([[5, 6], [7]])
+    >>> requests = [Request(rows, [[1], [2]]), Request(rows, [[3], [4], [5]])]
+    >>> [scores.log_probs.shape for scores in score_many(model, requests)]
+    [(2, 2), (2, 3)]
 
     Args:
         model: any causal language model of transformers.
@@ -162,7 +163,7 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
     for i, request in enumerate(requests):
         prefix = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
         rows = len(request.questions) * len(request.options)
-        width = max((len(q) for q in request.questions), default=0)
+        width = int(request.questions.lengths.max(initial=0))
         members, others, widest = latest.get(prefix, ([], 0, 0))
         if not members or (rows + others) * max(width, widest) > _GROUP_CELLS:
             members, others, widest = [], 0, 0
@@ -179,7 +180,6 @@ def _sequences_of(request: Request) -> Sequences:
     Raises RobustokError for an empty option or question.
     """
     questions = request.questions
-    questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
     options = [np.asarray(o, np.int64) for o in request.options]
     if not options or any(len(o) == 0 for o in options):

@@ -292,20 +292,14 @@ def _from_hub(
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:
-    for name in ("choices", "label"):
-        if name not in row:
-            raise RobustokError(f"{where} lacks '{name}': give question, choices and label")
+    """The item of a row, which is checked as it stands and worded afterwards."""
     if not all(isinstance(row.get(name, ""), str) for name in ("question", "query")):
         raise RobustokError(f"{where}: the question must be a string")
-    choices, label = row["choices"], row["label"]
-    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
-        raise RobustokError(f"{where}: the choices must be a list of strings")
-    if not all(choices):
-        raise RobustokError(f"{where} has an empty choice: give every choice a text")
-    if not isinstance(label, int) or isinstance(label, bool):
-        raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
     try:
+        Item(key, "", row["choices"], row["label"])
         question, choices, kind = word(row)
+        return Item(key, question, tuple(choices), row["label"], kind)
     except KeyError as e:
-        raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
-    return Item(key, question, tuple(choices), label, kind)
+        raise RobustokError(f"{where} lacks {e}: give question, choices and label") from None
+    except RobustokError as e:
+        raise RobustokError(f"{where}: {e}") from None

@@ -19,11 +19,8 @@ from robustok.models.load import PRECISIONS
 from robustok.runtime.files import (
     JsonObject,
     digests_of,
-    find_damage,
     read_finished,
-    read_json_or_none,
     read_record,
-    write_json,
     write_record,
 )
 
@@ -215,7 +212,7 @@ class Training:
 
 def seal(checkpoint: Path) -> None:
     """Write the SHA-256 of every file of a checkpoint. A checkpoint is whole once this is there."""
-    write_json(checkpoint / CHECKSUMS, digests_of(checkpoint))
+    write_record(checkpoint / CHECKSUMS, {"files": digests_of(checkpoint)})
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -224,12 +221,9 @@ def last_checkpoint(folder: Path) -> Path | None:
     A checkpoint that was finished and then damaged is reported in one line of the log.
     """
     for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
-        if (path / CHECKSUMS).exists():  # else its save was not finished
-            damage = find_damage(path, read_json_or_none(path / CHECKSUMS) or None)
-            if damage is None:
-                return path
-            _log.warning("%s is damaged (%s): training goes on from an earlier one", path, damage)
-        shutil.rmtree(path, ignore_errors=True)
+        if read_finished(path / CHECKSUMS, "the checkpoint") is not None:
+            return path
+        shutil.rmtree(path, ignore_errors=True)  # damaged, or its save was not finished
     return None
 
 

@@ -147,7 +147,7 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
         around = {"prefix": start} if start else {}
     if not options.as_json:
         click.echo(f"{name}: weights in {precision_of(model)}")
-    return attacks.objective_by_name(model, vocab, settings, **around)
+    return attacks.NamedObjective(model, vocab, settings, **around)
 
 
 def _attacked(

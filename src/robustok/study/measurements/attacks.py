@@ -88,7 +88,8 @@ class Attack(AttackSettings, OnQuestions):
         model = AttackedModel(at.model, at.vocab, *frame, self.overflow, self.objective)
 
         def searched(group: Sequence[Item], progress: Progress) -> Summary:
-            done, dropped = attack_questions(model, group, self, at.seed, progress=progress)
+            prompts = list(map(attacks.Prompt.of_item, group))
+            done, dropped = attack_questions(model, prompts, self, at.seed, progress=progress)
             return {"attacks": [one.as_row() for one in done], "dropped": dropped}
 
         groups = at.in_groups(items, searched)
@@ -109,7 +110,7 @@ class Attack(AttackSettings, OnQuestions):
         }
 
     def _run_suite(self, at: Opened, items: Sequence[Item], around: JsonObject) -> Summary:
-        objective = attacks.objective_by_name(
+        objective = attacks.NamedObjective(
             at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
         prompts = [attacks.Prompt.of_item(item) for item in items]
