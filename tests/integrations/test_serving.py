@@ -8,12 +8,15 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import re
 import runpy
+import signal
 import socket
 import sys
 import threading
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +247,32 @@ def test_no_request_is_judged_on_the_event_loop(monkeypatch: pytest.MonkeyPatch)
     assert [name[:-2] for name in threads] == [
         "robustok-guard-short", "robustok-guard-short", "robustok-guard-long",
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_judges_requests_too() -> None:
+    app = guarded(Server(), "reject")
+    assert call(app, {"prompt": SPLIT})[0] == 400
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with app.counters._lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, on purpose
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(call(app, {"prompt": SPLIT})[0] != 400)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+    assert status == 0
 
 
 @given(st.lists(st.lists(st.integers(0, VOCAB.size - 1), max_size=8), max_size=6))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -71,8 +72,7 @@ class GuardMiddleware:
         self.max_body = check_integer("max_body", max_body, 1)
         self.metrics_path = metrics_path
         self.other_types = {name.lower().encode() for name in other_types}
-        self._short = ThreadPoolExecutor(1, "robustok-guard-short")
-        self._long = ThreadPoolExecutor(1, "robustok-guard-long")
+        self._threads: dict[tuple[int, str], ThreadPoolExecutor] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" and self.prompts.policy == "strict":
@@ -92,9 +92,9 @@ class GuardMiddleware:
                 return  # the client went away
             changed = None
             if raw:
-                threads = self._short if len(raw) < IN_THREAD else self._long
+                thread = self._thread("short" if len(raw) < IN_THREAD else "long")
                 loop = asyncio.get_running_loop()
-                changed = await loop.run_in_executor(threads, self._judged, scope, raw)
+                changed = await loop.run_in_executor(thread, self._judged, scope, raw)
             else:
                 self.counters.add("requests", "other")
         except Refused as refused:
@@ -106,6 +106,13 @@ class GuardMiddleware:
         body = bytes(raw) if changed is None else changed
         del raw, changed  # while the server answers, one copy is kept
         await self.app(scope, _replayed(body, receive), send)
+
+    def _thread(self, bodies: str) -> ThreadPoolExecutor:
+        """The thread for ``bodies``; a forked process has its own, for threads are not forked."""
+        key = os.getpid(), bodies
+        if key not in self._threads:
+            self._threads[key] = ThreadPoolExecutor(1, f"robustok-guard-{bodies}")
+        return self._threads[key]
 
     async def _whole_body(self, scope: Scope, receive: Receive) -> bytearray | None:
         """The body, None where the connection ended before it; raises Refused for a long one."""

@@ -7,7 +7,6 @@ pause between two of them, so that an event loop in the same process is not kept
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from robustok.integrations.bodies import (
     read_body,
 )
 from robustok.runtime.display import counted
+from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Counters:
 
     def __init__(self, names: dict[str, str] = HELP) -> None:
         self._names = names
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._values: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, label: str = "", amount: float = 1) -> None:
