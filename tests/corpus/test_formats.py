@@ -11,6 +11,7 @@ import pytest
 from tests.corpus.conftest import documents, write_jsonl, write_rows
 from tests.corpus.test_run import rows_of
 
+import robustok as rt
 from robustok.errors import RobustokError
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -28,20 +29,33 @@ def test_datasets_loads_the_output_folder(tmp_path: Path, run: Any) -> None:
         assert rows["input_ids"][:] == wanted
 
 
-def test_text_of_every_type_is_read(tmp_path: Path, run: Any) -> None:
-    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()]
-    columns = []
-    for i, kind in enumerate(kinds):
-        table = pa.table({"text": pa.array(documents(3)).cast(kind)})
-        table = table.append_column("note", pa.array(["a", None, "c" * 20]).cast(kind))
-        (tmp_path / str(i)).mkdir()
-        pq.write_table(table, tmp_path / str(i) / "a.parquet")
-        run(tmp_path / str(i), f"out{i}", keep_columns=["note"])
-        (shard,) = (tmp_path / f"out{i}" / "data").iterdir()
-        rows = pq.read_table(shard)
-        assert rows["note"].cast(pa.string()).to_pylist() == ["a", None, "c" * 20]
-        columns.append(rows["input_ids"].to_pylist())
-    assert columns == columns[:1] * len(kinds)
+TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(),
+         pa.binary_view()]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, None, pa.list_(pa.int64()), pa.large_list(pa.uint16())])
+def test_documents_of_every_type_are_read_and_kept(
+    tmp_path: Path, run: Any, vocab: rt.Vocabulary, kind: pa.DataType | None
+) -> None:
+    """Of each type of Parquet, and ids in JSON Lines."""
+    ids = [row.tolist() for row in vocab.encode_batch(documents(3))]
+    values: Any = documents(3) if kind in TEXTS else ids
+    if kind is None:
+        source = write_jsonl(tmp_path / "a.jsonl", values, "x")
+    else:
+        source = tmp_path / "a.parquet"
+        table = pa.table({"x": pa.array(values).cast(kind)})
+        if kind in TEXTS:
+            table = table.append_column("note", pa.array(["a", None, "c" * 20]).cast(kind))
+        pq.write_table(table, source)
+    run(source, column="x", keep_columns=["x", *(["note"] if kind in TEXTS else [])])
+    rows = rows_of(tmp_path / "out")
+    assert [row["x"] for row in rows] == values
+    if kind in TEXTS:
+        notes = [row["note"] for row in rows]
+        assert [n.decode() if isinstance(n, bytes) else n for n in notes] == ["a", None, "c" * 20]
+    run(write_jsonl(tmp_path / "same.jsonl", documents(3)), "same")
+    assert [r["input_ids"] for r in rows] == [r["input_ids"] for r in rows_of(tmp_path / "same")]
 
 
 def test_columns_are_kept(tmp_path: Path, run: Any) -> None:
@@ -82,19 +96,6 @@ def test_parquet_fields_keep_their_type(tmp_path: Path, run: Any) -> None:
     run(tmp_path / "a.parquet", keep_columns="all")
     (row,) = rows_of(tmp_path / "out")
     assert (row["n"], row["x"], row["empty"]) == (5, [1.5], None)
-
-
-@pytest.mark.parametrize("kind", ["json", pa.list_(pa.int64()), pa.large_list(pa.uint16()),
-                                  pa.binary(), pa.large_binary(), pa.string_view()])  # fmt: skip
-def test_documents_themselves_can_be_kept(tmp_path: Path, run: Any, kind: Any) -> None:
-    values: list[Any] = [[65, 66, 67, 68]] if "list" in str(kind) or kind == "json" else ["a b c"]
-    if kind == "json":
-        source = write_jsonl(tmp_path / "a.jsonl", values, "ids")
-    else:
-        source = tmp_path / "a.parquet"
-        pq.write_table(pa.table({"ids": pa.array(values).cast(kind)}), source)
-    run(source, column="ids", keep_columns=["ids"], scheme="canonical")
-    assert [row["ids"] for row in rows_of(tmp_path / "out")] == values
 
 
 @pytest.mark.parametrize(("columns", "reason"), [
