@@ -77,19 +77,17 @@ def own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def evaluated(
     folder: Path, model: str, args: dict[str, Any], tasks: list[str] | None = None, **options: Any
 ) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = evaluate_draws(
-            lm_eval.simple_evaluate,
-            model,
-            args,
-            tasks=tasks or ["letters"],
-            task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-            device="cpu",
-            bootstrap_iters=0,
-            loaded={},
-            **options,
-        )
+    result = evaluate_draws(
+        lm_eval.simple_evaluate,
+        model,
+        args,
+        tasks=tasks or ["letters"],
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        device="cpu",
+        bootstrap_iters=0,
+        loaded={},
+        **options,
+    )
     assert result is not None
     return result
 
@@ -277,9 +275,7 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) 
     args = f"pretrained={folder / 'llama'},scheme=uniform,draws=2,seed=0,dtype=float32"
     out = tmp_path / "out"
     more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert run(["lm-eval", "--model_args", args, *more, "--output_path", str(out)]) == 0
+    assert run(["lm-eval", "--model_args", args, *more, "--output_path", str(out)]) == 0
     (file,) = out.rglob("results_*.json")
     results = json.loads(file.read_text())["results"]["letters"]
     assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
@@ -303,10 +299,8 @@ def test_several_schemes_are_compared_with_the_first(
     args = f"pretrained={folder / 'llama'},draws=3,seed=0,dtype=float32"
     more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
     schemes = ("canonical", "uniform", "characters")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        asked = [part for scheme in schemes for part in ("--scheme", scheme)]
-        assert run(["lm-eval", *asked, "--model_args", args, *more]) == 0
+    asked = [part for scheme in schemes for part in ("--scheme", scheme)]
+    assert run(["lm-eval", *asked, "--model_args", args, *more]) == 0
     assert len(loads) == 1  # for all schemes
     printed = capsys.readouterr().out
     head, *lines = printed.splitlines()[-3:]

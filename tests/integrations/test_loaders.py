@@ -268,6 +268,9 @@ def test_a_column_of_text_is_encoded_and_evaluation_is_canonical(collator, tmp_p
         given = cell.dataset(rows)
         trainer = make_trainer(tmp_path, given, data_collator=collator, **cell.settings)
         robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER)
+        batch = next(iter(trainer.get_train_dataloader()))
+        assert batch["input_ids"].shape == batch["labels"].shape
+        assert (batch["labels"] == -100).equal(batch["attention_mask"] == 0)
         seen = trained(trainer)
         assert sorted(text for step in seen for text in spelled(step)) == sorted(TEXTS)
         assert not {tuple(ids) for step in seen for ids in step} & {*map(tuple, IDS)}
