@@ -346,6 +346,8 @@ REFUSED: dict[str, tuple[Callable[[], Tokenizer], list[str], list[str]]] = {
         lambda: gpt2(normalizers.BertNormalizer(handle_chinese_chars=True)), ["ab"], ["a日本b"]),
     "a normalizer that makes an added token of a text": (
         lambda: with_added(gpt2(normalizers.Replace(Regex("^ "), "b")), "b"), ["a a"], ["  a"]),
+    "a normalizer that parts a letter, in front of a mark, from an added token": (
+        lambda: with_added(gpt2(normalizers.NFD()), "x<"), ["a≮", "<x", "é"], ["x≮"]),
     "a first token with two marks, where the decoder drops both": (
         lambda: unigram({"<unk>": 0.0, "▁": -1.0, "▁▁": -1.5, "a": -1.0}, 0,
                         pre_tokenizer=METASPACE | {"split": False},

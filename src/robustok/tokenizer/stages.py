@@ -26,7 +26,8 @@ class Normalizer(NamedTuple):
 
     local: bool = False  # a text in parts is treated as in one
     composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
-    canonical: bool = False  # one that makes no ASCII, beside three characters
+    canonical: bool = False  # NFC or NFD
+    decomposes: bool = False  # writes a letter and a mark for a letter with a mark
     prepends: bool = False  # writes something before a text
     lowers: bool = False  # writes letters in lower case
     writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
@@ -54,7 +55,8 @@ class PreCut(NamedTuple):
 def _normalizer(stage: dict) -> Normalizer:
     kind = stage["type"]
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"))
+        decomposes = kind.endswith("D")
+        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"), decomposes=decomposes)
     if kind == "Prepend":
         return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
     if kind == "Replace":

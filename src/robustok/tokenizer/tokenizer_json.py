@@ -46,7 +46,7 @@ _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 _NO_BYTE = 256
 _BYTES = dict.fromkeys(range(256), _NO_BYTE) | {ord(c): b for c, b in byte_alphabet().items()}
 _SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace to str.split and not to the library
-_MADE_ASCII = ";`K"  # what NFC and NFD write for other characters
+_MADE_ASCII = ";`K"  # what NFC writes for other characters, and NFD beside letters with marks
 
 
 def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
@@ -540,9 +540,14 @@ class TokenizersEncoder:
             for i, token in added.items()
             if not token.special or (i in ids.spelling.words and i in ids.spelling.placed)
         }
-        # NFC and NFD make no text of these tokens, and change none.
+        # NFC and NFD make no text of these tokens, and change none. Where NFD writes one for a
+        # letter with a mark, it has to be found in that text, too.
+        decomposes = any(one.decomposes for one in stages.normalizers)
         apart = all(one.canonical for one in stages.normalizers) and all(
-            t.content.isascii() and not {*t.content} & {*_MADE_ASCII} for t in plain.values()
+            t.content.isascii()
+            and not {*t.content} & {*_MADE_ASCII}
+            and (t.normalized or not decomposes)
+            for t in plain.values()
         )
         doubtful = {
             token.content
