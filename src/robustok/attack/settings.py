@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any
 
 from robustok.checks import Settings, check_integer, check_list, option
 from robustok.errors import RobustokError, nearest
@@ -30,21 +30,6 @@ _SUITE = "standard-suite"  # in results
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
 _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
-
-
-Overflow = Literal["error", "drop", "left", "canonical"]
-
-
-def overflow_option() -> Any:
-    """A field of what to do with rows that are too long, in every setting that has it."""
-    return option(
-        "rows longer than the model's max_length: error, drop, left or canonical",
-        default="error",
-        metavar="POLICY",
-        choices=get_args(Overflow),
-        noun="overflow policy",
-        panel="Model",
-    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -52,6 +52,22 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
 _LEAST = 50_000_000
 _NATIVE = ("avx512_bf16", "amx_bf16")  # processor flags
+
+
+Overflow = Literal["error", "drop", "left", "canonical"]
+OVERFLOW = get_args(Overflow)  # what to do with a row that is longer than the longest input
+
+
+def overflow_option() -> Any:
+    """A field of what to do with rows that are too long, in every setting that has it."""
+    return option(
+        "rows longer than the model's max_length: error, drop, left or canonical",
+        default="error",
+        metavar="POLICY",
+        choices=OVERFLOW,
+        noun="overflow policy",
+        panel="Model",
+    )
 
 
 def devices() -> list[str]:
@@ -121,8 +137,6 @@ def _native_bfloat16() -> bool:
 
 _log = logging.getLogger(__name__)
 _LARGE = 3_000_000_000  # parameters, which would take 12 GB in float32
-# What to do with a row that is longer than the longest input.
-OVERFLOW = ("error", "drop", "left", "canonical")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
 # Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
 _PROBES = ("hello world", " a  b", "a\nb ", "the year 1234", "naïve 根", "")

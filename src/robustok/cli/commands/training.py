@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import click
 
 from robustok import training
-from robustok.attack.settings import overflow_option
 from robustok.cli.options import TEXTS, Argument, folder_option, option
 from robustok.cli.printing import print_json, training_log
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
+from robustok.models.load import overflow_option
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
 from robustok.tasks import read_questions, read_texts

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from robustok import evaluation
-from robustok.attack.settings import Overflow, overflow_option
 from robustok.checks import option
 from robustok.evaluation.comparison import evaluation_line
 from robustok.evaluation.questions import drawn_texts
+from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (

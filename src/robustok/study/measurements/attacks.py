@@ -13,13 +13,11 @@ from robustok.attack.settings import (
     SUITE_LIMIT,
     AttackSettings,
     ObjectiveSettings,
-    Overflow,
-    overflow_option,
     suite_label,
 )
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import curve_of, share
-from robustok.models.load import precision_of
+from robustok.models.load import Overflow, overflow_option, precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.study.cells.base import Summary

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from robustok import attack as attacks
-from robustok.attack.settings import CertifySettings, Overflow, overflow_option
+from robustok.attack.settings import CertifySettings
 from robustok.checks import option
 from robustok.evaluation.comparison import overflow_text
-from robustok.models.load import precision_of
+from robustok.models.load import Overflow, overflow_option, precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
