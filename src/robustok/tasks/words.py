@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import require
 
 if TYPE_CHECKING:
     from robustok.corpus.sources import InputFile
@@ -25,16 +26,14 @@ def frequent_words(n: int, *, language: str = "en") -> list[str]:
         n: number of words, at least 1.
         language: language code of the `wordfreq` package, by default ``"en"``.
 
-    Raises RobustokError for a language that wordfreq does not have, and for more words than it has.
+    Raises RobustokError for a language that wordfreq does not have, and for more words than it has;
+    ModuleNotFoundError where it is not installed (extra ``words``).
     """
     if n < 1:
         raise RobustokError(f"{n} words: give at least 1")
-    try:
-        import wordfreq
-    except ImportError:
-        raise RobustokError(
-            "wordfreq is not installed: pip install 'robustok[words]', or give a file of words"
-        ) from None
+    require("wordfreq")
+    import wordfreq
+
     if language not in wordfreq.available_languages("best"):
         known = ", ".join(sorted(wordfreq.available_languages("best")))
         raise RobustokError(f"no word list for language '{language}': choose from {known}")
