@@ -131,7 +131,8 @@ def test_an_adversary_is_refused_where_it_cannot_attack(vocab, tmp_path) -> None
     assert (row.tolist(), scored.n_scored) == (vocab.encode(long.question).tolist(), 0)
     with pytest.raises(RobustokError, match="every must be"):
         Adversary(model, vocab, ITEMS, every=0)
-    for option, message in (({"workers": 1}, "leave workers at 0"), ({"pack": 20}, "leave pack")):
+    cases: list[tuple[Any, str]] = [({"workers": 1}, "workers at 0"), ({"pack": 20}, "leave pack")]
+    for option, message in cases:
         with pytest.raises(RobustokError, match=message):
             finetune(
                 model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=scored, steps=2,

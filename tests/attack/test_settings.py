@@ -103,7 +103,7 @@ def read(text: str) -> Any:
         (lambda m, v: searched(v, Prompt("a", "")), "text is empty"),
         (lambda m, v: searched(v, Prompt("a", "x"), Prompt("a", "y")), "have the key 'a'"),
         (lambda m, v: searched(v, Prompt("a", "x"), search="annealing"), "max_scored"),
-        (lambda m, v: run_suite(v, None, as_objective, seed=0), "prompts: give a list"),
+        (lambda m, v: run_suite(v, *[None] * 2, seed=0), "prompts: give a list"),  # type: ignore
         (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),

@@ -319,8 +319,9 @@ def _certified(
         for within in settings.distances
     ]
     certificates: list[Certificate] = []
-    for question, log_probs, *attacks in zip(questions, scores, *by_distance, strict=True):
-        certificates += _certificates(*question, log_probs, attacks, settings)
+    attacks = zip(*by_distance, strict=True)
+    for question, log_probs, own in zip(questions, scores, attacks, strict=True):
+        certificates += _certificates(*question, log_probs, own, settings)
     return certificates, overflowed
 
 
