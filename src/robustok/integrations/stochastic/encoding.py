@@ -451,11 +451,9 @@ class PostProcessing:
         if self._truncation is not None:
             fixed = sum(isinstance(part, Part) for part in template)
             truncate(sequences, self._truncation, fixed)
-        return self._combined(tuple((one, None) for one in sequences), template)
+        return self._combined([(one, None) for one in sequences], template)
 
-    def _combined(
-        self, chosen: tuple[_Chosen, ...], template: Sequence[Part | Place]
-    ) -> DrawnEncoding:
+    def _combined(self, chosen: list[_Chosen], template: Sequence[Part | Place]) -> DrawnEncoding:
         """The result for some sequences; ``overflowing`` has all others with windows of them."""
         parts: list[Part] = []
         ranges, at = {}, 0
@@ -470,14 +468,16 @@ class PostProcessing:
             if self._processor is not None or (types is None and len(chosen) == 2):
                 ranges[place.sequence] = begin, at
         whole = DrawnEncoding(parts, ranges)
-        if any(one.overflowing for one, _ in chosen):
+        if self._truncation is not None and any(one.overflowing for one, _ in chosen):
             rows = [
                 [(window, types) for window in one.overflowing]
                 for (one, _), types in zip(chosen, self._window_types(len(chosen)), strict=False)
             ]
             choices = [[*rows[0], chosen[0]], [chosen[-1], *rows[-1]]][: len(chosen)]
             whole.overflowing = [
-                self._combined(some, template) for some in product(*choices) if some != chosen
+                self._combined(some, template)
+                for some in map(list, product(*choices))
+                if some != chosen
             ]
         return whole
 
