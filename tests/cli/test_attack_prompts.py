@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Shell, rows_in
-from tests.oracles.models import tiny_model
+from tests.oracles.models import save_tiny_models
 
-from robustok import Vocabulary
-from robustok.models import save_tokenizer, train_tokenizer
-
-SENTENCES = ["Which baby starts with glad rain: happen? Answer: up carry half garden straight"]
 PROMPTS = [
     {"key": "a", "prompt": "happen, glad", "target": " rain", "choices": [" up", " rain"],
      "label": 0},
@@ -24,12 +20,7 @@ PROMPTS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("redteam")
-    tokenizer = train_tokenizer(SENTENCES * 3, 330)
-    size = Vocabulary.load(tokenizer).size
-    tokenizer.save(str(folder / "tokenizer.json"))
-    for seed, name in enumerate(("one", "two")):
-        tiny_model("llama", size, seed=seed).save_pretrained(folder / name)
-        save_tokenizer(folder / "tokenizer.json", folder / name)
+    save_tiny_models(folder, "one", "two")
     lines = [json.dumps(prompt) for prompt in PROMPTS]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "judges.py").write_text(

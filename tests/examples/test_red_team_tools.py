@@ -12,25 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import tiny_model
+from tests.oracles.models import save_tiny_models
 from tests.oracles.scripts import script
 
-from robustok import RobustokError, Vocabulary
+from robustok import RobustokError
 from robustok.attack import as_objective, attack, attack_prompt, greedy_answer, write_attacks
-from robustok.models import save_tokenizer, train_tokenizer
 
 TEXT = "happen, glad"
-SENTENCES = ["Which baby starts with glad rain: happen? Answer: up carry half garden straight"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tools")
-    tokenizer = train_tokenizer(SENTENCES * 3, 330)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    vocab = Vocabulary.load(tokenizer)
-    tiny_model("llama", vocab.size, seed=1).save_pretrained(folder / "model")
-    save_tokenizer(folder / "tokenizer.json", folder / "model")
+    vocab = save_tiny_models(folder, "model")
     longest = as_objective(lambda rows: rows.lengths, name="length")
     attack = attack_prompt(vocab, TEXT, longest, steps=3, seed=0)
     write_attacks(folder / "attacks.jsonl", [replace(attack, prefix=[5], suffix=[6])])

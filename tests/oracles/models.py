@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers as tf
 
+from robustok import Vocabulary
+from robustok.models import save_tokenizer, train_tokenizer
+
 VOCABULARY = 120
 ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3", "gemma3-eager", "mistral")
+SENTENCE = "Which baby starts with glad rain: happen? Answer: up carry half garden straight"
 FALLBACKS = ("bloom", "gpt-neo", "mamba")
 
 
@@ -66,3 +71,14 @@ def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
     if name.endswith("eager"):
         model.set_attn_implementation("eager")
     return model.eval()
+
+
+def save_tiny_models(folder: Path, *names: str) -> Vocabulary:
+    """Folders with a small Llama each, of seeds 0, 1 and so on, and one tokenizer of `SENTENCE`."""
+    tokenizer = train_tokenizer([SENTENCE] * 3, 330)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    vocab = Vocabulary.load(tokenizer)
+    for seed, name in enumerate(names):
+        tiny_model("llama", vocab.size, seed=seed).save_pretrained(folder / name)
+        save_tokenizer(folder / "tokenizer.json", folder / name)
+    return vocab

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.oracles.scripts import ROOT, script
+from tests.report.test_merge import row
 
 from robustok.evaluation.intervals import clustered
 from robustok.report import Results
@@ -59,14 +60,14 @@ def test_the_kept_results_are_small() -> None:
 
 @pytest.mark.parametrize("name", [n for n in KEPT if (PAGES.RESULTS / n / "study.json").exists()])
 def test_accuracies_follow_from_the_kept_answers(name: str) -> None:
-    rows = [row for row in read_source(PAGES.RESULTS / name).rows if "accuracy" in row]
+    rows = [one for one in read_source(PAGES.RESULTS / name).rows if "accuracy" in one]
     assert rows or name in ("embeddings", "tiny-llm-perplexity")  # which have other measures
-    for row in rows:
-        answers = list(row["answers"].values())
-        assert len(answers) == row["n"]
-        wanted = row["accuracy"], row["low"], row["high"]
-        assert clustered(answers, row["draws"]) == pytest.approx(wanted, abs=1e-4)
-    assert all(row["answers"] for row in Results(rows).rows)
+    for one in rows:
+        answers = list(one["answers"].values())
+        assert len(answers) == one["n"]
+        wanted = one["accuracy"], one["low"], one["high"]
+        assert clustered(answers, one["draws"]) == pytest.approx(wanted, abs=1e-4)
+    assert all(one["answers"] for one in Results(rows).rows)
 
 
 def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
@@ -75,12 +76,9 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     run = tmp_path / "run"
     (run / "items").mkdir(parents=True)
     configuration = {"seed": 0, "draws": 3, "inputs": {"data": {"seed": 0}}}
-    row = {
-        "train_scheme": "uniform", "eval_scheme": "canonical", "accuracy": 0.5, "low": 0.1,
-        "high": 0.9, "n": 2, "draws": 3, "seed": 0, "cell": "evaluate-1", "seconds": 1.0,
-        "configuration": configuration,
-    }  # fmt: skip
-    (run / "results.jsonl").write_text(json.dumps(row) + "\n")
+    of = {"n": 2, "draws": 3, "cell": "evaluate-1", "configuration": configuration}
+    first = row("canonical", "canonical", 0.5, train_scheme="uniform", **of)
+    (run / "results.jsonl").write_text(json.dumps(first) + "\n")
     items = [{"key": "a", "correct": 2 / 3}, {"key": "b", "correct": 1 / 3}]
     (run / "items/evaluate-1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
     (run / "study.json").write_text(json.dumps({"name": "own", "title": "Own"}))
@@ -97,7 +95,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     _, low, high = clustered([0.66667, 0.33333], draws=3)
     assert (kept["low"], kept["high"]) == (low, high)  # not those of the run
 
-    more = row | {"seed": 1, "cell": "evaluate-2", "configuration": configuration | {"seed": 1}}
+    more = first | {"seed": 1, "cell": "evaluate-2", "configuration": configuration | {"seed": 1}}
     (run / "results.jsonl").write_text(json.dumps(more) + "\n")
     (run / "items/evaluate-1.jsonl").rename(run / "items/evaluate-2.jsonl")
     (run / "run.json").write_text(json.dumps(record | {"seeds": [1]}))

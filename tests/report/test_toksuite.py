@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import save_model
+from tests.report.test_merge import row
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
@@ -30,7 +31,7 @@ STUDY = find_study("tiny-llm-toksuite").as_dict()
 
 
 def values() -> dict[tuple[str, str], list[float | None]]:
-    return {(row["task"], row["pretrain_scheme"]): row["values"] for row in TABLE["rows"]}
+    return {(line["task"], line["pretrain_scheme"]): line["values"] for line in TABLE["rows"]}
 
 
 def test_the_18_pairs_of_the_paper_are_typed_and_are_shares_of_the_subsets() -> None:
@@ -58,14 +59,8 @@ def test_a_subset_is_compared_over_its_own_questions(tmp_path: Path) -> None:
     rights = {0: [1, 1, 1, 0, 0], 1: [1, 0, 1, 0, 1]}
     with (tmp_path / "results.jsonl").open("w") as out:
         for seed, right in rights.items():
-            row = {
-                "study": "tiny-llm-toksuite", "scale": "full", "pretrain_scheme": "canonical",
-                "train_scheme": "canonical", "eval_scheme": "canonical", "task": "toksuite",
-                "accuracy": 0.6,
-                "low": 0.2, "high": 0.9, "n": 5, "draws": 1, "seed": seed, "cell": f"c{seed}",
-                "seconds": 1.0, "chance": 0.25,
-            }  # fmt: skip
-            out.write(json.dumps(row) + "\n")
+            of = {"study": "tiny-llm-toksuite", "task": "toksuite", "n": 5, "cell": f"c{seed}"}
+            out.write(json.dumps(row("canonical", "canonical", 0.6, seed, **of)) + "\n")
             items = [
                 {"key": str(i), "kind": kind, "label": 0, "correct": float(one)}
                 for i, (kind, one) in enumerate(zip(kinds, right, strict=True))
