@@ -122,8 +122,21 @@ def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
         assert row["input_ids"].tolist() == wanted
 
 
-def test_an_adversary_is_refused_where_it_cannot_attack(vocab, tmp_path) -> None:
+def test_a_training_takes_an_adversary_that_can_attack(vocab, tmp_path) -> None:
     model = tiny_model("llama", vocab.size, seed=1)
+
+    def train(adversary: Adversary, **more: Any) -> Any:
+        return finetune(
+            model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=adversary, steps=1,
+            batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path, **more,
+        )  # fmt: skip
+
+    adversary = Adversary(model, vocab, ITEMS, every=1, max_scored=12)
+    for option, message in (({"workers": 1}, "workers at 0"), ({"pack": 20}, "leave pack")):
+        with pytest.raises(RobustokError, match=message):
+            train(adversary, **option)
+    assert adversary.n_scored == 0
+    assert train(adversary).steps == 1 and adversary.n_scored > 0
     model.config.max_position_embeddings = 40
     long = replace(ITEMS[0], question="a long question " * 40)
     scored = Adversary(model, vocab, [long], every=1, max_scored=12)
@@ -131,10 +144,3 @@ def test_an_adversary_is_refused_where_it_cannot_attack(vocab, tmp_path) -> None
     assert (row.tolist(), scored.n_scored) == (vocab.encode(long.question).tolist(), 0)
     with pytest.raises(RobustokError, match="every must be"):
         Adversary(model, vocab, ITEMS, every=0)
-    cases: list[tuple[Any, str]] = [({"workers": 1}, "workers at 0"), ({"pack": 20}, "leave pack")]
-    for option, message in cases:
-        with pytest.raises(RobustokError, match=message):
-            finetune(
-                model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=scored, steps=2,
-                batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path, **option,
-            )  # fmt: skip
