@@ -185,6 +185,9 @@ def test_unknown_fields_are_counted_or_refused(value: Any) -> None:
         ({"prompt_token_ids": ["83", None]}, "prompt_token_ids"),
         ({"prompt_token_ids_b64": "UwAAAA=="}, "prompt_token_ids_b64"),
         ([{"token_ids": ["\u0662"]}], "[0].token_ids"),
+        ({"prompt": [["83", "258"]]}, "prompt[0]"),
+        ({"input_ids": ["83", " +2_58.0 "]}, "input_ids"),
+        ({"prompt_token_ids": [" " * 3000 + "83"]}, "prompt_token_ids"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_field(body: Any, field: str) -> None:

@@ -136,12 +136,7 @@ def test_special_and_unknown_ids_are_refused(policy: str) -> None:
     [
         (b'{"prompt": [1, 2', "not-json"),
         (b'{"prompt": "a", "prompt": [1]}', "duplicate-key"),
-        (b'{"prompt": "a", "\\u0070rompt": [1]}', "duplicate-key"),
         (b'{"prompt": ["the", 1]}', "not-ids"),
-        (b'{"prompt": [["83", "258"]]}', "not-ids"),
-        (b'{"input_ids": ["83", " +2_58.0 "]}', "not-ids"),
-        (b'{"prompt_token_ids": ["%s83"]}' % (b" " * 3000), "not-ids"),
-        (b'{"prompt_token_ids_b64": "UwAAAA=="}', "not-ids"),
         (b'{"prompt": [123456789012345678901234567890]}', "unknown-id"),
         (b'{"prompt": [-1]}', "unknown-id"),
     ],
