@@ -52,12 +52,29 @@ def spoiled(vocab: Vocabulary, value: float, names: tuple[str, ...] = ("norm",))
     return model
 
 
-@pytest.fixture(scope="module", params=["NaN weights", "NaN in attention", "overflow in attention"])
+BROKEN = {
+    "NaN weights": (math.nan, ("norm",)),
+    "NaN in attention": (3e38, ("q_proj", "k_proj")),
+    "overflow in attention": (1e24, ("q_proj", "k_proj")),
+    "overflow in a norm": (1e30, ("down_proj", "o_proj")),
+}
+
+
+@pytest.fixture(scope="module", params=BROKEN)
 def broken(request: Any, vocab: Vocabulary) -> Any:
-    if request.param == "NaN weights":
-        return spoiled(vocab, math.nan)
-    size = 3e38 if request.param == "NaN in attention" else 1e24
-    return spoiled(vocab, size, ("q_proj", "k_proj"))
+    return spoiled(vocab, *BROKEN[request.param])
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "qwen3", "mistral", "bloom", "gpt-neo", "mamba"])
+def test_a_norm_that_overflows_into_zeros_is_found(vocab: Vocabulary, architecture: str) -> None:
+    model = tiny_model(architecture, vocab.size, seed=1)
+    score(model, [[5, 6]], [[7], [8]])
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in other.get_input_embeddings().parameters():
+            weight.mul_(1e30)
+    with pytest.raises(RobustokError, match="not a number"):
+        score(other, [[5, 6]], [[7], [8]])
 
 
 @pytest.mark.parametrize(

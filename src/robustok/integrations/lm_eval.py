@@ -36,7 +36,7 @@ from robustok.ragged import Ragged
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
-from robustok.scoring.engine import not_a_number
+from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
 
 # Its decorator hides its type from type checkers.
@@ -163,12 +163,18 @@ class RobustokLM(Transformers):
 
     def _loglikelihood_tokens(self, requests: Any, *args: object, **options: object) -> Any:
         """As lm-eval's, whose log-likelihoods are refused where they are not numbers."""
+        if requests:
+            check_no_overflow(self.model, self._name_of(requests[0]))
         answers = super()._loglikelihood_tokens(requests, *args, **options)
-        for (_, context, continuation), (log_likelihood, _) in zip(requests, answers, strict=True):
+        for request, (log_likelihood, _) in zip(requests, answers, strict=True):
             if not math.isfinite(log_likelihood) and log_likelihood != -math.inf:
-                text = self.tokenizer.decode([*context, *continuation])
-                raise not_a_number(f"the request {text[-80:]!r}", "log-likelihood")
+                raise not_a_number(self._name_of(request), "log-likelihood")
         return answers
+
+    def _name_of(self, request: tuple[Any, list[int], list[int]]) -> str:
+        """The end of the text of a request."""
+        text = self.tokenizer.decode([*request[1], *request[2]])
+        return f"the request {text[-80:]!r}"
 
     def _drawn_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:

@@ -25,7 +25,7 @@ from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.modes import attention_overflows, log_probs, scoring_mode
+from robustok.scoring.modes import log_probs, overflows_silently, scoring_mode
 from robustok.scoring.tree import Sequences
 
 if TYPE_CHECKING:
@@ -259,8 +259,8 @@ def _checked(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def check_no_overflow(model: PreTrainedModel, name: str) -> None:
-    """Raise RobustokError, with the ``name`` of what is read first, where attention overflows."""
-    if attention_overflows(model):
+    """Raise RobustokError, with the ``name`` of what is read first, where the model overflows."""
+    if overflows_silently(model):
         raise not_a_number(name)
 
 

@@ -264,12 +264,19 @@ def scoring_mode(model: PreTrainedModel) -> str:
     known = _known.get(model)
     if known is None or known[0] != attention:
         known = _known[model] = attention, "tree" if _tree_works(model, attention) else "plain"
-        attention_overflows(model)  # all tests of a model at once
+        overflows_silently(model)  # all tests of a model at once
     return known[1]
 
 
-class _AttentionWatch(TorchFunctionMode):
-    """Notes whether a product of a query and a key may be beyond the range of float32."""
+# What norms are made of: an infinite mean of squares scales a state to zero.
+_SQUARES = {"pow", "__pow__", "square", "mean", "var"}
+_NORMS = {"layer_norm", "rms_norm"}
+
+
+class _OverflowWatch(TorchFunctionMode):
+    """Notes whether a product of a query and a key, or the squares that a norm adds, may be beyond
+    the range of float32.
+    """
 
     overflows = False
 
@@ -277,23 +284,31 @@ class _AttentionWatch(TorchFunctionMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
     ) -> Any:
         given = {} if kwargs is None else kwargs
+        name = getattr(func, "__name__", "")
+        result = func(*args, **given)
         if func is functional.scaled_dot_product_attention:
             values = {**dict(zip(("query", "key"), args, strict=False)), **given}
             query, key = (float(values[name].abs().amax()) for name in ("query", "key"))
             product = query * key * values["query"].shape[-1]
             self.overflows |= not product <= torch.finfo(torch.float32).max
-        return func(*args, **given)
+        elif name in _NORMS:
+            squares = (args[0] if args else given["input"]).float().square().sum(-1)
+            self.overflows |= not bool(squares.isfinite().all())
+        elif name in _SQUARES and result.dtype in (torch.float32, torch.bfloat16):
+            self.overflows |= bool(result.isposinf().any())
+        return result
 
 
-def attention_overflows(model: PreTrainedModel) -> bool:
-    """Whether the attention of a model overflows on a tiny input; kept for the model.
+def overflows_silently(model: PreTrainedModel) -> bool:
+    """Whether the attention or a norm of a model overflows on a tiny input; kept for the model.
 
     PyTorch's attention gives zeros for a query whose products with all keys are no numbers, by some
-    of its kernels and lengths. The scores are then numbers too, and say nothing.
+    of its kernels and lengths, and a norm gives zeros for a state whose squares are infinite. The
+    scores are then numbers too, and say nothing.
     """
     known = _overflowing.get(model)
     if known is None:
-        watch = _AttentionWatch()
+        watch = _OverflowWatch()
         vocabulary = int(model.config.get_text_config().vocab_size)
         # Whatever a model raises here, it raises again where it is used.
         with suppress(Exception), quiet(model), watch:
