@@ -23,7 +23,7 @@ import yaml
 
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
-from robustok.report.frame import Results, change_text
+from robustok.report.frame import Results, points_text
 from robustok.runtime.files import read_json, read_rows
 from robustok.study import find_study, studies
 
@@ -121,7 +121,7 @@ class Unit:
         return text if float(text.replace("−", "-")) else text[1:]
 
     def mean(self, change: Difference) -> str:
-        return change_text(change)[0] if self.scale > 1 else self.text(change.mean)
+        return points_text(change)[0] if self.scale > 1 else self.text(change.mean)
 
     def size(self, half_width: float) -> str:
         return self.text(half_width).lstrip("+") + self.name

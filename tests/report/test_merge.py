@@ -18,9 +18,9 @@ from robustok.evaluation.intervals import Z95
 from robustok.report import Results, write_report
 from robustok.report.figures import heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (
+    mean_over_seeds,
     merged_layers,
     merged_perplexities,
-    over_seeds,
 )
 from robustok.report.paper import paper_section
 from robustok.report.tables import perplexity_section
@@ -47,7 +47,7 @@ def test_the_interval_over_seeds_covers_the_mean(seeds: int) -> None:
     for _ in range(200):
         accuracies = 0.5 + rng.normal(0, 0.02) + rng.normal(0, 0.03, seeds)
         rows = [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
-        _, low, high = over_seeds(pd.DataFrame(rows), "accuracy", 100)
+        _, low, high = mean_over_seeds(pd.DataFrame(rows), "accuracy", 100)
         covered += low <= 0.5 <= high
     assert 0.92 * 200 <= covered <= 0.99 * 200
     (one,) = Results(rows).rows

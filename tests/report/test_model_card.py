@@ -215,7 +215,7 @@ def test_the_start_token_of_another_model_is_that_of_its_fine_tuning_or_tokenize
 def test_two_tasks_of_one_name_and_a_model_for_a_study_of_its_own_are_one_line() -> None:
     twice = small_card_yaml().replace("kind: cute", "kind: langgame")
     with pytest.raises(RobustokError, match="two tasks are called 'langgame'"):
-        plan(load_study(twice, "card"), read=False)
+        plan(load_study(twice, "card"), by_content=False)
     with pytest.raises(RobustokError, match="leave model out"):
         find_study("quick", model="smollm2-135m")
     few_shot = small_card_yaml() + "\nfew_shot: {examples: 2, schemes: [canonical]}\n"

@@ -104,7 +104,7 @@ def test_the_solved_scheme_has_the_strength() -> None:
 def test_the_comparison_at_equal_strength_shares_the_canonical_model(name: str) -> None:
     first = "finetuning-table" if name == "finetuning-table" else "support-langgame"
     keys = [
-        {cell.key for cell in plan(find_study(study, scale="cpu"), read=False)}
+        {cell.key for cell in plan(find_study(study, scale="cpu"), by_content=False)}
         for study in (first, f"{name}-strength")
     ]
     shared = {key.split("-")[0] for key in keys[0] & keys[1]}

@@ -100,7 +100,7 @@ def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
 
 
 def test_every_name_on_the_hub_has_its_commit() -> None:
-    cells = [cell for name in studies() for cell in plan(find_study(name), read=False)]
+    cells = [cell for name in studies() for cell in plan(find_study(name), by_content=False)]
     names = {name for cell in cells for name in cell.hub_names}
     assert "Qwen/Qwen3-0.6B" in {name.partition("@")[0] for name in names}
     names |= {one.name for one in HUB.values() if not one.name.startswith(UNPINNED)}

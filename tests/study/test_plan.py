@@ -106,11 +106,11 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
 
 def test_text_to_train_on_is_read_only_where_a_model_is_trained_on_it() -> None:
     study = find_study("tiny-llm-perplexity")
-    (trained,) = (c for c in plan(study, read=False) if isinstance(c, CorpusCell))
+    (trained,) = (c for c in plan(study, by_content=False) if isinstance(c, CorpusCell))
     assert study.corpus and study.corpus.hub and trained.text.documents == study.corpus.documents
     fields = {"model": {"name": "gpt2"}, "pretrain": None, "tokenizer": None}
     named = load_study(json.dumps(study.as_dict() | fields), "named")
-    (measured,) = (c for c in plan(named, read=False) if isinstance(c, CorpusCell))
+    (measured,) = (c for c in plan(named, by_content=False) if isinstance(c, CorpusCell))
     assert (measured.text.documents, measured.text.measured) == (0, trained.text.measured)
 
 

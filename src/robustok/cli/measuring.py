@@ -81,7 +81,11 @@ def measure(
             with bar(kind) as progress:
                 printed = _Printed(name, own, options.as_json, progress)
                 run_study(
-                    study, own, cells_folder=shared, read=options.out is not None, watch=printed
+                    study,
+                    own,
+                    cells_folder=shared,
+                    by_content=options.out is not None,
+                    watch=printed,
                 )
             rows[name] = printed.rows
         if options.out is not None:

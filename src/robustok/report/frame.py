@@ -32,7 +32,7 @@ from robustok.study.run import answers_of
 
 ACCEPTED = "give the folder of a study or of a command"
 _NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
-_MEASUREMENT = {  # and beside a measure
+_MEASUREMENT = {  # of a row with this measure
     "accuracy": {"low", "high", "n"},
     "perplexity": {"pretrain_scheme", "bits_per_byte"},
 }
@@ -102,18 +102,15 @@ LEAST_SEEDS = 3  # of a difference with a star: with two, a variance has one deg
 _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")  # over seeds
 
 
-def rows_with(rows: Sequence[JsonFields], measure: str | None) -> DataFrame:
-    """The rows with one field, or with None those of no known measure; each cell of a model once.
+def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
+    """The rows with one field; each cell of a model once.
 
     >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
     ...           "accuracy")["draws"].tolist()
     [1]
     """
     distinct = {(row.get("cell") or id(row), model_name(row)): row for row in rows}.values()
-    if measure is None:
-        chosen = [row for row in distinct if not any(name in row for name in MEASURES)]
-    else:
-        chosen = [row for row in distinct if measure in row]
+    chosen = [row for row in distinct if measure in row]
     names = last_parts([model_name(row) for row in chosen])
     named = zip(chosen, names, strict=True)
     return pd.DataFrame([{**DEFAULTS, **row, "model": name} for row, name in named])
@@ -285,7 +282,7 @@ def _over_seeds(group: DataFrame) -> Row:
             rights = np.array([[one[key] for key in answers[0]] for one in answers], np.float64)
             mean, low, high = rights_over_seeds(rights, row["draws"])
         else:
-            mean, low, high = over_seeds(group, "accuracy", row["n"])
+            mean, low, high = mean_over_seeds(group, "accuracy", row["n"])
         row |= {"accuracy": mean, "low": max(0.0, low), "high": min(1.0, high)}
         row["seconds"] = group["seconds"].sum()
         row |= group[list(_MEANS)].mean(skipna=False).to_dict()
@@ -351,7 +348,7 @@ def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:
     for _, group in layers.groupby(["model", "sentence", "layer"], sort=False):
         row = group.iloc[0].to_dict() | {"seeds": len(group)}
         if len(group) > 1:
-            mean, low, high = over_seeds(group, "mean", int(row["words"]))
+            mean, low, high = mean_over_seeds(group, "mean", int(row["words"]))
             row |= {"mean": mean, "low": max(low, 0.0), "high": high}
         merged.append(row)
     return pd.DataFrame(merged)
@@ -390,7 +387,7 @@ def bounds(row: JsonFields) -> str:
     return f"[{percent(row['low'])}, {percent(row['high'])}]"
 
 
-def change_text(change: Difference) -> tuple[str, str]:
+def points_text(change: Difference) -> tuple[str, str]:
     """The difference of the two accuracies as they are printed, in points, and its interval."""
     mean = points(round(change.after, 3) - round(change.before, 3))
     return mean, f"[{points(change.low)}, {points(change.high)}]"
@@ -405,11 +402,11 @@ def points(difference: float) -> str:
     return "0.0" if float(text) == 0 else text.replace("-", "−")
 
 
-def over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, float]:
+def mean_over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, float]:
     """Mean of a field over several seeds that share their items, with its 95% bounds.
 
     >>> rows = pd.DataFrame([{"accuracy": a, "low": a, "high": a} for a in (0.5, 0.6)])
-    >>> [round(x, 2) for x in over_seeds(rows, "accuracy", 9)]
+    >>> [round(x, 2) for x in mean_over_seeds(rows, "accuracy", 9)]
     [0.55, -0.09, 1.19]
 
     ``rows`` are two or more, one a seed, with the field and its own bounds `low` and `high`;

@@ -21,9 +21,9 @@ from robustok.report.frame import (
     Results,
     Row,
     bounds,
-    change_text,
     merged_perplexities,
     percent,
+    points_text,
 )
 from robustok.report.page import Entry, Section, Table
 from robustok.report.style import grouped, one_line, short
@@ -145,7 +145,7 @@ def _entry(results: Results, name: str, scheme: str) -> Entry:
     change = results.change(name, scheme) if scheme != "canonical" else None
     if change is None:
         return Entry(text, bounds(row), consistency=same)
-    against = f"{' '.join(change_text(change))} from {percent(change.before)}"
+    against = f"{' '.join(points_text(change))} from {percent(change.before)}"
     if percent(change.after) != text:
         against += f" to {percent(change.after)}"
     return Entry(text, bounds(row), against, min(max(-change.mean, 0.0), 1.0), same)
@@ -283,7 +283,7 @@ def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) ->
     kept = clear_differences(pairs)
     starred = {name for name, change in kept.items() if change.seeds >= least_seeds}
     return {
-        name: " ".join(change_text(difference(*pair))) + " *" * (name in starred)
+        name: " ".join(points_text(difference(*pair))) + " *" * (name in starred)
         for name, pair in pairs.items()
     }
 

@@ -131,7 +131,7 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
         facts.append("; ".join(f"{name}, {size}" for name, size in models.items()))
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
-    if seeds := sorted({row["seed"] for row in rows if "seed" in row}):
+    if seeds := sorted({row["seed"] for row in rows}):
         facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     scales = {row.get("scale", "full") for row in rows}
     if len(scales) == 1 and scales != {"full"}:

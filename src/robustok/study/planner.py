@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -18,7 +19,7 @@ from robustok.tasks.words import read_words
 MAX_CELLS = 20_000  # with those that are planned more than once
 
 
-def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
+def plan(study: Study, *, by_content: bool = True) -> tuple[Cell, ...]:
     """The cells of a study, each after all that it depends on.
 
     >>> from robustok.study import find_study
@@ -28,14 +29,15 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
 
     Args:
         study: the study.
-        read: whether keys depend on the content of files and on commits of the hub (default). False
-            opens no file and sends no request; that suffices for counts and estimates of cost.
+        by_content: whether keys depend on the content of files and on commits of the hub (default).
+            False opens no file and sends no request; that suffices for counts and estimates of
+            cost.
 
     Models are evaluated right after they are trained, so that an interrupted run has complete rows
     of results. Raises RobustokError for a file that cannot be read, and for more than `MAX_CELLS`.
     """
     cells: dict[str, Cell] = {}
-    for number, cell in enumerate(_Planner(study, read).cells()):
+    for number, cell in enumerate(_Planner(study, by_content).cells()):
         cells[cell.key] = cell
         if number >= MAX_CELLS:  # repeats of a model alone are one cell
             raise RobustokError(
@@ -48,16 +50,18 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
 class _Planner:
     """Makes the cells of one study; the inputs that several cells share are made once, at first."""
 
-    def __init__(self, study: Study, read: bool) -> None:
-        self.study, self.read = study, read
+    def __init__(self, study: Study, by_content: bool) -> None:
+        self.study, self.by_content = study, by_content
+        self.file = partial(inputs.external_file, by_content=by_content)
+        self.named_model = partial(inputs.external_model, by_content=by_content)
         self.examples = study.few_shot.examples if study.few_shot else 0
         self.parameters = parameters(study.model, study.tokenizer)
-        self.data = _data(study, study.task, read) if study.task else None
+        self.data = self._data(study.task) if study.task else None
         self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
         text = None
         corpus = study.corpus
         if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
-            text = _text(corpus, read, train=self.on_text)
+            text = self._text(corpus)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None
         self.questions = tuple(self._questions())
@@ -78,14 +82,14 @@ class _Planner:
         chosen = self.study.tokenizer
         if chosen is None or chosen.size is None:
             name = str(chosen.name if chosen else self.study.model.name)
-            return inputs.ExistingTokenizerCell(inputs.external_model(name, read=self.read))
+            return inputs.ExistingTokenizerCell(self.named_model(name))
         return inputs.TrainedTokenizerCell(chosen.size, None if text else self.data, text)
 
     def _origins(self, repeat: int) -> Iterator[models.OriginCell]:
         """The models that others are trained from."""
         study = self.study
         if study.pretrain is None:
-            name = inputs.external_model(str(study.model.name), read=self.read)
+            name = self.named_model(str(study.model.name))
             model = study.model
             given = name, self.parameters, model.start_token, model.dtype
             chat = models.ChatCell(*given, model.system)
@@ -147,16 +151,16 @@ class _Planner:
         study, part, own = self.study, self.study.benchmarks, self.study.questions
         if self.data:
             yield self.data
-        yield from (_data(study, task, self.read) for task in study.other_tasks or ())
+        yield from (self._data(task) for task in study.other_tasks or ())
         if part and part.folder is None:
             yield from (self._benchmark(name, part.items) for name in part.names)
         elif part and part.folder:
-            for name in part.names or (benchmark_files(part.folder) if self.read else ()):
+            for name in part.names or (benchmark_files(part.folder) if self.by_content else ()):
                 path = Path(part.folder) / name  # a copy of the benchmark's repository
                 path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
                 yield self._benchmark(name, part.items, path)
         if own and own.text is not None:
-            yield inputs.QuestionCell(own.text, own.choices, own.label)
+            yield inputs.SingleQuestionCell(own.text, own.choices, own.label)
         for source in own.items if own else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():
@@ -176,30 +180,33 @@ class _Planner:
         revision: str = "",
     ) -> inputs.BenchmarkCell:
         """The first questions of a benchmark, or all as a user's own: of a file, or of the hub."""
-        file = None if path is None else inputs.external_file(path, read=self.read)
+        file = None if path is None else self.file(path)
         if file is None and not revision:
-            hub_name = HUB[name].name
-            revision = (pinned(hub_name, "dataset") if self.read else hub_name).partition("@")[2]
+            revision = self._pinned(HUB[name].name).partition("@")[2]
         own = items is None
         return inputs.BenchmarkCell(name, items, file, revision or None, self.examples, own)
 
+    def _pinned(self, name: str) -> str:
+        """A data set of the hub, with its commit where content counts."""
+        return pinned(name, "dataset") if self.by_content else name
 
-def _data(study: Study, task: WordTask, read: bool) -> inputs.DataCell:
-    """The task's questions. Only the content of a file matters, not its place."""
-    if task.data is not None:
-        files = tuple(inputs.external_file(p, read=read) for p in (task.data.train, task.data.test))
-        return inputs.DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
-    words: int | tuple[str, ...] = task.words
-    if task.words_file is not None and read:
-        words = tuple(read_words(task.words_file))
-    return inputs.DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
+    def _data(self, task: WordTask) -> inputs.DataCell:
+        """The task's questions. Only the content of a file matters, not its place."""
+        if task.data is not None:
+            files = self.file(task.data.train), self.file(task.data.test)
+            return inputs.DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
+        words: int | tuple[str, ...] = task.words
+        if task.words_file is not None and self.by_content:
+            words = tuple(read_words(task.words_file))
+        seed = self.study.seed
+        return inputs.DataCell(task.kind, words, task.train, task.test, seed, task.format)
 
-
-def _text(corpus: CorpusSection, read: bool, *, train: bool) -> inputs.Text:
-    """The text that is held out, and that to train on where a model is trained on text."""
-    if corpus.hub:
-        name = pinned(corpus.hub, "dataset") if read else corpus.hub
-        return inputs.HubText(corpus.documents if train else 0, corpus.measured or 0, name)
-    files = tuple(inputs.external_file(path, read=read) for path in corpus.train) if train else ()
-    held_out = tuple(inputs.external_file(path, read=read) for path in corpus.held_out)
-    return inputs.FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)
+    def _text(self, corpus: CorpusSection) -> inputs.Text:
+        """The text that is held out, and that to train on where a model is trained on text."""
+        count, measured = corpus.documents, corpus.measured
+        if corpus.hub:
+            name = self._pinned(corpus.hub)
+            return inputs.HubText(count if self.on_text else 0, measured or 0, name)
+        files = tuple(map(self.file, corpus.train)) if self.on_text else ()
+        held_out = tuple(map(self.file, corpus.held_out))
+        return inputs.FileText(count, measured, files, held_out, corpus.sample_by)

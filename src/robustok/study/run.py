@@ -61,7 +61,7 @@ def run_study(
     *,
     cells_folder: Path | None = None,
     jobs: int | None = None,
-    read: bool = True,
+    by_content: bool = True,
     watch: Watch | None = None,
 ) -> Run:
     """Run the unfinished cells of a study, and write its results.
@@ -89,8 +89,8 @@ def run_study(
         cells_folder: folder of cells that several runs share; by default each run has its own.
         jobs: cells at work at once, at least 1; by default as many as the cores allow. Only for a
             study that sets `threads`.
-        read: whether files and models are identified by their content, as :func:`plan` does. False
-            suits a folder that no other run continues.
+        by_content: whether files and models are identified by their content, as :func:`plan` does.
+            False suits a folder that no other run continues.
         watch: callbacks for progress, by default none.
 
     The same call after an interruption continues from the last finished cell and ends with the same
@@ -100,7 +100,7 @@ def run_study(
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
     """
     watch = watch or Watch()
-    cells = plan(study, read=read)
+    cells = plan(study, by_content=by_content)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
         with _cells_locked(folder, cells_folder):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, with_config
 
-from robustok.attack.settings import Settings
-from robustok.checks import option
+from robustok.checks import Settings, option
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
 from robustok.samplers.strength import splits_in
@@ -36,7 +35,10 @@ from robustok.study.sections import (
 )
 from robustok.tasks import HUB
 
-SCHEMES_SET = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # by `strength`
+SCHEMES_SET = (
+    ("finetune", "schemes"),
+    ("evaluate", "eval_schemes"),
+)  # set by `strength`
 
 
 class Contradiction(RobustokError):

@@ -21,7 +21,8 @@ from robustok.samplers.spec import Spec
 from robustok.samplers.strength import splits_in
 from robustok.training.recipe import Recipe
 
-# Metadata of a field that changes no result: it does not enter the keys of cells.
+# Metadata of a field that does not enter the keys of cells: it changes no result, or it enters
+# through another cell.
 NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 
 

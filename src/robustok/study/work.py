@@ -96,12 +96,11 @@ def run_cells(
         pool: Pool
         if threads:
             count = min(cells_at_once(threads, jobs), len(todo))
-            prepare = partial(partial, _run_cell)  # in a worker, with the folder
-            make = partial(Worker, prepare, folder, threads)
+            make = partial(Worker, _runner, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
         else:
             stack.callback(close_model)
-            pool = InProcess(partial(_run_cell, folder), progress)
+            pool = InProcess(_runner(folder), progress)
         for cell, _ in dispatch(todo, pool, is_ready=is_ready, on_start=watch.start):
             yield cell
 
@@ -126,6 +125,11 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
     the cell is done again.
     """
     return read_finished(cell.path(folder) / RECORD, f"cell '{cell.label}'")
+
+
+def _runner(folder: Path) -> Callable[..., None]:
+    """What a process does with each cell of the run in a folder."""
+    return partial(_run_cell, folder)
 
 
 def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:

@@ -218,7 +218,7 @@ def _needs(study: Study) -> str:
     from robustok.study import plan as plan_cells
     from robustok.study.cells.base import parameters
 
-    cells = plan_cells(study, read=False)
+    cells = plan_cells(study, by_content=False)
     family = ARCHITECTURES[study.model.architecture]
     model = (
         study.model.name

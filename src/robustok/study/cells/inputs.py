@@ -48,7 +48,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.recipe import recorded_identity
 
 _CHUNK = 1_000  # documents that are encoded together
-# Of a model, of LoRA weights, and of what ends the text that a model writes.
+# The files of a model, of LoRA weights, and of generation that change a result.
 _CONFIGS = ("config.json", "adapter_config.json", "generation_config.json")
 QUESTIONS_OF_A_FILE = 500  # for estimates of cost
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
@@ -129,7 +129,7 @@ class DataCell(QuestionsCell):
             raise RobustokError(
                 f"{name} has {len(items)} questions: task.{split} is {count}, give less"
             )
-        # Before anything is trained.
+        # Here, so that a repeated key is an error before anything is trained.
         return items if split == "train" else check_keyed("item", items)
 
     def training_items(self, folder: Path) -> list[Item]:
@@ -208,7 +208,7 @@ class BenchmarkCell(QuestionsCell):
 
 
 @dataclass(frozen=True)
-class QuestionCell(QuestionsCell):
+class SingleQuestionCell(QuestionsCell):
     """One question of a user's own. Its text is its name."""
 
     kind: ClassVar[str] = "question"
@@ -331,17 +331,17 @@ class External:
         return () if is_packaged(self.name) or own_tokenizer(self.name) else (self.name,)
 
 
-def external_file(path: str | Path, *, read: bool = True) -> External:
-    """A file or a folder, identified by its content, or by its path if it is not read."""
+def external_file(path: str | Path, *, by_content: bool = True) -> External:
+    """A file or a folder, identified by its content, or by its path."""
     path = Path(path)
-    if not read or not path.is_dir():
-        return External(str(path), _digest(path) if read else str(path))
+    if not by_content or not path.is_dir():
+        return External(str(path), _digest(path) if by_content else str(path))
     files = sorted(file for file in path.rglob("*") if file.is_file())
     named = (f"{file.relative_to(path)} {_digest(file)}" for file in files)
     return External(str(path), hashlib.sha256("\n".join(named).encode()).hexdigest()[:16])
 
 
-def external_model(name: str, *, read: bool = True) -> External:
+def external_model(name: str, *, by_content: bool = True) -> External:
     """A model or tokenizer: one of the hub by its commit, a folder or file by its content.
 
     A packaged model, such as smollm2-135m, is identified by the digest of its weights.
@@ -349,8 +349,8 @@ def external_model(name: str, *, read: bool = True) -> External:
     if is_packaged(name):
         return External(name, packaged_identity(name))
     # With its commit, so that another revision is another cell.
-    found = pinned(name, "model") if read else name
-    return External(found, _content_or_name(found))
+    name = pinned(name, "model") if by_content else name
+    return External(name, _content_or_name(name))
 
 
 def start_token_of(name: str) -> str | None:

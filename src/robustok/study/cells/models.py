@@ -73,9 +73,12 @@ class ModelCell(Cell):
         """The ids before every text: the start token, or none."""
         return start_token_ids(vocab, self.origin.start_token)
 
-    def around(self, folder: Path, tokenizer: TokenizerCell) -> JsonObject:
-        """The ids around every question that stay as they are: `prefix`, `suffix`, or none."""
-        start = self.start_ids(tokenizer.vocabulary(folder))
+    def around(self, vocab: Vocabulary, tokenizer: str) -> JsonObject:
+        """The ids around every question that stay as they are: `prefix`, `suffix`, or none.
+
+        ``tokenizer`` is what ``vocab`` was loaded from.
+        """
+        start = self.start_ids(vocab)
         return {"prefix": np.array(start, np.int32)} if start else {}
 
     def source(self, folder: Path) -> str | Path:
@@ -139,8 +142,8 @@ class ChatCell(BaseCell):
 
     system: str | None = None
 
-    def around(self, folder: Path, tokenizer: TokenizerCell) -> JsonObject:
-        return chat_frame(load_tokenizer(tokenizer.source(folder)), system=self.system)._asdict()
+    def around(self, vocab: Vocabulary, tokenizer: str) -> JsonObject:
+        return chat_frame(load_tokenizer(tokenizer), system=self.system)._asdict()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +178,7 @@ class TrainedCell(ModelCell):
         self,
         train: Callable[..., Any],
         model: Any,
+        vocab: Vocabulary,
         content: Any,
         folder: Path,
         progress: Progress,
@@ -182,7 +186,7 @@ class TrainedCell(ModelCell):
     ) -> Summary:
         """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
         close_model()
-        out, vocab = self.path(folder) / "model", self.tokenizer.vocabulary(folder)
+        out = self.path(folder) / "model"
         common: Any = {"seed": self.seed, "out": out, "progress": progress}
         result = train(model, vocab, content, **common, **self.options.recipe, **settings)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # no cell continues with more steps
@@ -196,16 +200,17 @@ class TrainedCell(ModelCell):
         }
 
     def _train_on_questions(
-        self, model: Any, folder: Path, progress: Progress, **settings: object
+        self, model: Any, vocab: Vocabulary, folder: Path, progress: Progress, **settings: object
     ) -> Summary:
         """Train with new draws at every step; only the answer enters the loss."""
         assert self.data is not None
-        items, vocab = self.data.training_items(folder), self.tokenizer.vocabulary(folder)
+        items = self.data.training_items(folder)
         at_strength = sampler_at_splits(self.scheme, vocab, [item.question for item in items])
         # A question that becomes too long keeps its canonical tokens, and is counted.
         summary = self._train(
             training.finetune,
             model,
+            vocab,
             items,
             folder,
             progress,
@@ -239,10 +244,10 @@ class PretrainCell(TrainedCell, OriginCell):
         end_id = end_of_text(vocab, end)
         model = small_model(vocab.size, self.model.shape, seed=self.seed, end_id=end_id)
         if self.corpus is None:
-            return self._train_on_questions(model, folder, progress)
+            return self._train_on_questions(model, vocab, folder, progress)
         sampler, text = schedule(self.scheme, vocab), self.corpus.training_ids(folder)
         return self._train(
-            training.pretrain, model, text, folder, progress, sampler=sampler, end=end
+            training.pretrain, model, vocab, text, folder, progress, sampler=sampler, end=end
         )
 
 
@@ -276,6 +281,7 @@ class FinetuneCell(TrainedCell):
             model = add_lora(model, options.lora, seed=self.seed)
         return self._train_on_questions(
             model,
+            self.tokenizer.vocabulary(folder),
             folder,
             progress,
             fixed_draws=options.fixed_draws,

@@ -145,7 +145,7 @@ class ByScheme(Measurement):
 class OnQuestions(Measurement):
     """A measurement of each task's questions, zero-shot or after few-shot examples."""
 
-    on_benchmarks: ClassVar[bool] = True  # of a study, too
+    on_benchmarks: ClassVar[bool] = True  # whether also on the benchmarks of a study
 
     items: int | None = option(
         "number of questions of each task, at most", "--limit", default=None, min=1
@@ -186,18 +186,18 @@ class MeasuredCell(Cell):
     @property
     def task(self) -> str:
         """The name of the task in results."""
-        return self.asked.task if self.asked else self.measurement.task
+        return self.task_questions.task if self.task_questions else self.measurement.task
 
     @property
-    def asked(self) -> QuestionsCell | None:
+    def task_questions(self) -> QuestionsCell | None:
         """The questions of a measurement of one task."""
-        is_asked = isinstance(self.measurement, OnQuestions) and self.questions
-        return self.questions[0] if is_asked else None
+        has_task = isinstance(self.measurement, OnQuestions) and self.questions
+        return self.questions[0] if has_task else None
 
     @property
     def label(self) -> str:
         after = f" after {self.few_shot.scheme}" if self.few_shot else ""
-        on = self.asked.description if self.asked else ""
+        on = self.task_questions.description if self.task_questions else ""
         return f"{self.kind} {self.model.description} on {self.eval_scheme}{on}{after}"
 
     @property
@@ -254,7 +254,8 @@ class Opened:
             self.run_folder, few_shot.examples if few_shot else 0
         )
         if few_shot is None:
-            return items[:count], self.cell.model.around(self.run_folder, self.cell.tokenizer)
+            tokenizer = self.cell.tokenizer.source(self.run_folder)
+            return items[:count], self.cell.model.around(self.vocab, tokenizer)
         prefix = evaluation.solved_examples(
             self.vocab, solved, few_shot.scheme, seed=self.seed, start=self.start
         )
