@@ -98,3 +98,34 @@ def test_a_name_that_robustok_does_not_have_is_said_of_robustok() -> None:
         robustok.Vocabular  # noqa: B018
     with pytest.raises(robustok.RobustokError, match=r"Vocabulary\.load"):
         robustok.Vocabulary("demo")  # type: ignore[arg-type]
+
+
+FIRST_CALLS = """
+import sys
+import robustok as rt
+from robustok.runtime.environment import import_lock
+vocab = rt.Vocabulary.load("demo")
+unlocked = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if not import_lock._is_owned():
+            unlocked.append(name)
+
+sys.meta_path.insert(0, Finder())
+ids = vocab.encode("hello")
+for scheme in ("uniform", "stochastok(alpha=0.3)", "uniform-k(alpha=0.5)", "bpe-dropout(p=0.1)"):
+    rt.sampler(scheme, vocab).sample_batch(["hello"] * 9, seed=0)
+rt.sampler("uniform", vocab).log_prob(ids)
+lattice = vocab.lattice("hello")
+lattice.count(distance=2), lattice.neighbors(ids), list(lattice.enumerate(limit=3))
+rt.Guard(vocab).check(ids), rt.distance(vocab, ids, ids)
+print(*set(unlocked) - {"gigatoken"})  # is looked for, and imported under the lock
+"""
+
+
+def test_a_first_call_imports_only_while_a_fork_waits() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

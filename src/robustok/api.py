@@ -4,6 +4,12 @@ A module of its own, so that `robustok` can import it when one of the names is u
 it imports it takes longer than the page of `robustok --help`.
 """
 
+# Two modules that numba and `importlib.metadata` import in a first draw: imported with the names,
+# while a fork waits.
+import email.parser  # noqa: F401
+
+import numpy.ma  # noqa: F401
+
 from robustok import samplers
 from robustok.errors import RobustokError as RobustokError
 from robustok.guard import Guard as Guard
