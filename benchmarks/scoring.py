@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from common import options_of, tokenizer_file
-from robustok import Vocabulary
+from robustok import Ragged, Vocabulary
 from robustok.attack import attack_items
 from robustok.attack import search as search_module
 from robustok.evaluation import solved_examples
@@ -225,7 +225,7 @@ def long_target(vocab: Vocabulary, text: str, target: str) -> list[list[Request]
     """The neighborhood of a prompt's canonical tokenization, followed by one response."""
     start = vocab.encode(text)
     rows = [start, *vocab.lattice(text).neighbors(start, distance=2)]
-    return [[Request(rows, [vocab.encode(target)], [5, 6, 7])]]
+    return [[Request(Ragged.from_rows(rows), [vocab.encode(target)], [5, 6, 7])]]
 
 
 def main() -> None:

@@ -14,8 +14,7 @@ from tests.oracles.data import data_path
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import robustok as rt
-from robustok.evaluation import accuracy, evaluate
-from robustok.evaluation.questions import drawn_texts
+from robustok.evaluation import evaluate
 from robustok.models import save_tokenizer, train_tokenizer
 from robustok.tasks import Item, benchmark_files, read_items, write_items
 
@@ -129,9 +128,7 @@ def test_both_accuracies_are_lm_evals_on_benchmarks(
         items = read_items(files[name], limit=N)
         tasks[name] = keyed(items) if items[0].question else items
     # lm-eval's draws of a whole sentence depend on the sentence, not on the item's key.
-    monkeypatch.setattr(
-        accuracy,
-        "drawn_texts",
-        lambda item: [(c, c) for c in item.choices] if not item.question else drawn_texts(item),
-    )
+    of_item: Any = Item.drawn_texts.fget
+    own = property(lambda item: of_item(item) if item.question else {c: c for c in item.choices})
+    monkeypatch.setattr(Item, "drawn_texts", own)
     compared(tmp_path, model, tasks, "uniform")

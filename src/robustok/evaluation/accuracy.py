@@ -18,7 +18,6 @@ from robustok.evaluation.questions import (
     Window,
     as_sampler,
     check_keyed,
-    drawn_texts,
     encode_options,
     item_keys,
     margins,
@@ -144,13 +143,13 @@ def _drawn(
     before_sentences: Ids | None,
 ) -> tuple[list[Request], Strength]:
     """All draws of each item, of its question or else of its sentences, and their strength."""
-    keyed = [pair for item in block for pair in drawn_texts(item)]
-    texts = [text for text, _ in keyed]
-    keys = item_keys(key for _, key in keyed)
+    keyed = [pair for item in block for pair in item.drawn_texts.items()]
+    texts = [text for _, text in keyed]
+    keys = item_keys(key for key, _ in keyed)
     rows = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
     requests, begin = [], 0
     for item in block:
-        end = begin + draws * len(drawn_texts(item))
+        end = begin + draws * len(item.drawn_texts)
         own, name = rows.between(begin, end), f"item '{item.key}'"
         if item.question:
             request = Request(own, encode_options(vocab, item.choices), prefix, name)

@@ -129,17 +129,6 @@ def start_ids(model: PreTrainedModel) -> list[int]:
     return [first]
 
 
-def drawn_texts(item: Item) -> list[tuple[str, str]]:
-    """What is drawn of an item, its question or else its sentences, each with the key of its draws.
-
-    >>> drawn_texts(Item("a", "", ("it is", "it are"), 0))
-    [('it is', 'a/0'), ('it are', 'a/1')]
-    """
-    if item.question:
-        return [(item.question, item.key)]
-    return [(choice, f"{item.key}/{i}") for i, choice in enumerate(item.choices)]
-
-
 def solved_examples(
     vocab: Vocabulary,
     examples: Sequence[Item],

@@ -69,6 +69,17 @@ class Item:
         """The right option, as it is scored."""
         return self.choices[self.label]
 
+    @property
+    def drawn_texts(self) -> dict[str, str]:
+        """What a scheme draws, by the key of its draws: the question, or else each sentence.
+
+        >>> Item("a", "", ("it is", "it are"), 0).drawn_texts
+        {'a/0': 'it is', 'a/1': 'it are'}
+        """
+        if self.question:
+            return {self.key: self.question}
+        return {f"{self.key}/{i}": choice for i, choice in enumerate(self.choices)}
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 from robustok import evaluation
 from robustok.checks import option
 from robustok.evaluation.comparison import evaluation_line
-from robustok.evaluation.questions import drawn_texts
 from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
@@ -68,7 +67,7 @@ class Evaluate(ByScheme, OnQuestions):
 
     def run(self, at: Opened) -> Summary:
         items, around = at.questions(self.items)
-        texts = [text for item in items for text, _ in drawn_texts(item)]
+        texts = [text for item in items for text in item.drawn_texts.values()]
         drawn_by = self.sampler(at.vocab, texts)
         result = evaluation.evaluate(
             at.model,
