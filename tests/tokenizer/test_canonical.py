@@ -62,6 +62,21 @@ def bpe(
     return Tokenizer.from_str(tokenizer_json(model, **stages))
 
 
+def with_hole() -> Tokenizer:
+    """A BPE whose ids have a hole, so that the library gives the greatest one again."""
+    model = bpe_model({"a": 0, "b": 1, "▁": 2, "ab": 4}, [["a", "b"]])
+    return Tokenizer.from_str(tokenizer_json(model))
+
+
+def named_unknown() -> Tokenizer:
+    """A BPE with byte fallback that takes a pre-token "<unk>" for the unknown token."""
+    vocab = {"<unk>": 0, **{f"<0x{byte:02X}>": byte + 1 for byte in range(256)}}
+    model = bpe_model(vocab, [], byte_fallback=True, unk_token="<unk>", ignore_merges=True)
+    cut = {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": False}
+    stages = {"type": "Sequence", "pretokenizers": [cut, FIRST]}
+    return Tokenizer.from_str(tokenizer_json(model, pre_tokenizer=stages))
+
+
 def unigram(tokens: dict[str, float], unk_id: int | None = None, **stages: Any) -> Tokenizer:
     model = {"type": "Unigram", "unk_id": unk_id, "byte_fallback": False,
              "vocab": [*tokens.items()]}  # fmt: skip
@@ -308,6 +323,8 @@ ACCEPTED: dict[str, tuple[Callable[[], Tokenizer], list[str]]] = {
     "a mark in a text, unknown characters": (t5, ["a▁b", "a ▁", "▁ a"]),
     "no mark, and the byte of a space": (lambda: without_mark("<0x20>"), ["ab", "a b", ""]),
     "no mark, and a space": (lambda: without_mark(" "), ["ab", "a b", ""]),
+    "an unknown token that the model reads by its name, and bytes of this name": (
+        named_unknown, ["<unk>", "a▁<unk>", "<unk> a"]),
     "a normalizer in lower case": (lambda: gpt2(normalizers.Lowercase()), ["AB a", "ab"]),
     "a normalizer that strips": (lambda: gpt2(normalizers.Strip()), [" ab ", "a b"]),
     "a normalizer that prepends": (lambda: gpt2(normalizers.Prepend("b")), ["a", "ba"]),
@@ -371,6 +388,10 @@ def test_a_text_whose_ids_are_those_of_no_text_is_refused(name: str) -> None:
 
 
 NOT_LOADED = [
+    pytest.param(
+        lambda: with_added(with_added(with_hole(), "ab a"), "ab", special=True),
+        "or one that it gave to an added token, too",
+        id="an added token that the library gave the id of a token"),
     pytest.param(
         lambda: with_added(Tokenizer.from_str(tokenizer_json(
             bpe_model({"a": 0, "<0xB0>": 1}, [], byte_fallback=True), normalizer=STRIP,

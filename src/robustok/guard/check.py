@@ -163,9 +163,13 @@ class SegmentEncoder:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
 
     def same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
-        """Whether each row spells its text, bool [rows]."""
+        """Whether each row spells its text and has no special ids, bool [rows]."""
         pairs = zip(self._decoded(rows), texts, strict=True)
-        return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
+        same = np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
+        readable = self.vocab.readable[rows.values]
+        if not readable.all():  # such as an unknown token that the model reads by its name
+            same[np.searchsorted(rows.offsets, np.flatnonzero(~readable), "right") - 1] = False
+        return same
 
     def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
