@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Shell
 
+from robustok.attack import Prompt
 from robustok.cli.app import run
 from robustok.errors import RobustokError
 from robustok.tasks import Item, write_items
@@ -31,10 +32,10 @@ BLIMP = {"id": "b1", "query": "", "UID": "island", "choices": ["He runs.", "He r
 
 def items_of(
     command: str, model: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[Item]:
-    """The items that a command hands to its library function."""
+) -> list[Any]:
+    """The items, or their prompts, that a command hands to its library function."""
     target, options = COMMANDS[command]
-    received: list[Item] = []
+    received: list[Any] = []
 
     def record(*args: Any, **settings: Any) -> Any:
         received.extend(next(arg for arg in args if isinstance(arg, list)))
@@ -54,11 +55,12 @@ def test_every_command_words_a_benchmark_and_keeps_what_write_items_wrote(
     path = tmp_path / "copa.jsonl"
     path.write_text(json.dumps(COPA) + "\n" + json.dumps({**COPA, "id": "c2"}) + "\n")
     first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
-    assert first == Item("c1", "It rained. effect?", (" It is wet.", " It is dry."), 0)
+    kind = Prompt.of_item if command == "attack" else replace  # of the list that is handed over
+    assert first == kind(Item("c1", "It rained. effect?", (" It is wet.", " It is dry."), 0))
     item = Item("k", 'Spell out the word " to ". Answer:', ("t o", "o t"), 0, "spelling")
     write_items(path, [item, replace(item, key="k2")])
     first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
-    assert first == item
+    assert first == kind(item)
 
 
 @pytest.mark.parametrize("command", ["attack", "certify", "bound", "finetune"])

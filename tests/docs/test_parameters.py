@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -55,7 +55,13 @@ def _undocumented_in_class(label: str, cls: type) -> Iterator[str]:
             elif name == "__init__":
                 docs = docs[:1]
             doc = "\n\n".join([class_doc, *docs])
-            yield from _undocumented(f"{label}.{name}", inspect.signature(function).parameters, doc)
+            described = (
+                {f.name for f in fields(cls) if "help" in f.metadata}
+                if is_dataclass(cls)
+                else set()
+            )
+            names = [n for n in inspect.signature(function).parameters if n not in described]
+            yield from _undocumented(f"{label}.{name}", names, doc)
 
 
 def _doc(value: Any) -> str:

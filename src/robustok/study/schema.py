@@ -57,6 +57,14 @@ class Study(Settings):
     >>> from robustok.study import find_study
     >>> find_study("teaser").paper.where
     'Figure 1'
+
+    Args:
+        model: the section of the model. ``corpus``, ``pretrain``, ``finetune``, ``benchmarks``,
+            ``few_shot``, ``questions``, ``strength`` and ``paper`` are sections, too.
+        evaluate: a measurement, as ``certify``, ``bound``, ``perplexity``, ``embeddings`` and each
+            of ``attacks``.
+
+    Every field of a section has its text in :func:`study_schema`.
     """
 
     name: str = option("in lower case, with digits and hyphens", pattern=r"^[a-z0-9][a-z0-9-]*$")

@@ -77,11 +77,13 @@ class Attack(AttackSettings, OnQuestions):
         return tokens * min(self.steps, STEPS_TAKEN) * len(self.distances) * STEP_NEIGHBORS
 
     def run(self, at: Opened) -> Summary:
+        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
+        from robustok.evaluation.questions import check_questions
+
         items, around = at.questions(self.items)
+        check_questions(items)
         if self.suite:
             return self._run_suite(at, items, around)
-        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
-
         frame = around.get("prefix"), around.get("suffix")
         model = AttackedModel(at.model, at.vocab, *frame, self.overflow, self.objective)
 
