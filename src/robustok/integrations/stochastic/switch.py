@@ -299,7 +299,7 @@ class StochasticProcessor(Wrapper):
         is_sampling, options["enable_sampling"] = options.get("enable_sampling"), False
         plain = {name: value for name, value in options.items() if name not in _SHAPE}
         # No public attribute tells what a processor was made to return: a text shows it.
-        text = inner.decode([*range(inner.vocab_size())][-9:])
+        text = inner.decode([*range(inner.vocab_size())[-9:]])
         example = inner.encode(text, **options)
         kind = type(example[0]) if isinstance(example, list) else None
         if kind not in (int, str) or is_sampling:
