@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from robustok.attack.engine import AttackedModel, run_in_groups
+from robustok.attack.engine import AttackedModel, question_prompts, run_in_groups
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial
 from robustok.attack.settings import GROUP, AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import NO_FIT, Ids, check_questions, margins
+from robustok.evaluation.questions import NO_FIT, Ids, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
@@ -273,18 +273,17 @@ def certify_items(
 
     Raises RobustokError as :func:`certify` does.
     """
-    check_questions(items)
-    seed = check_integer("seed", seed)
+    prompts, seed = question_prompts(items), check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certificates: list[Certificate] = []
     overflowed = 0
-    for begin in range(0, len(items), GROUP):
-        prompts = [Prompt.of_item(item) for item in items[begin : begin + GROUP]]
-        certified, long = _certified(attacked_model, prompts, settings, seed)
+    for begin in range(0, len(prompts), GROUP):
+        group = prompts[begin : begin + GROUP]
+        certified, long = _certified(attacked_model, group, settings, seed)
         certificates += certified
         overflowed += long
-        progress(min(begin + GROUP, len(items)), len(items))
+        progress(min(begin + GROUP, len(prompts)), len(prompts))
     return Certification(tuple(certificates), settings, seed, overflowed)
 
 

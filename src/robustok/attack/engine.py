@@ -213,11 +213,10 @@ def attack_items(
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    check_questions(items)
-    scorer = Scorer()
+    prompts, scorer = question_prompts(items), Scorer()
     attacks, dropped = attack_questions(
         attacked_model,
-        [Prompt.of_item(item) for item in items],
+        prompts,
         settings,
         seed,
         scorer=scorer,
@@ -234,6 +233,15 @@ def attack_items(
         tokens_naive=scorer.tokens_naive,
         overflowed=dropped + sum(a.overflowed for a in attacks),
     )
+
+
+def question_prompts(items: Sequence[Item]) -> list[Prompt]:
+    """The questions of items, with their options.
+
+    Raises RobustokError if items are missing, share a key, or have no question.
+    """
+    check_questions(items)
+    return [Prompt.of_item(item) for item in items]
 
 
 def attack_questions(
@@ -345,7 +353,7 @@ def attack_prompts(
 
     Args:
         prompts: the prompts, each with its own key.
-        objective: the objective of a prompt, such as an :class:`NamedObjective`.
+        objective: the objective of a prompt, such as a :class:`NamedObjective`.
         seed: any integer; a draw depends on it and the text.
         progress: called with (prompts done, prompts).
 

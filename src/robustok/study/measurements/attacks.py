@@ -77,22 +77,25 @@ class Attack(AttackSettings, OnQuestions):
         return tokens * min(self.steps, STEPS_TAKEN) * len(self.distances) * STEP_NEIGHBORS
 
     def run(self, at: Opened) -> Summary:
-        from robustok.attack.engine import AttackedModel, accuracy_under, attack_questions
-        from robustok.evaluation.questions import check_questions
+        from robustok.attack.engine import (
+            AttackedModel,
+            accuracy_under,
+            attack_questions,
+            question_prompts,
+        )
 
         items, around = at.questions(self.items)
-        check_questions(items)
+        prompts = question_prompts(items)
         if self.suite:
-            return self._run_suite(at, items, around)
+            return self._run_suite(at, items, prompts, around)
         frame = around.get("prefix"), around.get("suffix")
         model = AttackedModel(at.model, at.vocab, *frame, self.overflow, self.objective)
 
-        def searched(group: Sequence[Item], progress: Progress) -> Summary:
-            prompts = list(map(attacks.Prompt.of_item, group))
-            done, dropped = attack_questions(model, prompts, self, at.seed, progress=progress)
+        def searched(group: Sequence[attacks.Prompt], progress: Progress) -> Summary:
+            done, dropped = attack_questions(model, group, self, at.seed, progress=progress)
             return {"attacks": [one.as_row() for one in done], "dropped": dropped}
 
-        groups = at.in_groups(items, searched)
+        groups = at.in_groups(prompts, searched)
         rows = [row for group in groups for row in group["attacks"]]
         done = [attacks.Attack.from_row(row) for row in rows]
         summary = accuracy_under(done)
@@ -109,11 +112,16 @@ class Attack(AttackSettings, OnQuestions):
             "precision": precision_of(at.model),
         }
 
-    def _run_suite(self, at: Opened, items: Sequence[Item], around: JsonObject) -> Summary:
+    def _run_suite(
+        self,
+        at: Opened,
+        items: Sequence[Item],
+        prompts: Sequence[attacks.Prompt],
+        around: JsonObject,
+    ) -> Summary:
         objective = attacks.NamedObjective(
             at.model, at.vocab, ObjectiveSettings("margin"), **around
         )
-        prompts = [attacks.Prompt.of_item(item) for item in items]
         settings = {"seed": at.seed, "max_scored": self.limit}
         groups = at.in_groups(prompts, suite_search(at.vocab, objective, **settings))
         result = suite_result(groups, at.seed, self.limit)
