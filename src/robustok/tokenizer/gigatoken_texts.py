@@ -227,9 +227,10 @@ def _rules_of(data: TokenizerData) -> _Rules:
         # The normalizer leaves an empty text empty.
         write = (lambda text: before + text if text else text) if before else None
         search = search_of(others)
+        if search is None or "▁" not in "".join(others):
+            return _Rules(write, False, ids, find, search)
         # It writes spaces as "▁", also before the text.
-        has_mark = search and (lambda text: search("▁" + text.replace(" ", "▁")))
-        return _Rules(write, False, ids, find, has_mark)
+        return _Rules(write, False, ids, find, lambda text: search("▁" + text.replace(" ", "▁")))
     has_other, normalizer = search_of(others), encoder.tokenizer.normalizer
     composes = data.stages.composes
 

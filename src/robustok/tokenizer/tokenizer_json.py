@@ -583,28 +583,38 @@ class TokenizersEncoder:
         if self._lacks is not None:
             marks |= {read.decode(errors="replace") for read in ids.spelling.in_model.values()}
         normalized = {t.content for t in plain.values() if t.normalized}
-        self._doubtful = self._search_of(doubtful, normalized)
-        self._marks = self._search_of(marks, normalized)
+        # Spaces of a text are not read as the "▁" of these, or as an ordinary token.
+        raw = {
+            t.content
+            for i, t in plain.items()
+            if ids.is_ordinary[i] and not (t.normalized or t.special)
+        } - {*self.reachable, *names}
+        self._doubtful = self._search_of(doubtful, normalized, raw)
+        self._marks = self._search_of(marks, normalized, raw)
         # A text that has none of the special tokens, as written, has none to the model.
         self._is_searched = bool(self.reachable) and all(
             re.fullmatch("[!-~]+", content) for content in self.reachable
         )
         searched = [*(added if self._is_searched else plain).values()]
         self._has_added = self._search_of(
-            {t.content for t in searched}, {t.content for t in searched if t.normalized}
+            {t.content for t in searched}, {t.content for t in searched if t.normalized}, raw
         )
 
     def _search_of(
-        self, contents: set[str], normalized: set[str]
+        self, contents: set[str], normalized: set[str], raw: set[str]
     ) -> Callable[[str], object] | None:
-        """A search for any of some added tokens, in a text or a normalized one."""
+        """A search for any of some added tokens, in a text or a normalized one.
+
+        ``normalized``: those that are looked for in the normalized text; ``raw``: those that are
+        looked for only in the text as it came.
+        """
         if self.parsing.normalizer is not None:
             with library_errors("the tokenizers library cannot normalize an added token"):
                 contents = contents | {
                     self.parsing.normalizer.normalize_str(c) for c in contents & normalized
                 }
         if self._metaspace:
-            contents = contents | {content.replace("▁", " ") for content in contents}
+            contents = contents | {content.replace("▁", " ") for content in contents - raw}
         return search_of(contents - {""})
 
     @computed_once
