@@ -161,19 +161,21 @@ class _Search:
 
     def first(self, text: str) -> re.Match[str] | None:
         """The first match, or None."""
-        return self._pattern_of(text).search(text)
+        pattern = self._pattern_of(text)
+        return None if pattern is None else pattern.search(text)
 
     def all(self, text: str) -> Iterator[re.Match[str]]:
         """All matches, in order."""
-        return self._pattern_of(text).finditer(text)
+        pattern = self._pattern_of(text)
+        return iter(()) if pattern is None else pattern.finditer(text)
 
-    def _pattern_of(self, text: str) -> re.Pattern[str]:
-        """An expression with the same matches in this text as that of all strings."""
+    def _pattern_of(self, text: str) -> re.Pattern[str] | None:
+        """An expression with the same matches in this text as that of all strings, if any."""
         if len(self._of_start) > _MOST_STARTS:
             return self._whole
-        present = [start for start in self._of_start if start in text] or [*self._of_start][:1]
-        if len(present) > 1:
-            return self._whole
+        present = [start for start in self._of_start if start in text]
+        if len(present) != 1:
+            return self._whole if present else None
         (start,) = present
         if start not in self._patterns:
             self._patterns[start] = _pattern(self._of_start[start])
