@@ -548,6 +548,23 @@ def test_many_added_tokens_are_searched_by_one_expression() -> None:
     assert has_gigatoken(check(tokenizer, "ab <|0.00|> b", "<|30.00|>"))
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_apart"), [({}, True), ({"lstrip": True}, False), ({"normalized": True}, False)]
+)
+def test_an_added_token_of_marks_is_none_of_the_spaces_of_a_text(
+    flags: dict[str, bool], is_apart: bool
+) -> None:
+    """Gemma's "▁▁" is looked for in the text as it came, where spaces are no marks."""
+    spaces = MARKS["normalizers"][1]
+    tokenizer = bpe(
+        ["▁", "▁▁", "a", "b"], [["▁", "▁"]], normalizer=spaces, decoder=METASPACE_DECODER
+    )
+    vocab = check(with_added(tokenizer, "▁▁", **flags), "a  b", "a▁▁b", "a  ▁▁b")
+    assert vocab.encode("a  b").tolist() == [2, 1, 3]
+    encoder = vocab.data.encoder
+    assert encoder.accepts(["a  b"]) == is_apart and not encoder.accepts(["a▁▁b"])
+
+
 def test_scores_that_leave_no_precision_are_refused_and_small_ones_do_not_underflow() -> None:
     def unigram(score: float) -> rt.Sampler:
         scores = [("<unk>", 0.0), ("a", score), ("b", -2.0), ("ab", -3.0)]
