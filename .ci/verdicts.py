@@ -236,12 +236,17 @@ def _within_margin(
     unit = UNITS[pair[0]["measure"]]
     at_90, margin = compare(*pair, level=LEVEL_OF_NO_LOSS), unit.read(test.margin)
     inside = f"90% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    is_loss = is_clear and change.mean < 0
     if test.hypothesis == "no loss" and at_90.low > -margin:
-        return NO_LOSS.replace("X", f"{test.margin:g}"), inside
+        smaller = "; a smaller loss is clear" if is_loss else ""
+        return NO_LOSS.replace("X", f"{test.margin:g}"), f"{inside}{smaller}"
     if test.hypothesis == "equal" and -margin < at_90.low and at_90.high < margin:
         return CONFIRMED, f"within ±{test.margin:g}, {inside}"
-    if is_clear and (test.hypothesis == "equal" or change.mean <= 0):
-        return CONTRADICTED, ""
+    if is_loss or (is_clear and test.hypothesis == "equal"):
+        is_beyond = at_90.high < -margin or (test.hypothesis == "equal" and at_90.low > margin)
+        change_name = "loss" if test.hypothesis == "no loss" else "change"
+        smaller = f"a {change_name} smaller than {test.margin:g} is not excluded, {inside}"
+        return CONTRADICTED, "" if is_beyond else smaller
     return UNDECIDED, ""
 
 
@@ -258,6 +263,8 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
     if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
         return ""
     paper = unit.read(test.paper)
+    if unit is UNITS["accuracy"] and change.before + paper > 1:
+        return f"; no room for the paper's difference above {100 * change.before:.1f}%"
     is_short = change.low > paper if test.hypothesis == "lower" else change.high < paper
     return "; the paper's difference is excluded" if is_short else ""
 
@@ -364,6 +371,7 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
     text = claims.page.format(
         tests=len(verdicts),
         counts=_counts(verdicts.values()),
+        untested=sum(not claim.tests for claim in claims.claims),
         models=table(("model", "what it is"), [*about.items()]),
     )
     parts = [text.strip()]
@@ -421,6 +429,7 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
         interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
         paper = "" if test.paper is None else unit.text(unit.read(test.paper))
         paper = paper if test.against else f"{test.paper:g}"
+        paper += f" ({note})" if (note := test.source.partition(", ")[2]) else ""
         verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
         lines.append([words, _difference_text(test), model, interval, paper, verdict])
         words = ""
@@ -436,9 +445,10 @@ def _difference_text(test: Test) -> str:
     if name == "eval_scheme":
         return f"{_questions(test.of[name])} − {_questions(test.against[name])}"
     first, second = (short_spec(side[name]) for side in (test.of, test.against))
-    parts = [f"{_OF_FIELD.get(name, '')}{first} − {second}"]
     rows = test.rows
     task = rows.get("task", "langgame")
+    sign = "/" if task == "text" else "−"  # a ratio of perplexities
+    parts = [f"{_OF_FIELD.get(name, '')}{first} {sign} {second}"]
     if task == "text":
         parts += [f"{short_spec(rows['eval_scheme'])} text"]
     elif "eval_scheme" in rows:

@@ -40,7 +40,7 @@ def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, A
               "against": {"train_scheme": "canonical"}}  # fmt: skip
     claim = {"topic": "Topic", "claim": "It helps", "where": "Table 9"}
     content = {
-        "page": "{tests} tests: {counts}\n\n{models}",
+        "page": "{tests} tests: {counts}, {untested} claims\n\n{models}",
         "families_text": "",
         "not_run_text": "",
         "runs_text": "",
@@ -66,14 +66,20 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss", "margin": 0.5}, "undecided",
      ".*smallest visible effect.*"),
-    (HIGH, (0.7, 0.71, 0.7), MARGIN | {"hypothesis": "no loss"}, "contradicted here", None),
+    (HIGH, (0.7, 0.71, 0.7), MARGIN | {"hypothesis": "no loss"}, "contradicted here", ""),
+    (HIGH, (0.84, 0.85, 0.84), MARGIN | {"hypothesis": "no loss"}, "contradicted here",
+     "a loss smaller than 5 is not excluded, .*"),
+    (HIGH, (0.84, 0.85, 0.84), MARGIN | {"hypothesis": "no loss", "margin": 12},
+     "no loss larger than 12", ".*; a smaller loss is clear"),
     (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
     (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "equal"}, "contradicted here", None),
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "equal"}, "confirmed", None),
     # Fewer seeds than planned decide nothing.
-    (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 80}, "undecided",
+    (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 48}, "undecided",
      "2 of 3 seeds; the paper's difference is excluded"),
-    (HALF[:1], (0.9,), {"hypothesis": "higher", "paper": 80}, "undecided", "1 of 3 seeds"),
+    (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 60}, "undecided",
+     "2 of 3 seeds; no room for the paper's difference above 50.0%"),
+    (HALF[:1], (0.9,), {"hypothesis": "higher", "paper": 48}, "undecided", "1 of 3 seeds"),
     ((), (), {"hypothesis": "higher"}, "not tested", None),
     (HALF, (), {"hypothesis": "higher"}, "not tested", None),
 ])  # fmt: skip

@@ -43,6 +43,8 @@ _ELSEWHERE = (
     "threads",
     "paper",
     "readme",
+    "repeats",  # as seeds
+    "first_repeat",
 )  # on the page
 
 
@@ -105,14 +107,23 @@ def accuracy_table(results: Results) -> Table:
     [['uniform', '90.0 [80.0, 95.0]']]
     """
     compared = _compared(results)
+    most = max(len(row["seeds"]) for row in results.rows)
     lines = [
         [
-            Entry(name, color=results.colors[results.models[name]["spec"]]),
+            Entry(
+                name + _fewer_seeds(max(len(row["seeds"]) for row in rows), most),
+                color=results.colors[results.models[name]["spec"]],
+            ),
             *(_entry(results, name, scheme) for scheme in compared),
         ]
-        for name in results.names
+        for name, rows in grouped(results.rows, "name").items()
     ]
     return Table([first_title(results.rows), *map(title, compared)], lines)
+
+
+def _fewer_seeds(seeds: int, most: int) -> str:
+    """How many seeds a model or a difference has, where others of the table have more."""
+    return f" ({seeds} seed{'s' * (seeds > 1)})" if seeds < most else ""
 
 
 def accuracy_section(results: Results) -> Section | None:
@@ -122,7 +133,7 @@ def accuracy_section(results: Results) -> Section | None:
     return Section(
         "table",
         "Accuracy on canonical questions, on the most perturbed ones and under attack",
-        "Accuracy in percent with its 95% interval. Below it the change from the canonical "
+        "Accuracy in percent with its 95% interval. Beside it the change from the canonical "
         "tokenizations of the same questions, in points with its 95% interval: an attack is "
         "compared on the questions that it attacked. Consistency is the share of questions with "
         "the same answer, right or wrong, in all draws.",
@@ -282,9 +293,13 @@ def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) ->
     """The difference of each pair of rows, with a star where Holm's method keeps it."""
     kept = clear_differences(pairs)
     starred = {name for name, change in kept.items() if change.seeds >= least_seeds}
+    changes = {name: difference(*pair) for name, pair in pairs.items()}
+    most = max((change.seeds for change in changes.values()), default=0)
     return {
-        name: " ".join(points_text(difference(*pair))) + " *" * (name in starred)
-        for name, pair in pairs.items()
+        name: " ".join(points_text(change))
+        + " *" * (name in starred)
+        + _fewer_seeds(change.seeds, most)
+        for name, change in changes.items()
     }
 
 
