@@ -228,9 +228,14 @@ def test_tensors_of_kserve() -> None:
 @pytest.mark.parametrize("short", [0, 1 << 16])
 def test_rewriting_keeps_all_other_values(short: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "_SHORT", short)
-    raw = b'{"user" :"\\ud800","x":1.50,"n":123456789012345678901,"e":1e400,"prompt":[[5],"a"]}'
-    new = read_body(raw, FIELDS, LIMITS).replaced({0: np.array([6, 7], np.int32)})
+    raw = b'{"user" :"\\ud800","x":1.50,"n":123456789012345678901,"e":1e300,"prompt":[[5],"a"]}'
+    ids = {0: np.array([6, 7], np.int32)}
+    new = read_body(raw, FIELDS, LIMITS).replaced(ids)
     assert json.loads(new) == json.loads(raw) | {"prompt": [[6, 7], "a"]}
+    for number in (b"1e400", b"-1e400", b"NaN"):
+        body = read_body(raw.replace(b"1e300", number), FIELDS, LIMITS)
+        with pytest.raises(Refused, match="a number that JSON cannot write"):
+            body.replaced(ids)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +318,11 @@ def test_values_in_strings_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=4),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(

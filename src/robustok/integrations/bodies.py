@@ -216,6 +216,8 @@ class RequestBody:
 
         Args:
             rows: ids by the number of the row, each int [n].
+
+        Raises Refused where the number of ids may not change, and for infinite numbers and NaN.
         """
         for number, ids in rows.items():
             prompt = self.prompts[number]
@@ -229,15 +231,19 @@ class RequestBody:
             prompt.holder[prompt.key] = ids.tolist()
         try:
             if self.size < _SHORT:
-                return json.dumps(self.value).encode()
+                return json.dumps(self.value, allow_nan=False).encode()
             return b"".join(_written(self.value))
+        except ValueError:
+            raise Refused(
+                "not-json", "the body has a number that JSON cannot write, such as 1e400 or NaN"
+            ) from None
         except RecursionError:
             raise Refused("too-deep", "the body is nested too deeply", is_limit=True) from None
 
 
 def _written(value: object) -> Iterator[bytes]:
     """JSON of a value, in parts: the encoder in C would hold the interpreter lock for all of it."""
-    for step, part in enumerate(json.JSONEncoder().iterencode(value)):
+    for step, part in enumerate(json.JSONEncoder(allow_nan=False).iterencode(value)):
         yield part.encode()
         if step % (4 * _STEPS) == 4 * _STEPS - 1:
             pause()
