@@ -428,12 +428,13 @@ def anneal(trial: Trial) -> Search:
         proposals = [_proposal(trial, ids, rng) for ids in chains]
         scores = yield proposals
         if first is None:
-            finite = np.append(scores[np.isfinite(scores)], current[np.isfinite(current)])
-            first = float(finite.std()) if len(finite) else 0.0
+            known = np.append(scores[np.isfinite(scores)], current[np.isfinite(current)])
+            first = float(known.std()) if len(known) else 0.0
         temperature = max(first, 1e-9) * _COOLED ** (turn / rounds)
-        loss = np.where(np.isfinite(scores), np.maximum(current - scores, 0.0), 0.0)
+        finite = np.isfinite(scores)
+        loss = np.maximum(np.subtract(current, scores, out=np.zeros(len(scores)), where=finite), 0)
         likely = rng.random(len(chains)) < np.exp(-np.minimum(loss / temperature, 700.0))
-        accepted = np.isfinite(scores) & likely
+        accepted = finite & likely
         for i in np.flatnonzero(accepted).tolist():
             chains[i], current[i] = proposals[i], scores[i]
 
