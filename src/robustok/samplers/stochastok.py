@@ -32,7 +32,7 @@ from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.parameters import Choice, count, per_token
 from robustok.tokenizer.vocabulary import Vocabulary
 
-_MOST_BYTES = 20  # of a token whose segmentations are enumerated
+_MOST_LISTED = 1 << 19  # segmentations of a token that are enumerated
 
 
 class StochasTok(StoredSampler):
@@ -203,15 +203,16 @@ class StochasTokUniform(StoredSampler):
 def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
     """[s]: the exact number of segmentations of one token into s segments, in the support.
 
-    Raises RobustokError for the pairwise support of a token of more than 20 bytes.
+    Raises RobustokError for the pairwise support of a token with more than 2^19 segmentations.
     """
     lattice = Lattice(vocab, [token])
     if support == "all":
         return lattice.counts(by="segments")
-    n = len(vocab.tokens[token])
-    if n > _MOST_BYTES:
+    n, count = len(vocab.tokens[token]), lattice.count()
+    if count > _MOST_LISTED:
         raise RobustokError(
-            f"support='pairwise' has too many segmentations to list for a token of {n} bytes"
+            f"support='pairwise' has too many segmentations to list for a token of {n} bytes:"
+            f" {count:,}"
         )
     reaches = _pairwise_test(vocab, token)
     counts = Counter(len(segments) for segments in lattice.enumerate() if reaches(segments))
