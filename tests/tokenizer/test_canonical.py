@@ -22,6 +22,7 @@ from tests.guard.tokenizers_of import (
     tokenizer_json,
 )
 from tests.guard.tokenizers_of import metaspace_tokenizer as llama
+from tests.oracles.sentencepiece import trained
 from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe as gpt2_json
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, processors
@@ -55,10 +56,15 @@ def gpt2(normalizer: Any = None) -> Tokenizer:
 
 
 def bpe(
-    tokens: list[str], merges: Sequence[Any] = (), *, unk_token: str | None = None, **stages: Any
+    tokens: list[str],
+    merges: Sequence[Any] = (),
+    *,
+    unk_token: str | None = None,
+    byte_fallback: bool = False,
+    **stages: Any,
 ) -> Tokenizer:
     vocab = {token: i for i, token in enumerate(tokens)}
-    model = bpe_model(vocab, [*merges], unk_token=unk_token)
+    model = bpe_model(vocab, [*merges], unk_token=unk_token, byte_fallback=byte_fallback)
     return Tokenizer.from_str(tokenizer_json(model, **stages))
 
 
@@ -515,6 +521,68 @@ def test_white_space_as_suffix() -> None:
         assert ids.tolist() == processor.encode(text) == vocab.canonicalize(ids).tolist()
         assert rt.Guard(vocab).admit(ids).tolist() == ids.tolist()
         assert rt.Canonical(vocab).log_prob(ids) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "refused"),
+    [
+        ({"model_type": "word", "add_dummy_prefix": False}, ["ab  c", " a"], []),
+        ({"model_type": "word"}, ["canal cab", "zz"], []),  # no token is a space alone
+        ({"vocab_size": 300, "user_defined_symbols": ["▁▁"]}, ["a b", "a▁▁b"], ["▁a", "▁▁▁a"]),
+    ],
+)
+def test_sentencepiece_models_whose_spaces_are_bytes_or_left_out(
+    options: dict[str, Any], texts: list[str], refused: list[str]
+) -> None:
+    """The decoder leaves out the first "▁" of a text, or where spaces are removed, several."""
+    settings = {"byte_fallback": True, "vocab_size": 400, "normalization_rule_name": "identity",
+                "remove_extra_whitespaces": True}  # fmt: skip
+    if not options.get("add_dummy_prefix", True):
+        settings["remove_extra_whitespaces"] = False
+    processor = trained(**settings | options)
+    vocab = rt.Vocabulary.load(processor)
+    for text in texts:
+        ids = vocab.encode(text)
+        assert ids.tolist() == processor.encode(text)
+        assert rt.Guard(vocab).admit(ids).tolist() == ids.tolist()
+        for spec in ("characters", "uniform", "stochastok(alpha=1)"):
+            for seed in range(4):
+                row = rt.sampler(spec, vocab).sample(ids, seed=seed)
+                assert row.tolist() == rt.sampler(spec, vocab).sample(text, seed=seed).tolist()
+                assert processor.decode(row.tolist()) == processor.decode(ids.tolist())
+    for text in refused:
+        with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+            vocab.encode(text)
+
+
+def test_a_normalizer_that_writes_spaces_after_those_of_the_text_are_marks() -> None:
+    """The model sees a space where NFKC writes one, and takes the byte of it."""
+    marks = MARKS["normalizers"][1]
+    tokens = ["▁", "a", "b", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = bpe(
+        tokens,
+        byte_fallback=True,
+        decoder=METASPACE_DECODER,
+        normalizer={"type": "Sequence", "normalizers": [marks, {"type": "NFKC"}]},
+    )
+    vocab = check(tokenizer, "a b")
+    for encode in (vocab.encode, lambda text: rt.Uniform(vocab).sample(text, seed=0)):
+        with pytest.raises(RobustokError, match="whose ids are others from position 1 on"):
+            encode("a\u3000b")
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_bytes_that_are_no_text_are_accepted_where_their_ids_are_canonical(prefix: bool) -> None:
+    """A "▁" behind such a byte is a space to the encoder, so that no id of a text spells it."""
+    vocab = rt.Vocabulary.load(llama(prefix=prefix))
+    for raw in (b"a\x80b \xff", b"\xe6\x97 a", b"\xff"):
+        ids = vocab.encode(raw)
+        assert rt.Guard(vocab).admit(ids).tolist() == ids.tolist()
+        assert vocab.encode_batch([raw, "a"])[0].tolist() == ids.tolist()
+    raw = b"\x80 a" + "▁b".encode()
+    for encode in (vocab.encode, lambda raw: vocab.encode_batch([raw, "a"])):
+        with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
+            encode(raw)
 
 
 @pytest.mark.parametrize("left_out", [frozenset(range(256)) - USED_BYTES, frozenset([0xFF])])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.guard.tokenizers_of import added_token, cut_by
 from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -204,6 +204,24 @@ def test_patterns_that_are_too_much_for_the_automaton(pattern: str, text: str) -
 def test_the_automaton_of_a_pattern_is_bounded(pattern: str) -> None:
     tree = read_pattern(pattern)
     assert tree is None or automaton(tree, [Symbol(chr(i), ()) for i in range(128)]) is None
+
+
+def test_added_tokens_that_get_another_id_when_saved_are_refused() -> None:
+    """Those that were added before the model was trained keep their ids, which others have, too."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens(["<img>"])
+    tokenizer.train_from_iterator(["ab ab"], trainers.BpeTrainer(show_progress=False))
+    with pytest.raises(RobustokError, match=r"'<img>' has the id 0, and another one once"):
+        rt.Vocabulary.load(tokenizer)
+
+
+def test_a_special_token_with_the_id_of_a_token_is_refused() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    encoding = tiktoken.Encoding(
+        "made", pat_str=".", mergeable_ranks={b"a": 0, b"b": 1}, special_tokens={"<s>": 1}
+    )
+    with pytest.raises(RobustokError, match=r"special token '<s>' has the id 1 of token b'b'"):
+        rt.Vocabulary.load(encoding)
 
 
 def test_a_token_beyond_what_kernels_hold_is_refused() -> None:

@@ -85,7 +85,7 @@ def test_stages_that_lose_characters_are_refused(stage: object) -> None:
     [
         (decoders.WordPiece(), "WordPiece"), (decoders.BPEDecoder(), "BPEDecoder"),
         (decoders.CTC(), "CTC"), (decoders.Strip(" ", 1, 0), "Strip"),
-        (decoders.Replace("ab", "c"), "Replace"),
+        (decoders.Replace("ab", "c"), "Replace"), (decoders.Replace("x", ""), "Replace"),
         (decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)]), None),
     ],
 )  # fmt: skip

@@ -141,7 +141,7 @@ class Canonicalizer:
 
     def check(self, text: str | bytes, ids: np.ndarray) -> None:
         """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
-        lossy = self.vocab.data.spelling.lossy or b"\xff"
+        lossy = self.vocab.data.spelling.lossy
         for segment, canonical in self._exact_of_all(ids):
             if self.is_special(segment):
                 if self.vocab.token_lengths[segment.ids].all():

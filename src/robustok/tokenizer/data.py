@@ -23,7 +23,7 @@ _ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not part of a UTF-8 
 class Encoder(Protocol):
     """Texts in, canonical ids out: no special tokens added, none parsed from the text."""
 
-    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+    def accepts(self, texts: Sequence[str]) -> bool:
         """Whether `is_accepted` holds for all texts, as far as a quick look tells."""
         ...
 

@@ -175,7 +175,7 @@ class TiktokenEncoder:
     def is_accepted(self, text: str) -> bool:
         return self.complete
 
-    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+    def accepts(self, texts: Sequence[str]) -> bool:
         return self.complete
 
 
@@ -187,6 +187,10 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
     for text, i in special.items():
         tokens[i] = text.encode()
     for token, i in ranks.items():
+        if tokens[i] not in (b"", token):
+            raise RobustokError(
+                f"the special token {tokens[i].decode()!r} has the id {i} of token {token!r}"
+            )
         tokens[i] = token
     ordinary = {*ranks.values()} - {*special.values()}
     has_bytes = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
@@ -338,7 +342,7 @@ class SentencePieceEncoder:
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
         return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
 
-    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+    def accepts(self, texts: Sequence[str]) -> bool:
         return self.accepts_all
 
     def keeps(self, spelled: bytes) -> bool:
@@ -347,6 +351,8 @@ class SentencePieceEncoder:
     def is_accepted(self, text: str) -> bool:
         normalized = self._normalized(text)
         spelled = normalized.replace("▁", " ")
+        if spelled.encode().startswith(self.spelling.lossy):
+            return False
         source = self.spelling.plain_source(spelled.encode()).decode()
         return source == text or self._normalized(source) == normalized
 
@@ -390,6 +396,10 @@ def _read(processor: Any) -> TokenizerData:
     trainer, normalizer = (dict(_proto_fields(model.get(number, b""))) for number in (2, 3))
     kind = {2: "BPE", 3: "word", 4: "character"}.get(trainer.get(3, 1), "Unigram")
     spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
+    spaces = {i for i in ordinary if tokens[i] == b" "}
+    if spaces <= fallback:  # the encoder writes a space as the bytes of "▁", never as its own
+        spelling = spelling._replace(placed=spelling.placed | spaces)
+        ordinary -= spaces
     pieces = (piece for number, piece in fields if number == 1)
     # The type is the last field of a piece; 4 is that of user-defined symbols.
     defined = {
@@ -399,6 +409,7 @@ def _read(processor: Any) -> TokenizerData:
     # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
     plain = not (normalizer.get(2) or normalizer.get(4, 1) or spelling.suffix)
     plain = plain and bool(normalizer.get(5, 1)) and len(fallback) == 256
+    plain = plain and not spaces <= fallback and kind != "word"  # which spells new words by bytes
     plain = plain and all(len(piece) == 1 for piece in unused)
     return TokenizerData(
         tokens,
@@ -427,6 +438,8 @@ def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
         prefix=b"" if at_end else space,
         suffix=space if at_end else b"",
         marked=True,
+        # Where spaces are removed, the decoder leaves out a "▁" of each of the first tokens.
+        lossy=(b"  ",) if normalizer.get(4, 1) else (),
     )
 
 

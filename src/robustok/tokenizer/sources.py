@@ -103,7 +103,19 @@ def read_tokenizer(source: Any) -> TokenizerData:
             with errors_name(name):
                 check_holes(content)
         data = from_json(text, name)
+        _check_saved(content, data, name)
     return replace(data, revision=opened.revision) if opened.revision else data
+
+
+def _check_saved(tokenizer: Any, data: TokenizerData, name: str) -> None:
+    """Raise RobustokError where an added token has another id once the tokenizer is saved."""
+    for i, token in tokenizer.get_added_tokens_decoder().items():
+        saved = data.added.get(i)
+        if saved is None or saved.content != token.content:
+            raise RobustokError(
+                f"{name}: the added token {token.content!r} has the id {i}, and another one once"
+                " the tokenizer is saved: add tokens after the model is trained or replaced"
+            )
 
 
 def open_tokenizer(source: Any) -> Opened:

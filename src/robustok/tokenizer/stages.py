@@ -187,8 +187,11 @@ class Stages:
     @property
     def writes_mark(self) -> bool:
         """Whether the model sees "▁" for every space."""
-        normalized = any(one.writes_space == "inside" for one in self.normalizers)
-        return normalized or any(cut.mark for cut in self.pre_cuts)
+        rules = [one.writes_space for one in self.normalizers]
+        later = self.normalizers[rules.index("inside") :] if "inside" in rules else ()
+        # Others, such as NFKC, write a space for other characters.
+        known = all(one.canonical or one.lowers or one.writes_space for one in later)
+        return bool(later and known) or any(cut.mark for cut in self.pre_cuts)
 
     @property
     def adds_space(self) -> bool:
@@ -311,8 +314,8 @@ def _check_decoders(decoders: list[dict]) -> None:
     """Raise RobustokError for a decoder whose text depends on how the text is cut into tokens."""
     for stage in _before_fuse(decoders):
         kind, pattern = stage["type"], stage.get("pattern")
-        by_character = kind == "Replace" and len((pattern or {}).get("String", "")) == 1
-        if kind not in ("ByteFallback", "Metaspace") and not by_character:
+        reads_mark = pattern == {"String": "▁"} and stage["content"] == " "
+        if kind not in ("ByteFallback", "Metaspace") and not reads_mark:
             raise RobustokError(
                 f"its {kind} decoder gives another text for each cut into tokens: drawn ids would "
                 "not decode to the text"

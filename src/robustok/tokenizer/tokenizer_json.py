@@ -655,6 +655,8 @@ class TokenizersEncoder:
         spelled = self._spelled(text)
         if spelled is None or self._has_mark(spelled) or (self._lacks and self._lacks(spelled)):
             return None
+        if self.names_bytes and "<0x" in spelled:
+            return None
         if self.spelling.lossy and spelled.encode().startswith(self.spelling.lossy):
             return None
         if not self._is_stable:
@@ -698,12 +700,10 @@ class TokenizersEncoder:
             text = " " + text
         return text
 
-    def accepts(self, texts: Sequence[str | bytes]) -> bool:
+    def accepts(self, texts: Sequence[str]) -> bool:
         if self._doubtful is None or not self._accepts:
             return self._accepts
-        return not self._adds_space and not any(
-            isinstance(text, bytes) or self._doubtful(text) for text in texts
-        )
+        return not self._adds_space and not any(map(self._doubtful, texts))
 
     def is_accepted(self, text: str) -> bool:
         if self._doubtful is not None and self._doubtful(" " * self._adds_space + text):

@@ -314,19 +314,23 @@ class Vocabulary:
         ``parse_special``: how the ids were encoded.
         """
         spelling, encoder = self.data.spelling, self.data.encoder
+        if isinstance(text, bytes):
+            with suppress(UnicodeDecodeError):
+                text = text.decode("utf8")
         # A special token that is a word may have hidden another token.
         is_known = not (parse_special and spelling.words)
         if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
             # What follows a special token need not be a text of its own.
             is_whole = not parse_special or self.readable[ids].all()
-            if (is_whole or self._joins_parts) and encoder.accepts([text]):
+            if (
+                isinstance(text, str)
+                and (is_whole or self._joins_parts)
+                and encoder.accepts([text])
+            ):
                 return
-            if isinstance(text, bytes):
-                try:
-                    text = text.decode("utf8")
-                except UnicodeDecodeError:
-                    return  # bytes that are no text are tokens one by one
-            if is_whole and (self._is_first_source(text, ids) or encoder.is_accepted(text)):
+            if is_whole and self._is_first_source(text, ids):
+                return
+            if is_whole and isinstance(text, str) and encoder.is_accepted(text):
                 return
         self.canonicalizer.check(text, ids)
 
@@ -336,20 +340,21 @@ class Vocabulary:
         single = any(token.single_word for token in self.data.plain_added.values())
         return self.data.stages.joins_parts and not single
 
-    def _is_first_source(self, text: str, ids: np.ndarray) -> bool:
+    def _is_first_source(self, text: Text, ids: np.ndarray) -> bool:
         """Whether a text, of which ``encode_unchecked`` gave the ids, is their first source.
 
-        Then they are canonical. False where a quick look does not tell.
+        Then they are canonical. False where a quick look does not tell. Bytes are not UTF-8.
         """
         kind, spelling = int(self._source_kinds[ids].max(initial=0)), self.data.spelling
         if kind > 1 or (kind == 1 and (spelling.prefix or spelling.suffix)):
             return False
-        spelled, source = self.decode_bytes(ids), text.encode()
-        if spelled.startswith(spelling.lossy or b"\xff"):
+        is_text = isinstance(text, str)
+        spelled, source = self.decode_bytes(ids), text.encode() if is_text else text
+        if spelled.startswith(spelling.lossy):
             return False
         if kind == 0:
             is_source = spelling.plain_source(spelled) == source
-            return is_source or self.data.encoder.keeps(spelled)
+            return is_source or (is_text and self.data.encoder.keeps(spelled))
         return spelled == source and not (spelling.marked and MARK in source)
 
     @derived_property
@@ -366,7 +371,8 @@ class Vocabulary:
         if not (parse_special and spelling.words):
             is_known = not parse_special or self._joins_parts
             is_known = is_known and spelling.unknown not in spelling.placed
-            if is_known and self.data.encoder.accepts(texts):
+            strings = [text for text in texts if isinstance(text, str)]
+            if is_known and len(strings) == len(texts) and self.data.encoder.accepts(strings):
                 return
             if self._are_first_sources(texts, rows):
                 return
