@@ -572,17 +572,27 @@ def test_a_normalizer_that_writes_spaces_after_those_of_the_text_are_marks() -> 
 
 
 @pytest.mark.parametrize("prefix", [True, False])
-def test_bytes_that_are_no_text_are_accepted_where_their_ids_are_canonical(prefix: bool) -> None:
-    """A "▁" behind such a byte is a space to the encoder, so that no id of a text spells it."""
+def test_bytes_that_are_no_text_have_canonical_ids(prefix: bool) -> None:
+    """A "▁" behind such a byte is a space, as in a text."""
     vocab = rt.Vocabulary.load(llama(prefix=prefix))
-    for raw in (b"a\x80b \xff", b"\xe6\x97 a", b"\xff"):
+    for raw in (b"a\x80b \xff", b"\xe6\x97 a", b"\xff", b"\x80 a" + "▁▁b".encode()):
         ids = vocab.encode(raw)
+        spelled = vocab.decode_bytes(ids).removeprefix(b" " if raw[:1] == b"a" else b"")
+        assert spelled == raw.replace("▁".encode(), b" ")
         assert rt.Guard(vocab).admit(ids).tolist() == ids.tolist()
         assert vocab.encode_batch([raw, "a"])[0].tolist() == ids.tolist()
-    raw = b"\x80 a" + "▁b".encode()
-    for encode in (vocab.encode, lambda raw: vocab.encode_batch([raw, "a"])):
-        with pytest.raises(RobustokError, match="cannot be tokenized exactly"):
-            encode(raw)
+
+
+def test_continuations_are_normalized_as_texts_are() -> None:
+    merges = [["▁", "a"], ["▁a", "b"], ["b", "b"]]
+    lower = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *MARKS["normalizers"]]}
+    tokens = [*"▁abAB0\n", "▁a", "▁ab", "bb"]
+    tokenizer = bpe(tokens, merges, normalizer=lower, decoder=METASPACE_DECODER)
+    vocab = rt.Vocabulary.load(tokenizer)
+    rows = vocab.encode_continuations([" AB", "Bb", "▁ab", " ab", "bb"])
+    texts = [[vocab.tokens[i].decode() for i in row] for row in rows]
+    assert texts == [[" ab"], ["bb"], [" ab"], [" ab"], ["bb"]]
+    assert tokenizer.encode("0 AB").ids[2:] == rows[0].tolist()
 
 
 @pytest.mark.parametrize("left_out", [frozenset(range(256)) - USED_BYTES, frozenset([0xFF])])

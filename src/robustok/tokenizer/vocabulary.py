@@ -491,6 +491,13 @@ class Vocabulary:
                 if begins and self._joined(ids) == span:
                     encoded[span] = ids
             left = [span for span in left if span not in encoded]
+        for before in ("0", "a") if left else ():  # what the normalizer makes of the others
+            texts = [before, *(before + span.decode("utf8") for span in left)]
+            head, *rows = self.data.encoder.encode_batch(texts, parse_special)
+            for span, row in zip(left, rows, strict=True):
+                if row[: len(head)] == head:
+                    encoded.setdefault(span, row[len(head) :])
+        left = [span for span in left if span not in encoded]
         return encoded | {span: [self._byte_id(b) for b in span] for span in left}
 
     def _joined(self, ids: list[int]) -> bytes:

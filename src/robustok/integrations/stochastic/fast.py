@@ -55,7 +55,8 @@ class StochasticTokenizer(Wrapper):
     >>> drawing.eval().encode("hello world").tokens
     ['hello', 'Ġworld']
 
-    All else is the wrapped tokenizer's. Its settings, as truncation, may be changed through either.
+    All else is the wrapped tokenizer's. Its settings, as truncation, may be changed through either;
+    tokens are added, and a normalizer, pre-tokenizer, model or decoder set, through this one.
     """
 
     _encoding_names = ("async_encode",)
