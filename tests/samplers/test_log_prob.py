@@ -37,6 +37,17 @@ def test_a_long_text_has_a_log_prob_too() -> None:
     assert scheme.log_prob(vocab.encode(text)) == -np.inf
 
 
+def test_a_long_token_with_few_segmentations_has_a_log_prob_under_pairwise_support() -> None:
+    long = b"a" * 24
+    vocab = toy([long, b"a" * 12, b"a" * 6])
+    scheme = rt.sampler("stochastok-uniform(alpha=1, support=pairwise)", vocab)
+    assert scheme.log_prob(scheme.sample(long, seed=0)) == 0.0  # one split has one segmentation
+    many = toy([b"a" * n for n in range(1, 25)])
+    scheme = rt.sampler("stochastok-uniform(alpha=1, support=pairwise)", many)
+    with pytest.raises(rt.RobustokError, match="too many segmentations to list"):
+        scheme.log_prob(scheme.sample(long, seed=0))
+
+
 SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])
 S, HOLE = 6, 7
 # 5 and 6 are twins of 1 and 2; the encoder takes the last id of equal bytes.
