@@ -444,6 +444,17 @@ def processor(tmp_path_factory) -> Any:
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
 
 
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"emit_unk_piece": True}])
+def test_unknown_pieces_are_written_as_in_the_text(processor, options):
+    texts = ["the ☃ and 🧿the", "☃", "the"]
+    canonical = rt.stochastic(processor, "canonical", seed=0)
+    expected = processor.encode(texts, out_type=str, **options)
+    assert canonical.encode(texts, out_type=str, **options) == expected
+    drawing = rt.stochastic(processor, "characters", seed=0)
+    pieces = drawing.encode(texts[0], out_type=str, **options)
+    assert {"☃", "🧿"} <= {*pieces} or "emit_unk_piece" in options
+
+
 def test_sentencepiece_processors_draw(processor):
     drawing = rt.stochastic(processor, "unigram(temperature=5)", seed=0)
     text = TEXTS[0]

@@ -308,11 +308,23 @@ class StochasticProcessor(Wrapper):
                 "str) and draws by its scheme: leave enable_sampling out, or call eval() first"
             )
         texts = [input] if isinstance(input, str) else list(input)
-        rows = self._drawn_rows(inner.encode(texts, out_type=int, reverse=False, **plain))
-        if example != inner.encode(text, out_type=kind, reverse=False, **plain):
+        canonical = inner.encode(texts, out_type=int, reverse=False, **plain)
+        rows = self._drawn_rows(canonical)
+        is_reversed = example != inner.encode(text, out_type=kind, reverse=False, **plain)
+        if is_reversed:
             rows = list(map(self._reversed, rows))
         if kind is str:
-            rows = [[inner.id_to_piece(i) for i in row] for row in rows]
+            strings = inner.encode(texts, out_type=str, reverse=False, **plain)
+            # Unknown tokens, which are written as in the text, stay in their order.
+            unknown = [
+                [string for i, string in zip(*row, strict=True) if i == inner.unk_id()]
+                for row in zip(canonical, strings, strict=True)
+            ]
+            left = [iter(row[:: -1 if is_reversed else 1]) for row in unknown]
+            rows = [
+                [next(kept, "") if i == inner.unk_id() else inner.id_to_piece(i) for i in row]
+                for kept, row in zip(left, rows, strict=True)
+            ]
         return rows[0] if isinstance(input, str) else rows
 
     def _reversed(self, row: list[int]) -> list[int]:
