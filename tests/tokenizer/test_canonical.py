@@ -571,6 +571,30 @@ def test_a_normalizer_that_writes_spaces_after_those_of_the_text_are_marks() -> 
             encode("a\u3000b")
 
 
+@pytest.mark.parametrize(
+    ("normalizer", "text"),
+    [
+        (normalizers.Lowercase(), "ABC"),
+        (normalizers.Replace("é", "a"), "ébc"),
+        (normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("x", "")]), "aXbc"),
+    ],
+)
+def test_an_added_token_that_a_normalizer_writes_is_none(normalizer: Any, text: str) -> None:
+    """The text of such ids has the token, which is looked for in the text as it came."""
+    tokenizer = bpe(
+        [*byte_alphabet(), "ab", "abc"], [["a", "b"], ["ab", "c"]],
+        pre_tokenizer=BYTE_LEVEL, decoder=BYTE_LEVEL,
+    )  # fmt: skip
+    tokenizer.normalizer = normalizer
+    tokenizer.add_tokens([AddedToken("ab", normalized=False)])
+    vocab = check(tokenizer, "abc", "cb")
+    assert tokenizer.encode(text).tokens == ["abc"] != tokenizer.encode("abc").tokens
+    uniform = rt.Uniform(vocab)
+    for encode in (vocab.encode, lambda text: uniform.sample(text, seed=0)):
+        with pytest.raises(RobustokError, match="whose ids are others from position 0 on"):
+            encode(text)
+
+
 @pytest.mark.parametrize("prefix", [True, False])
 def test_bytes_that_are_no_text_have_canonical_ids(prefix: bool) -> None:
     """A "▁" behind such a byte is a space, as in a text."""

@@ -571,13 +571,15 @@ class TokenizersEncoder:
         # Without doubtful tokens the text of the ids is that of all texts, or of those in ASCII.
         self._accepts = keeps and (apart or self.first_space is not None)
         self._accepts_ascii = keeps and stages.composes
+        # Whether normalizers may write such a token, which is not looked for there.
+        writes = bool(stages.normalizers) and not apart and self.first_space is None
         marks = doubtful | {
             token.content
             for i, token in plain.items()
             if not ids.is_ordinary[i]
             or token.single_word
             or not stages.is_local
-            or not (token.normalized or self._is_normal(token.content))
+            or (not token.normalized and (writes or not self._is_normal(token.content)))
         }
         marks |= {*self.reachable, *names}
         if self._lacks is not None:
