@@ -250,7 +250,7 @@ CASES: dict[str, tuple[Any, str, list[bool]]] = {
     "the unknown token is put before each text": (
         lambda: before_each_text(with_added(with_added(
             bpe(["<unk>", "Ċ", "Ġ", "ĠĠ"], [["Ġ", "Ġ"]], unk_token="<unk>",
-                pre_tokenizer=BYTE_LEVEL), "<unk>"), "<|a|>"), "<unk>"),
+                pre_tokenizer=BYTE_LEVEL), "<unk>", special=True), "<|a|>"), "<unk>"),
         "\n  a", [True, True]),
     "the unknown token stands behind a space that the tokenizer writes": (
         lambda: unigram({"<unk>": 0.0, "▁": -1.0, "a": -1.0}, 0, normalizer=MARKS),
@@ -419,6 +419,10 @@ NOT_LOADED = [
         lambda: with_added(llama(prefix=True), "<unk>"),
         "unknown token '<unk>' is an added token that is not",
         id="an unknown token that is plain text"),
+    pytest.param(
+        lambda: with_added(unigram({"<unk>": 0.0, "a": -1.0}, 0), "<unk>"),
+        "unknown token '<unk>' is an added token that is not",
+        id="an unknown token that is plain text, where characters have no token"),
     pytest.param(
         lambda: with_added(
             gpt2(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),

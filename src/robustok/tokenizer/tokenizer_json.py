@@ -338,7 +338,7 @@ class _Ids:
     def _check_names(self, tokenizer: Any, added: dict[int, Any]) -> None:
         """Raise RobustokError where a text of names, as those of bytes, has other ids."""
         unknown = added.get(-1 if self._model.unknown is None else self._model.unknown)
-        if self.complete and unknown is not None and not unknown.special:
+        if unknown is not None and not unknown.special:
             raise RobustokError(
                 f"its unknown token {unknown.content!r} is an added token that is not special: set "
                 "special=True"
