@@ -599,6 +599,24 @@ def test_an_added_token_that_a_normalizer_writes_is_none(normalizer: Any, text: 
             encode(text)
 
 
+@pytest.mark.parametrize("name", ["Ġab", "©Ã"])
+def test_a_placed_token_that_the_model_reads_without_its_name(name: str) -> None:
+    """Draws from a text leave it in its place, as those from the ids."""
+    merges = [["Ġ", "a"], ["Ġa", "b"], ["©", "Ã"]]
+    tokenizer = bpe(
+        [*byte_alphabet(), "Ġa", "Ġab", "©Ã"], merges, pre_tokenizer=SPACED,
+        decoder=BYTE_LEVEL,
+    )  # fmt: skip
+    tokenizer.add_tokens([AddedToken(name, normalized=False)])
+    vocab = check(tokenizer, "b ab", "éé ab")
+    uniform, text = rt.Uniform(vocab), "b ab éé"
+    ids = vocab.encode(text)
+    assert vocab.is_placed[ids].any()
+    for seed in range(8):
+        drawn = uniform.sample(ids, seed=seed)
+        assert drawn.tolist() == uniform.sample(text, seed=seed).tolist()
+
+
 @pytest.mark.parametrize("prefix", [True, False])
 def test_bytes_that_are_no_text_have_canonical_ids(prefix: bool) -> None:
     """A "▁" behind such a byte is a space, as in a text."""

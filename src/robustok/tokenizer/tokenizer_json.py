@@ -582,8 +582,14 @@ class TokenizersEncoder:
             or (not token.normalized and (writes or not self._is_normal(token.content)))
         }
         marks |= {*self.reachable, *names}
-        if self._lacks is not None:
-            marks |= {read.decode(errors="replace") for read in ids.spelling.in_model.values()}
+        # A text may have placed tokens without their names, as "Ġa".
+        reads = {
+            read.decode(errors="ignore")  # at least what they have of whole characters
+            for i, read in ids.spelling.in_model.items()
+            if i in added or self._lacks is not None
+        }
+        self._exact = self._exact and "" not in reads
+        marks |= reads
         normalized = {t.content for t in plain.values() if t.normalized}
         # Spaces of a text are not read as the "▁" of these, or as an ordinary token.
         raw = {
