@@ -402,7 +402,8 @@ def _space_stages(
     if rng.random() < 0.7:
         normalizer = []
     pre = _cuts(rng, dropping=False) if rng.random() < 0.25 else []
-    return pre, [*normalizer, *writes], _spaces(prefix)
+    parts = (writes, normalizer) if rng.random() < 0.3 else (normalizer, writes)
+    return pre, [*parts[0], *parts[1]], _spaces(prefix)
 
 
 def _spaces(prefix: bool) -> list[dict]:
