@@ -427,11 +427,11 @@ def anneal(trial: Trial) -> Search:
             return
         proposals = [_proposal(trial, ids, rng) for ids in chains]
         scores = yield proposals
+        finite = np.isfinite(scores)
         if first is None:
-            known = np.append(scores[np.isfinite(scores)], current[np.isfinite(current)])
+            known = np.append(scores[finite], current[np.isfinite(current)])
             first = float(known.std()) if len(known) else 0.0
         temperature = max(first, 1e-9) * _COOLED ** (turn / rounds)
-        finite = np.isfinite(scores)
         loss = np.maximum(np.subtract(current, scores, out=np.zeros(len(scores)), where=finite), 0)
         likely = rng.random(len(chains)) < np.exp(-np.minimum(loss / temperature, 700.0))
         accepted = finite & likely

@@ -397,7 +397,8 @@ def _read(processor: Any) -> TokenizerData:
     kind = {2: "BPE", 3: "word", 4: "character"}.get(trainer.get(3, 1), "Unigram")
     spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
     spaces = {i for i in ordinary if tokens[i] == b" "}
-    if spaces <= fallback:  # the encoder writes a space as the bytes of "▁", never as its own
+    has_space = not spaces <= fallback
+    if not has_space:  # the encoder writes a space as the bytes of "▁", never as its own
         spelling = spelling._replace(placed=spelling.placed | spaces)
         ordinary -= spaces
     pieces = (piece for number, piece in fields if number == 1)
@@ -409,7 +410,7 @@ def _read(processor: Any) -> TokenizerData:
     # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
     plain = not (normalizer.get(2) or normalizer.get(4, 1) or spelling.suffix)
     plain = plain and bool(normalizer.get(5, 1)) and len(fallback) == 256
-    plain = plain and not spaces <= fallback and kind != "word"  # which spells new words by bytes
+    plain = plain and has_space and kind != "word"  # which spells new words by bytes
     plain = plain and all(len(piece) == 1 for piece in unused)
     return TokenizerData(
         tokens,

@@ -195,7 +195,7 @@ class Vocabulary:
         Raises RobustokError for a lone surrogate, for a character that the vocabulary cannot spell,
         and for a text whose ids spell a text of other ids (see `spelling`).
         """
-        text = check_text(text)
+        text = _as_text(check_text(text))
         ids = self.encode_unchecked(text, parse_special=parse_special)
         self._check_accepted(text, ids, parse_special)
         return ids
@@ -220,7 +220,7 @@ class Vocabulary:
         gigatoken encodes where it is known to give the ids of the tokenizer's library; the library
         encodes the rest. Raises RobustokError as :meth:`encode` does.
         """
-        texts = check_texts(texts)
+        texts = [*map(_as_text, check_texts(texts))]
         rows = self.encode_batch_unchecked(texts, parse_special)
         self._check_all_accepted(texts, rows, parse_special)
         return rows
@@ -311,26 +311,20 @@ class Vocabulary:
     def _check_accepted(self, text: Text, ids: np.ndarray, parse_special: bool) -> None:
         """Raise RobustokError where the ids of a text are not canonical as `spelling` defines.
 
-        ``parse_special``: how the ids were encoded.
+        ``text``: as `_as_text` returns it. ``parse_special``: how the ids were encoded.
         """
         spelling, encoder = self.data.spelling, self.data.encoder
-        if isinstance(text, bytes):
-            with suppress(UnicodeDecodeError):
-                text = text.decode("utf8")
+        is_text = isinstance(text, str)
         # A special token that is a word may have hidden another token.
         is_known = not (parse_special and spelling.words)
         if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
             # What follows a special token need not be a text of its own.
             is_whole = not parse_special or self.readable[ids].all()
-            if (
-                isinstance(text, str)
-                and (is_whole or self._joins_parts)
-                and encoder.accepts([text])
-            ):
+            if is_text and (is_whole or self._joins_parts) and encoder.accepts([text]):
                 return
             if is_whole and self._is_first_source(text, ids):
                 return
-            if is_whole and isinstance(text, str) and encoder.is_accepted(text):
+            if is_whole and is_text and encoder.is_accepted(text):
                 return
         self.canonicalizer.check(text, ids)
 
@@ -473,13 +467,16 @@ class Vocabulary:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
         encoded: dict[bytes, list[int]] = {}
         left, prefix = [*dict.fromkeys(spans)], self.data.spelling.prefix
+        normalized: dict[bytes, list[int]] = {}  # the ids of spans that a normalizer changes
         # Alone, or after something that does not grow together with its first letter.
         for before in ("", "\n", "0", "a"):
             if not left:
                 break
-            texts = [before + span.decode("utf8") for span in left]
-            rows = self.data.encoder.encode_batch(texts, parse_special)
+            texts = [before, *(before + span.decode("utf8") for span in left)]
+            alone, *rows = self.data.encoder.encode_batch(texts, parse_special)
             for span, row in zip(left, rows, strict=True):
+                if before.isalnum() and row[: len(alone)] == alone:
+                    normalized.setdefault(span, row[len(alone) :])
                 start, size = len(row), 0
                 while start and size < len(span):
                     start -= 1
@@ -491,14 +488,8 @@ class Vocabulary:
                 if begins and self._joined(ids) == span:
                     encoded[span] = ids
             left = [span for span in left if span not in encoded]
-        for before in ("0", "a") if left else ():  # what the normalizer makes of the others
-            texts = [before, *(before + span.decode("utf8") for span in left)]
-            head, *rows = self.data.encoder.encode_batch(texts, parse_special)
-            for span, row in zip(left, rows, strict=True):
-                if row[: len(head)] == head:
-                    encoded.setdefault(span, row[len(head) :])
-        left = [span for span in left if span not in encoded]
-        return encoded | {span: [self._byte_id(b) for b in span] for span in left}
+        left = [span for span in left if span not in normalized]
+        return normalized | encoded | {span: [self._byte_id(b) for b in span] for span in left}
 
     def _joined(self, ids: list[int]) -> bytes:
         return b"".join(map(self.tokens.__getitem__, ids))
@@ -584,6 +575,14 @@ class Vocabulary:
         return (
             f"Vocabulary({self.data.family}, {self.size} ids, {int(self.ordinary.sum())} ordinary)"
         )
+
+
+def _as_text(text: Text) -> Text:
+    """A text as a string; bytes that are not UTF-8 stay bytes."""
+    if isinstance(text, bytes):
+        with suppress(UnicodeDecodeError):
+            return text.decode("utf8")
+    return text
 
 
 def _spans(text: bytes) -> list[tuple[bytes, bool]]:
