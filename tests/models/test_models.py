@@ -292,20 +292,27 @@ def test_an_unknown_layer_is_one_line(tmp_path):
 
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch):
-    """A function that gives the processor these flags for the test."""
+    """A function that gives the processor these capabilities for the test."""
 
-    def pretend(**flags: bool) -> None:
+    def pretend(**flags: bool | str) -> None:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags, raising=False)
 
     return pretend
 
 
 @pytest.mark.parametrize(
-    ("flag", "large"),
-    [("avx512_bf16", "bfloat16"), ("amx_bf16", "bfloat16"), ("avx512_vnni", "float32")],
+    ("name", "flag", "large"),
+    [
+        ("AMD EPYC", "avx512_bf16", "bfloat16"),
+        ("Intel Xeon", "avx512_bf16", "float32"),  # without AMX
+        ("Intel Xeon", "amx_bf16", "bfloat16"),
+        ("Intel Xeon", "avx512_vnni", "float32"),
+    ],
 )
-def test_native_bfloat16_is_chosen_for_large_models(processor, flag: str, large: str) -> None:
-    processor(**{"avx512_f": True, flag: True})
+def test_bfloat16_is_chosen_for_large_models_where_it_is_faster(
+    processor, name: str, flag: str, large: str
+) -> None:
+    processor(cpu_name=name, avx512_f=True, **{flag: True})
     assert resolve_precision("auto", LARGE) == large
     assert resolve_precision("auto", 1_000_000) == "float32"
     assert [resolve_precision(p, LARGE) for p in ("float32", "bfloat16")] == ["float32", "bfloat16"]

@@ -1,10 +1,9 @@
 """Load any causal language model, from a folder first and only then from the hub.
 
 A model is loaded in the precision that the device computes fastest in. The choice depends on the
-hardware and on the size of the model alone, so that a repeated run has the same bits. Measured in
-products of 1,024 x 576 x 1,536, one thread: an Intel Xeon that shows neither AMX nor AVX512_BF16
-has 141 GFLOP/s in float32 and 31 in bfloat16; an AMD processor with AVX512_BF16 has 80 to 97 in
-float32 and 310 to 450 in bfloat16.
+hardware and on the size of the model alone, so that a repeated run has the same bits. On a processor
+bfloat16 is faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the speed of
+float32 (docs/design.md, training steps on a processor).
 
 Low-rank adapters are added with the paper's numbers as the default, and merged where a folder has
 them.
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
 _LEAST = 50_000_000
-_NATIVE = ("avx512_bf16", "amx_bf16")  # processor flags
-
 
 Overflow = Literal["error", "drop", "left", "canonical"]
 OVERFLOW = get_args(Overflow)  # what to do with a row that is longer than the longest input
@@ -103,7 +100,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
 
     Args:
         precision: one of ``PRECISIONS``. ``"auto"`` is bfloat16 where the device computes in it
-            natively, and float32 elsewhere; on a processor, models of fewer than 50 million
+            faster, and float32 elsewhere; on a processor, models of fewer than 50 million
             parameters stay in float32.
         parameters: number of parameters of the model.
         device: type of the device, as ``torch.device`` names it.
@@ -114,7 +111,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
     if precision != "auto":
         return precision
     if device == "cpu":
-        native = parameters >= _LEAST and _native_bfloat16()
+        native = parameters >= _LEAST and _fast_bfloat16()
     else:
         import torch
 
@@ -127,12 +124,16 @@ def precision_of(model: PreTrainedModel) -> str:
     return str(model.dtype).removeprefix("torch.")
 
 
-def _native_bfloat16() -> bool:
-    """Whether the processor has instructions for products of bfloat16."""
+def _fast_bfloat16() -> bool:
+    """Whether products of bfloat16 are faster than those of float32 on the processor, by its flags.
+
+    Intel's processors with AVX512_BF16 but without AMX, which a hypervisor may hide, are slower.
+    """
     import torch
 
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(capabilities.get(name) for name in _NATIVE)
+    intel = "Intel" in capabilities.get("cpu_name", "")
+    return bool(capabilities.get("amx_bf16") or (capabilities.get("avx512_bf16") and not intel))
 
 
 _log = logging.getLogger(__name__)
