@@ -1,14 +1,16 @@
 """For all tests: no hub, no bars of other libraries, one thread, which decides last bits, and the
-same random examples in every run, so that a failure repeats.
+same random examples in every run and no limit on their time, so that a failure repeats.
 """
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("repeatable")

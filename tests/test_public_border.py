@@ -84,7 +84,7 @@ LETTERS = toy([b"a", b"b", b"c", b"ab", b"bc"], special=[b"<s>", b""])
 
 @pytest.mark.parametrize("name", CALLS)
 @given(x=GARBAGE, y=GARBAGE)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_call_gives_a_result_or_one_line(name: str, x: Any, y: Any) -> None:
     try:
         CALLS[name](LETTERS, x, y)
@@ -97,7 +97,7 @@ def test_a_call_gives_a_result_or_one_line(name: str, x: Any, y: Any) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(case=cases(most=12), rows=st.lists(GARBAGE, max_size=3), seed=st.integers())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_rows_of_any_kind_keep_their_text(scheme: str, case: Any, rows: Any, seed: int) -> None:
     vocab, text = case
     ids = canonical(vocab, text)

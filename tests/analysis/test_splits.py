@@ -52,7 +52,7 @@ def test_polya_urns_are_those_of_all_compositions(splits: int, tokens: int) -> N
     assert distribution == pytest.approx([first[s] / first.total() for s in range(splits + 1)])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(case=cases(most=7), data=st.data())
 def test_uniform_laws_are_those_of_all_tokenizations(
     case: tuple[Vocabulary, bytes], data: st.DataObject
@@ -76,7 +76,7 @@ def test_uniform_laws_are_those_of_all_tokenizations(
 
 
 @pytest.mark.parametrize("measure", ["splits", "distance"])
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(case=cases(most=7), k=st.integers(0, 9), data=st.data())
 def test_laws_within_the_tokens_are_those_of_every_way_to_cut_them(
     measure: str, case: tuple[Vocabulary, bytes], k: int, data: st.DataObject

@@ -69,7 +69,7 @@ lines = st.lists(st.text(st.characters(exclude_characters="\r\n\0", exclude_cate
     ends=st.booleans(),
     limit=st.integers(1, 90),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_line_is_a_document_of_one_chunk_or_a_reject(
     lines: list[str], shard: int, end: bytes, ends: bool, limit: int
 ) -> None:

@@ -52,7 +52,7 @@ def test_independent_draws_count_as_items() -> None:
     assert high - low == pytest.approx(independent[1] - independent[0], rel=0.05)
 
 
-@settings(max_examples=500, derandomize=True, deadline=None)
+@settings(max_examples=500)
 @given(st.data(), st.integers(1, 9) | st.integers(1, 300), st.integers(1, 20))
 def test_bounds_are_around_the_mean_and_fall_with_a_wrong_draw(
     data: st.DataObject, n: int, draws: int
@@ -85,7 +85,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(n: int) -> None
     assert n < 120 or covered / 1000 <= 0.985
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 5000), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.99, 0.999999]))
 def test_clopper_pearson_is_the_beta_quantile(trials: int, share: float, confidence: float) -> None:
     successes = min(int(share * (trials + 1)), trials)
@@ -114,7 +114,7 @@ def test_known_differences_of_single_draws(
     assert compare_answers(0 * change, change) == pytest.approx(wanted, abs=1e-3)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(1, 4), st.integers(1, 200), st.integers(1, 10), st.floats(-1, 1),
     st.integers(0, 10**6),
@@ -228,7 +228,7 @@ def report_row(evaluation: Evaluation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(5, 60), st.integers(1, 5), st.floats(-2, 2), st.integers(0, 10**6))
 def test_command_and_report_have_one_interval_and_one_p(
     n: int, draws: int, shift: float, stream: int

@@ -74,7 +74,7 @@ def assert_stretches(vocab: rt.Vocabulary, row: np.ndarray, verdict: Verdict) ->
     assert [*spans, *row[at:].tolist()] == verdict.repaired.tolist()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(parts=texts, seed=st.integers(0, 99))
 def test_agrees_with_encoding_everything_again(
     vocab: rt.Vocabulary, parts: list[str], seed: int
@@ -97,7 +97,7 @@ def guard_of(vocab: rt.Vocabulary) -> Guard:
     return _GUARDS.setdefault(name, Guard(vocab, allow_special=True))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_agrees_on_any_ids_at_all(vocab: rt.Vocabulary, data: st.DataObject) -> None:
     ids = data.draw(st.lists(st.sampled_from(np.flatnonzero(vocab.ordinary).tolist()), max_size=12))
@@ -105,7 +105,7 @@ def test_agrees_on_any_ids_at_all(vocab: rt.Vocabulary, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("allow_special", [False, True])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(parts=texts, data=st.data())
 def test_a_row_alone_gets_the_verdict_of_its_batch(
     vocab: rt.Vocabulary, allow_special: bool, parts: list[str], data: st.DataObject

@@ -99,7 +99,7 @@ def outcome(call: Any) -> Any:
     return [everything(one) for one in encodings]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.sampled_from(sorted(TOKENIZERS)))
 def test_canonical_encodings_are_those_of_the_library(data, name):
     plain = Tokenizer.from_str(TOKENIZERS[name].to_str())
@@ -132,7 +132,7 @@ def test_several_spaces_at_the_start_are_no_prefix(name: str, text: str) -> None
     assert everything(same.encode(text)) == everything(plain.encode(text))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data(), st.sampled_from(sorted(TOKENIZERS)))
 def test_changes_are_those_of_the_library(data, name):
     plain = TOKENIZERS[name]

@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
     return _plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(sorted(PRETRAINED)))
 def test_without_changes_every_field_is_the_wrapped_tokenizers(data, name):
     plain, same = PRETRAINED[name], SAME[name]
@@ -171,7 +171,7 @@ def test_without_changes_every_field_is_the_wrapped_tokenizers(data, name):
     assert outcome(lambda: same(*given_, **options, **every_field)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts, st.sampled_from(sorted(TOKENIZERS)), st.integers(0, 5))
 def test_draws_spell_the_text(text, name, epoch):
     plain = TOKENIZERS[name]
@@ -183,7 +183,7 @@ def test_draws_spell_the_text(text, name, epoch):
     assert "".join(new.tokens) == "".join(old.tokens)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts, st.sampled_from(sorted(TOKENIZERS)))
 def test_offsets_and_words_are_those_of_the_tokenizers_library(text, name):
     """With dropout 1, the library itself encodes to characters."""

@@ -91,7 +91,7 @@ def joined(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return values, np.cumsum([0, *map(len, rows)])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_each_drawn_token_has_the_place_of_its_bytes(data: Any) -> None:
     examples = [Example(data) for _ in range(data.draw(st.integers(1, 3)))]
@@ -101,7 +101,7 @@ def test_each_drawn_token_has_the_place_of_its_bytes(data: Any) -> None:
     assert rows == [row for example in examples for row in example.expected()]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_tokens_of_other_bytes_are_not_aligned(data: Any) -> None:
     """And nothing outside of the arrays is read: plain Python raises IndexError there."""

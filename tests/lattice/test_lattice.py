@@ -17,7 +17,7 @@ from tests.oracles.vocabulary import canonical, toy
 import robustok as rt
 from robustok.lattice.counting import integer_multiply, integer_power, integer_product
 
-FEW = settings(max_examples=150, deadline=None)
+FEW = settings(max_examples=150)
 
 
 def lattice_of(vocab: rt.Vocabulary, text: bytes) -> rt.Lattice:

@@ -40,7 +40,7 @@ def test_the_largest_settings_keep_the_text(spec: str) -> None:
 
 
 @given(case=cases(most=40), alpha=st.floats(0, 50), ways=st.integers(2, 5), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_stochastok_splits_all_it_can_at_a_large_alpha(case, alpha, ways, seed) -> None:
     vocab, text = case
     ids = canonical(vocab, text)

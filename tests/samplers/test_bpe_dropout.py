@@ -241,7 +241,7 @@ def drawn(vocab: rt.Vocabulary, texts: object, p: float, by_blocks: int) -> rt.R
         return rt.BpeDropout(vocab, p=p).sample_batch(texts, seed=5, draws=8)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     merge_lists(), st.lists(st.text(LETTERS, max_size=40), max_size=3), st.floats(0.01, 1),
     st.booleans(),

@@ -60,7 +60,7 @@ def test_the_metadata_of_every_scheme_is_complete() -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 @given(case=cases(most=30), seed=st.integers(0, 2**64 - 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_draws_decode_to_the_text_and_hold_ordinary_tokens(spec, case, seed) -> None:
     vocab, text = case
     ids = canonical(vocab, text)

@@ -16,7 +16,7 @@ TEXTS = ["abcab d cab abc" * (1 + i % 4) for i in range(60)]
 
 
 @given(case=cases(most=30), seed=st.integers(0, 1000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_measures_are_what_they_say(case, seed: int) -> None:
     vocab, text = case
     ids = canonical(vocab, text)
@@ -50,7 +50,7 @@ def test_measure_reads_bytes_and_not_lengths() -> None:
     rows=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
     drawn=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_measure_of_any_rows_is_a_result_or_an_error(rows, drawn) -> None:
     vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"", b"<s>"])
     try:

@@ -68,7 +68,7 @@ MODEL = {}
 
 
 @given(trees, answers, st.lists(st.integers(0, 2), max_size=4), st.integers(1, 9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_random_trees_of_questions(
     questions: list[list[int]], options: list[list[int]], prefix: list[int], max_batch_tokens: int
 ) -> None:

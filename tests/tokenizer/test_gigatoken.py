@@ -93,7 +93,7 @@ def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_in
 @given(rows=texts)
 @example(rows=["", "ſK don't  x", "a\u2028b \u00a0 1½²", b"\xff\xfe ab\xc3", "<|end|><s>"])
 @example(rows=["\u0378\u0e3a\u1ac0e\u0301", "\u1100\u1161\u11a8", "\u0958\u2126"])
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_any_text(name: str, rows: list[Text]) -> None:
     vocab = VOCABS[name]
     loaded(vocab)
@@ -236,7 +236,7 @@ def test_tokens_over_two_words_do_not_make_it_slow() -> None:
     runs=st.lists(st.tuples(st.integers(0, 2**32), st.integers(1, 900)), min_size=1, max_size=4),
     between=st.sampled_from(["", " ", "\n", "\u2003"]),
 )
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_a_long_text_without_words(
     name: str, alphabet: list[str], runs: list[tuple[int, int]], between: str
 ) -> None:

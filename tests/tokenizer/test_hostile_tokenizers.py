@@ -385,9 +385,9 @@ def agrees_with_the_library(text: str, vocab: rt.Vocabulary, library: Tokenizer)
 
 @given(mutated())
 @settings(
-    max_examples=int(os.environ.get("ROBUSTOK_FUZZ", "150")), deadline=None, derandomize=True,
+    max_examples=int(os.environ.get("ROBUSTOK_FUZZ", "150")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 def test_a_changed_file_is_refused_or_read_as_the_library_reads_it(content: str) -> None:
     try:
         vocab = rt.Vocabulary(from_json(content, "changed"))

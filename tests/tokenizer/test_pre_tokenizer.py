@@ -53,7 +53,7 @@ CUTTERS = {name: PreTokenizer(byte_level(p).data) for name, p in PATTERNS.items(
 @given(rows=texts, broken=st.binary(max_size=6))
 @example(rows=["it'ſ 'K we'LL  \n\n x", "ab" * 50, " " * 40 + "a"], broken=b"\xe6\x97")
 @example(rows=["\u0130\u0131 ﬆ ŉ"], broken=b"\xed\xa0\x80\xf4\x90\x80\x80\xc0\x80")
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_any_text(name: str, rows: list[str], broken: bytes) -> None:
     assert CUTTERS[name].automaton is not None
     fast, slow = cut_both(CUTTERS[name], [*(row.encode() for row in rows), broken + b"a" + broken])
@@ -61,7 +61,7 @@ def test_any_text(name: str, rows: list[str], broken: bytes) -> None:
 
 
 @given(text=st.text(st.sampled_from(LETTERS), max_size=30))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 def test_possessive_repeats_of_tiktoken(text: str) -> None:
     regex = pytest.importorskip("regex")
     cutter = tiktoken_cutter(CL100K)
