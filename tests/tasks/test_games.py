@@ -86,6 +86,16 @@ def test_kinds_and_places_are_balanced(items: list[Item], kinds: tuple[str, ...]
         assert len(set(places.values())) == 1, kind
 
 
+@pytest.mark.parametrize("format", ["paper", "short"])
+@pytest.mark.parametrize("count", range(1, 7))
+def test_the_place_of_the_answer_is_balanced_for_any_number_of_kinds(
+    count: int, format: str
+) -> None:
+    items = langgame(WORDS, 8 * count, seed=0, kinds=KINDS[:count], format=format)
+    places = Counter((item.kind, item.label) for item in items)
+    assert places == dict.fromkeys(product(KINDS[:count], range(4)), 2)
+
+
 def commonness(word: str) -> float:
     return max("etaoinshrdlcumwfgypbvkjxqz"[::-1].index(c) for c in word.strip())
 

@@ -148,8 +148,8 @@ def langgame(
                 f"{form.advice}"
             )
         seen.add(signature)
-        # Rounds of four carry each place once, so the places balance for every kind.
-        label = (i // len(kinds) + i) % _OPTIONS
+        # The next place at each question of a kind, so that the places of every kind balance.
+        label = (i % len(kinds) - i // len(kinds)) % _OPTIONS
         others = [w for w in options if w != answer]
         ordered = [*others[:label], answer, *others[label:]]
         text = form.word(ordered, kind, letters, rng)
