@@ -1,6 +1,6 @@
 """Simulate evaluations and studies: how often intervals hold the true value and tests are right.
 
-    python benchmarks/intervals.py [accuracy] [seeds] [difference] [--trials 4000]
+    python benchmarks/intervals.py [accuracy] [seeds] [difference] [ratio] [--trials 4000]
 
 `accuracy`: the interval of one accuracy (`clustered`) in cells of 4 to 500 questions, 1 to 10 draws
 and distributions of the questions' chances of a right answer: equal chances, beta distributions,
@@ -16,6 +16,11 @@ difference that is called clear is a false alarm.
 `difference`: false alarms of the paired test of two schemes with one seed. With one draw they are
 exact, a sum over all results, at the worst of a grid of shares of changed questions; `McNemar` is
 the exact conditional test. With several draws they are simulated.
+
+`ratio`: the interval of bits per byte (`ratio_of_sums`) of 2 to 200 texts. The logarithm of a
+text's length has the standard deviation in the table. Its own bits per byte are normal (mean 1.2,
+SD 0.25) or log-normal (SD 0.4 of the logarithm), and do not depend on its length. `former` is the
+linearized error with a normal quantile.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ from scipy.stats import binomtest, multinomial
 from common import options_of, print_heads, print_row
 from robustok.evaluation.intervals import (
     LEVEL,
+    Z95,
     clustered,
     compare_answers,
     over_seeds,
+    ratio_of_sums,
     wilson,
 )
 
@@ -196,7 +203,32 @@ def _excludes_zero(before: np.ndarray, after: np.ndarray) -> bool:
     return low > 0 or high < 0
 
 
-PARTS = {"accuracy": accuracy, "seeds": seeds, "difference": difference}
+def ratio(trials: int) -> None:
+    print_heads("texts", "SD of the lengths", "least covered, %", "former, %", "width / former",
+                texts=0)  # fmt: skip
+    for count in (2, 3, 5, 10, 20, 50, 200):
+        for spread in (0.0, 0.5, 1.0, 2.0):
+            cells = []
+            for is_normal in (True, False):
+                rng = np.random.default_rng([count, round(10 * spread), is_normal])
+                covered, widths = np.zeros(2), []
+                for _ in range(trials):
+                    wholes = np.exp(rng.normal(6, spread, count))
+                    rates = rng.normal(1.2, 0.25, count)
+                    if not is_normal:
+                        rates = 1.2 * np.exp(rng.normal(-0.08, 0.4, count))
+                    of_all, low, high = ratio_of_sums(rates * wholes, wholes)
+                    squares = float((((rates - of_all) * wholes) ** 2).sum())
+                    half = Z95 * math.sqrt(squares * count / (count - 1)) / float(wholes.sum())
+                    covered += (low <= 1.2 <= high, abs(of_all - 1.2) <= half)
+                    widths.append((high - low) / (2 * half))
+                cells.append((*(100 * covered / trials), float(np.median(widths))))
+            now, before, width = np.array(cells).T
+            print_row(count, spread, f"{now.min():.1f}", f"{before.min():.1f}",
+                      f"{width.max():.2f}")  # fmt: skip
+
+
+PARTS = {"accuracy": accuracy, "seeds": seeds, "difference": difference, "ratio": ratio}
 
 
 def main() -> None:

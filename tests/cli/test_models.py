@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,9 @@ def test_perplexity_measures_after_the_start_token(
     texts = ["which word starts with street"]
     expected = perplexity(model, vocab, texts, "canonical", seed=0, start=start)
     assert row["perplexity"] == pytest.approx(expected.perplexity)
+    # One text has no upper bound, and JSON has no infinity.
+    assert (row["low"], row["high"], expected.high) == (0, None, math.inf)
+    assert "[0.0000, ∞] bits per byte, 1 text" in shell.ok(f"{line} -s canonical")
 
 
 def test_finetune_packs_drops_draws_and_starts_as_given(

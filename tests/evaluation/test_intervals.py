@@ -24,7 +24,9 @@ from robustok.evaluation.intervals import (
     compare_answers,
     effective_answers,
     interval,
+    mean_of,
     over_seeds,
+    ratio_of_sums,
 )
 from robustok.report import Results
 
@@ -153,6 +155,36 @@ def test_an_interval_and_its_p_add_up_the_squares_of_students_quantiles(parts: A
     for level, half in ((LEVEL, (high - low) / 2), (p, 0.3)):  # at the level p it ends at zero
         squares = (part * t.isf(level / 2, degrees) ** 2 for part, degrees in parts)
         assert half == pytest.approx(math.sqrt(sum(squares)))
+
+
+@pytest.mark.parametrize("n", [2, 3, 10])
+def test_means_and_ratios_of_equal_wholes_have_scipys_interval(n: int) -> None:
+    values = np.random.default_rng(n).normal(5, 1, n)
+    low, high = t.interval(0.95, n - 1, values.mean(), values.std(ddof=1) / math.sqrt(n))
+    mean, half = mean_of(values[:, None])
+    assert (mean[0] - half[0], mean[0] + half[0]) == pytest.approx((low, high))
+    wanted = (values.mean(), max(low, 0), high)
+    assert ratio_of_sums(3 * values, np.full(n, 3.0)) == pytest.approx(wanted)
+
+
+def test_a_ratio_counts_no_empty_whole_and_has_no_upper_bound_from_one() -> None:
+    parts, wholes = np.array([4.0, 0.0, 9.0]), np.array([3.0, 0.0, 8.0])
+    assert ratio_of_sums(parts, wholes) == ratio_of_sums(parts[[0, 2]], wholes[[0, 2]])
+    assert ratio_of_sums(parts[:2], wholes[:2]) == (4 / 3, 0.0, math.inf)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_the_interval_of_a_ratio_holds_it_for_few_wholes_of_unequal_size(
+    n: int, spread: float
+) -> None:
+    rng = np.random.default_rng(n)
+    held = 0
+    for _ in range(400):
+        wholes = np.exp(rng.normal(6, spread, n))
+        _, low, high = ratio_of_sums(wholes * rng.normal(1.2, 0.25, n), wholes)
+        held += low <= 1.2 <= high
+    assert held >= 0.92 * 400
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

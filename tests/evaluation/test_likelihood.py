@@ -12,6 +12,7 @@ from tests.oracles.scripts import script
 
 from robustok import Ragged, sampler
 from robustok.evaluation import evaluate, perplexity
+from robustok.evaluation.intervals import ratio_of_sums
 from robustok.evaluation.questions import item_key
 from robustok.scoring.engine import text_losses
 from robustok.tasks import Item
@@ -33,6 +34,9 @@ def test_it_is_the_models_own_loss(model, vocab) -> None:
     assert result.bytes == sum(len(text.encode()) for text in TEXTS)
     assert result.bits_per_byte == pytest.approx(nats / math.log(2) / result.bytes, rel=1e-5)
     assert result.low < result.bits_per_byte < result.high
+    bits = [loss_of(model, r.tolist()) * len(r) / math.log(2) for r in rows]
+    wanted = ratio_of_sums(np.array(bits), np.array([len(text) for text in TEXTS], np.float64))
+    assert (result.bits_per_byte, result.low, result.high) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import Z95
+from robustok.evaluation.intervals import mean_of
 from robustok.evaluation.questions import Ids, item_keys
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
@@ -150,9 +150,7 @@ class EmbeddingDistances:
         gaps = np.array([word.mean for word in measured])
         weighted = np.zeros((self.words, gaps.shape[1]))
         weighted[: len(gaps)] = gaps * [[word.others] for word in measured]
-        mean = weighted.mean(axis=0)
-        spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
-        half = Z95 * spread / np.sqrt(len(weighted))
+        mean, half = mean_of(weighted)
         columns = {
             "mean": mean,
             "low": np.maximum(mean - half, 0),

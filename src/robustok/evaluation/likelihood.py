@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import Z95
+from robustok.evaluation.intervals import ratio_of_sums
 from robustok.evaluation.questions import as_sampler, start_ids
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress, no_progress
@@ -38,8 +38,8 @@ class TextPerplexity:
         perplexity: per token of the drawn sequences, as in the paper. Longer tokenizations spread
             the same text over more tokens, so compare schemes by ``bits_per_byte``.
         bits_per_byte: negative log₂-likelihood for each byte of text.
-        low: lower 95% bound of ``bits_per_byte``, with the texts as the sample.
-        high: upper 95% bound.
+        low: lower 95% bound of ``bits_per_byte``, with the texts as the sample; 0 for one text.
+        high: upper 95% bound; infinity for one text.
         texts: number of texts.
         tokens: tokens predicted, over all draws.
         bytes: size of the texts, each counted once, after the tokenizer's normalizer.
@@ -110,13 +110,13 @@ def perplexity(
     )
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
-    rate, error = _ratio_of_sums(bits, np.array(sizes))
+    rate, low, high = ratio_of_sums(bits, np.array(sizes, np.float64))
     return TextPerplexity(
         sampler.spec,
         math.exp(min(float(nats.sum()) / tokens, 700.0)),
         rate,
-        rate - Z95 * error,
-        rate + Z95 * error,
+        low,
+        high,
         texts=len(texts),
         tokens=tokens,
         bytes=sum(sizes),
@@ -124,11 +124,3 @@ def perplexity(
         seed=seed,
         strength=measure(vocab, vocab.encode_batch(texts), rows).mean(),
     )
-
-
-def _ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
-    """The sum of ``parts`` over that of ``wholes``, and its standard error by linearization."""
-    n, total = len(parts), max(float(wholes.sum()), 1.0)
-    ratio = float(parts.sum()) / total
-    squares = float(((parts - ratio * wholes) ** 2).sum())
-    return ratio, float(np.sqrt(squares * n / max(n - 1, 1)) / total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import ClassVar
 
 from robustok import evaluation
@@ -64,13 +65,15 @@ class Perplexity(ByScheme):
         strength = numbers.pop("strength")
         return {
             **numbers,
+            "high": result.high if isfinite(result.high) else None,  # JSON has no infinity
             **rounded(strength),
             "precision": precision_of(at.model),
             **self.spec_of(drawn_by),
         }
 
     def line(self, row: JsonFields) -> str:
-        bits = "{bits_per_byte:.4f} [{low:.4f}, {high:.4f}] bits per byte".format_map(row)
+        high = "∞" if row["high"] is None else f"{row['high']:.4f}"
+        bits = f"{row['bits_per_byte']:.4f} [{row['low']:.4f}, {high}] bits per byte"
         texts = counted(row["texts"], "text")
         return (
             f"{row['eval_scheme']}: perplexity {row['perplexity']:.2f} per token, {bits}, {texts}"
