@@ -1,9 +1,9 @@
 """Load any causal language model, from a folder first and only then from the hub.
 
 A model is loaded in the precision that the device computes fastest in. The choice depends on the
-hardware and on the size of the model alone, so that a repeated run has the same bits. On a processor
-bfloat16 is faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the speed of
-float32 (docs/design.md, training steps on a processor).
+hardware and on the size of the model alone, so that a repeated run has the same bits. On a
+processor bfloat16 is faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the
+speed of float32 (docs/design.md, training steps on a processor).
 
 Low-rank adapters are added with the paper's numbers as the default, and merged where a folder has
 them.
