@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from lm_eval.api.instance import Instance
     from lm_eval.tasks import TaskManager
 
-    from robustok.integrations.lm_eval import RobustokLM, evaluate_draws, merged
+    from robustok.integrations.lm_eval import RobustokLM, compared, evaluate_draws, merged
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
@@ -199,6 +199,25 @@ def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
     assert mask.sum(1).tolist()[:5] == [5] * 5
 
 
+def test_a_generation_whose_context_is_cut_is_warned_of(folder: Path, caplog: Any) -> None:
+    lm, text = model(folder, scheme="uniform", seed=3), ITEMS[0].question
+    size = len(lm._draw(lm.tok_encode(text), text))
+    with caplog.at_level("WARNING"):
+        lm.tok_batch_encode([text, "up"], left_truncate_len=size)
+        assert not caplog.records
+        lm.tok_batch_encode([text, "up"], left_truncate_len=size - 1)
+    (record,) = caplog.records
+    assert f"contexts of up to {size} tokens are cut to their last {size - 1}" in record.message
+
+
+def test_a_context_without_tokens_is_drawn_beside_others(folder: Path) -> None:
+    lm = model(folder, scheme="uniform", seed=3)
+    ids, mask = lm.tok_batch_encode(["", "up"])
+    drawn = lm._draw(lm.tok_encode("up"), "up")
+    assert (ids.dtype, ids[1].tolist(), mask[0].sum()) == (torch.int64, drawn, 0)
+    assert lm.tok_batch_encode([""])[0].dtype == torch.int64
+
+
 WRITTEN = (
     SOURCE
     + """
@@ -247,6 +266,51 @@ def test_errors_are_those_of_their_own_filter() -> None:
     assert row["exact_match_stderr,free"] == 0
     wanted = np.mean(strict, axis=0).std(ddof=1) / 2
     assert row["exact_match_stderr,strict"] == pytest.approx(wanted)
+
+
+def test_the_error_of_a_perplexity_is_not_that_of_log_likelihoods() -> None:
+    """A sample has the log-likelihood of its document there; accuracies of the task are means."""
+    runs = []
+    for draw, (perplexity, error) in enumerate([(17.1, 3.3), (22.2, 4.3)]):
+        row = {"perplexity,none": perplexity, "perplexity_stderr,none": error}
+        row |= {"acc,none": 0.5, "acc_stderr,none": 0.3}
+        samples = [{"doc_id": i, "perplexity": -3.0 - i, "acc": (i + draw) % 2} for i in range(4)]
+        runs.append({"results": {"lambada": row}, "samples": {"lambada": samples}})
+    row = merged(runs, [0, 1])["results"]["lambada"]
+    assert row["perplexity_stderr,none"] == pytest.approx(3.8)
+    assert row["acc_stderr,none"] == 0  # each document is right in half of the draws
+    assert [line[1] for line in compared(*runs)] == ["acc"]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_error_of_a_group_is_pooled_from_its_tasks(folder: Path, weighted: bool) -> None:
+    group = folder / f"group-{weighted}"
+    group.mkdir()
+    sizes = {"few": 5, "many": 12}
+    for name, size in sizes.items():
+        write_items(group / f"{name}.jsonl", ITEMS[:size])
+        text = TASK.format(file=group / f"{name}.jsonl").replace("task: letters", f"task: {name}")
+        (group / f"{name}.yaml").write_text(text)
+    (group / "inner.yaml").write_text("group: inner\ntask: [many]\n")
+    metric = f"{{metric: acc, weight_by_size: {str(weighted).lower()}}}"
+    (group / "all.yaml").write_text(
+        f"group: all\ntask: [few, inner]\naggregate_metric_list: [{metric}]\n"
+    )
+    args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
+    result = evaluated(group, "robustok", args | {"draws": 3}, tasks=["all"])
+    deviations, errors = [], []
+    for name in sizes:
+        samples = result["samples"][name]
+        by_draw = [[s["acc"] for s in samples if s["draw"] == d] for d in range(3)]
+        documents = np.mean(by_draw, axis=0)
+        deviations += [*(documents - documents.mean())]
+        errors.append(documents.std(ddof=1) / len(documents) ** 0.5)
+        assert result["results"][name]["acc_stderr,none"] == pytest.approx(errors[-1])
+    wanted = np.hypot(*errors) / 2
+    if weighted:
+        wanted = np.sqrt(np.square(deviations).sum() / (17 - 2) / 17)
+    for part in ("results", "groups"):
+        assert result[part]["all"]["acc_stderr,none"] == pytest.approx(wanted)
 
 
 def test_a_whole_text_is_drawn(folder: Path) -> None:

@@ -9,6 +9,7 @@ continuations of one context.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 import lm_eval
 import numpy as np
 import torch
+from lm_eval.api.metrics import aggregate_subtask_metrics, pooled_sample_stderr
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import (
@@ -38,6 +40,8 @@ from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
 from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
+
+_log = logging.getLogger(__name__)
 
 # Its decorator hides its type from type checkers.
 Transformers: Any = HFLM
@@ -226,15 +230,24 @@ class RobustokLM(Transformers):
         left_truncate_len: int | None = None,
         truncation: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The contexts of a batch of generations, drawn, and which of their ids are not padding."""
+        """The contexts of a batch of generations, drawn, and which of their ids are not padding.
+
+        As in lm-eval, those longer than ``left_truncate_len`` lose their beginning, with a warning.
+        """
         if self.canonical:
             return super().tok_batch_encode(strings, padding_side, left_truncate_len, truncation)
         ids, mask = super().tok_batch_encode(strings, padding_side, None, truncation)
         samples = [
-            torch.tensor(self._draw(row[real.bool()].tolist(), text))
+            torch.tensor(self._draw(row[real.bool()].tolist(), text), dtype=torch.long)
             for text, row, real in zip(strings, ids, mask, strict=True)
         ]
-        if left_truncate_len:
+        longest = max(map(len, samples))
+        if left_truncate_len and longest > left_truncate_len:
+            _log.warning(
+                "drawn contexts of up to %d tokens are cut to their last %d: the beginning is lost",
+                longest,
+                left_truncate_len,
+            )
             samples = [row[-left_truncate_len:] for row in samples]
 
         def padded(rows: list[torch.Tensor], value: int) -> torch.Tensor:
@@ -275,7 +288,8 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[JsonObject]]:
 def compared(first: JsonFields, other: JsonFields) -> Iterator[list[str]]:
     """The paired differences of two results, a row each: task, metric, and the numbers as text.
 
-    Metrics from 0 to 1 of the documents that both results have, each the mean over its draws.
+    Metrics from 0 to 1 that are means over documents, of the documents that both results have, each
+    with the mean of its draws.
     """
     for task, metrics in first["results"].items():
         for name in metrics:
@@ -312,8 +326,10 @@ def evaluate_draws(
     A model with ``draw`` is asked for that draw alone. ``loaded``: the models of earlier calls by
     what they were loaded with; a new one is added.
 
-    The standard error treats documents as the sample, each with the mean of its draws; the spread
-    is the standard deviation between draws, under ``METRIC_spread``. Samples carry their draw.
+    The standard error of a mean over documents treats them as the sample, each with the mean of its
+    draws; a group pools the errors of its tasks, as lm-eval does. Of another aggregation, such as a
+    perplexity, it is the mean of the draws' errors, an upper bound. The spread is the standard
+    deviation between draws, under ``METRIC_spread``. Samples carry their draw.
     """
     if model != "robustok":
         return once(model=model, model_args=model_args, **options)
@@ -356,6 +372,10 @@ def merged(
         result[part] = {
             name: _task(name, [run[part][name] for run in runs], runs) for name in result[part]
         }
+        for name, row in result[part].items():
+            tasks = _tasks_of(name, result.get("group_subtasks", {}))
+            if tasks != [name]:
+                row |= _pooled_errors(row, tasks, result)
     result["draws"] = len(runs)
     samples = {
         task: [
@@ -388,6 +408,31 @@ def _task(task: str, rows: Sequence[JsonFields], runs: Sequence[JsonFields]) -> 
     return metrics
 
 
+def _tasks_of(name: str, groups: JsonFields) -> list[str]:
+    """The tasks of a group, of the groups in it too; of a task itself."""
+    members = groups.get(name)
+    return [task for one in members for task in _tasks_of(one, groups)] if members else [name]
+
+
+def _pooled_errors(group: JsonFields, tasks: Sequence[str], result: JsonFields) -> JsonObject:
+    """The standard errors of a group's metrics from those of its tasks in a merged ``result``."""
+    pooled: JsonObject = {}
+    for name, value in group.items():
+        metric, _, filtered = name.partition(",")
+        error = f"{metric}_stderr,{filtered}"
+        rows = {task: result["results"][task] for task in tasks if name in result["results"][task]}
+        errors = [row.get(error) for row in rows.values()]
+        if error not in group or not all(isinstance(each, int | float) for each in errors):
+            continue
+        sizes = [result["n-samples"][task]["effective"] for task in rows]
+        weighted = aggregate_subtask_metrics([row[name] for row in rows.values()], sizes)
+        if np.isclose(weighted, value):
+            pooled[error] = float(pooled_sample_stderr(errors, sizes))
+        else:  # each task counts the same, whatever its size
+            pooled[error] = float(np.linalg.norm(errors) / len(errors))
+    return pooled
+
+
 def _per_document(
     task: str, metric: str, filtered: str, runs: Sequence[JsonFields]
 ) -> float | None:
@@ -399,7 +444,10 @@ def _per_document(
 def _document_means(
     task: str, metric: str, filtered: str, runs: Sequence[JsonFields]
 ) -> dict[Any, float]:
-    """The mean over the draws of every document; empty where a sample has no number."""
+    """The mean over the draws of every document; empty where the metric is not their mean.
+
+    Of a perplexity, for example, a sample has the log-likelihood.
+    """
     values: dict[Any, list[float]] = {}
     for run in runs:
         for sample in run.get("samples", {}).get(task, ()):
@@ -408,4 +456,10 @@ def _document_means(
             if not isinstance(sample.get(metric), int | float):
                 return {}
             values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
-    return {document: float(np.mean(each)) for document, each in values.items()}
+    means = {document: float(np.mean(each)) for document, each in values.items()}
+    if not means:
+        return {}
+    reported = [run["results"].get(task, {}).get(f"{metric},{filtered}") for run in runs]
+    numbers = all(isinstance(each, int | float) for each in reported)
+    is_mean = numbers and np.isclose(np.mean(reported), np.mean([*means.values()]))
+    return means if is_mean else {}
