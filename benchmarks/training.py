@@ -156,7 +156,7 @@ def question_batches(vocab: rt.Vocabulary, scheme: str, rows: int) -> Iterator[d
     drawn = PromptDataset(
         vocab, items, rt.sampler(scheme, vocab), seed=0, prefix=[0], overflow="canonical"
     )
-    order = list(RowOrder(drawn))
+    order = list(RowOrder(drawn, len(drawn)))
     collate = AnswerCollator(0)
     for begin in range(0, len(order), rows):
         yield collate(drawn.__getitems__(order[begin : begin + rows]))

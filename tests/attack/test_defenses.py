@@ -108,14 +108,14 @@ def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
     rows = PromptDataset(
         vocab, ITEMS, sampler("canonical", vocab), seed=0, adversary=adversary, batch_size=2
     )
-    attacked = rows.__getitems__([0, 1])  # the first batch of the epoch
+    attacked = rows.__getitems__([0, 1])  # the first step
     assert 0 < adversary.n_scored <= 40
     assert any(
         row["input_ids"].tolist() != [*vocab.encode(i.question), *vocab.encode(i.answer)]
         for row, i in zip(attacked, ITEMS, strict=False)
     )
     scored = adversary.n_scored
-    canonical = rows.__getitems__([8 + 2, 12 + 3])  # places 2 and 3: the second batch
+    canonical = rows.__getitems__([8 + 2, 12 + 3])  # places 2 and 3: the second step
     assert adversary.n_scored == scored
     for row, item in zip(canonical, ITEMS[2:], strict=True):
         wanted = [*vocab.encode(item.question), *vocab.encode(item.answer)]

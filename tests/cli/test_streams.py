@@ -165,5 +165,5 @@ def test_accelerate_with_one_process_in_place_of_two_is_named(
     )  # fmt: skip
     monkeypatch.setattr(os, "environ", json.loads(result.stdout))
     with caplog.at_level(logging.WARNING):
-        check_launch()
+        check_launch(0)
     assert ("use torchrun" in caplog.text) is is_named

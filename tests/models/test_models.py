@@ -341,7 +341,10 @@ def test_a_model_is_loaded_in_the_type_that_the_processor_computes_fastest_in(
         assert torch.equal(one, other.float())
     monkeypatch.setattr(load, "_LEAST", 0)
     processor(avx512_bf16=True)
-    assert load_model(tmp_path).dtype == torch.bfloat16
+    native = load_model(tmp_path)
+    assert native.dtype == torch.bfloat16
+    # Positions above 256 are no numbers of bfloat16, so their frequencies stay as they are.
+    assert dict(native.named_buffers())["model.rotary_emb.inv_freq"].dtype == torch.float32
     processor()
     monkeypatch.setattr(load, "_LARGE", 1)
     assert load_model(tmp_path).dtype == torch.bfloat16  # as saved

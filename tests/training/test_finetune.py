@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.training.conftest import ITEMS, PLAN, architecture, data, stopped, tiny, tune
+from tests.training.conftest import ITEMS, PLAN, VOCAB, architecture, data, stopped, tiny, tune
+from transformers import TrainingArguments
 
+import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import add_lora, load_model
 from robustok.tasks import Item, read_pairs
@@ -199,3 +202,59 @@ def test_dropout_is_on_in_training_only_and_gone_afterwards(kind):
 def test_dropout_of_a_recipe_changes_the_training(tmp_path, straight):
     losses = [tune(tmp_path / str(share), dropout=share).losses for share in (0.0, 0.1)]
     assert straight[0].losses == losses[0] != losses[1]
+
+
+def test_weights_of_bfloat16_are_trained_in_float32(tmp_path, caplog) -> None:
+    low = tiny().bfloat16()
+    with caplog.at_level(logging.INFO, "robustok"):
+        tune(tmp_path, low, steps=10)
+    assert "weights of bfloat16 are trained in float32" in caplog.text
+    assert low.dtype == torch.float32
+    straight = tune(tmp_path / "b", tiny().bfloat16().float(), steps=10)
+    assert tune(tmp_path, tiny().bfloat16(), steps=10).losses == straight.losses
+
+
+def test_a_model_that_an_interrupted_run_has_changed_is_refused_without_a_checkpoint(
+    tmp_path, straight
+) -> None:
+    model = tiny()
+    stopped(tmp_path, 8, model=model)
+    with pytest.raises(RobustokError, match="no checkpoint to continue from: load the model again"):
+        tune(tmp_path, model)
+    model = tiny()
+    stopped(tmp_path, 17, model=model)
+    assert tune(tmp_path, model).losses == straight[0].losses  # from the checkpoint of step 10
+
+
+def test_a_training_without_a_row_that_fits_is_refused(tmp_path) -> None:
+    with pytest.raises(RobustokError, match="no row of the steps before 11 fits"):
+        tune(tmp_path, tiny(max_length=6), overflow="drop")
+
+
+def test_the_cache_of_the_model_is_as_before(tmp_path) -> None:
+    model = tiny()
+    model.config.use_cache = True
+    tune(tmp_path, model, steps=1)
+    assert model.config.use_cache
+    assert load_model(tmp_path).config.use_cache
+
+
+def test_several_gpus_of_one_process_are_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
+    with pytest.raises(RobustokError, match="torchrun --nproc_per_node 2"):
+        tune(tmp_path)
+
+
+@pytest.mark.parametrize("ids", [[10**6], [-3]])
+def test_a_prefix_outside_the_vocabulary_is_one_line(tmp_path, ids) -> None:
+    with pytest.raises(RobustokError, match="is not in the vocabulary"):
+        tune(tmp_path, prefix=ids)
+
+
+def test_accumulation_changes_no_loss_where_rows_do_not_divide_by_the_batch(tmp_path) -> None:
+    moving = rt.schedule("stochastok(alpha=0->2)", VOCAB)
+    options = {"sampler": moving, "items": ITEMS[:21], "steps": 10}
+    whole = tune(tmp_path / "a", **options)
+    parts = tune(tmp_path / "b", **options, gradient_accumulation_steps=4)
+    assert parts.tokens == whole.tokens
+    assert dict(parts.losses) == pytest.approx(dict(whole.losses), rel=1e-4)

@@ -171,3 +171,19 @@ def test_a_tokenizer_without_an_end_of_text_needs_one_named(tmp_path):
 )
 def test_the_end_of_text_of_real_tokenizers(name, expected):
     assert end_of_text(real(name)) == expected
+
+
+def test_other_borders_of_documents_are_another_training(tmp_path):
+    run = {"sampler": CANONICAL, "seed": 0, "out": tmp_path, **PLAN, "steps": 1}
+    pretrain(tiny(), VOCAB, DOCUMENTS, **run)
+    joined = rt.Ragged.from_rows([DOCUMENTS.values])
+    with pytest.raises(RobustokError, match="texts"):
+        pretrain(tiny(), VOCAB, joined, **run)
+
+
+def test_steps_between_measurements_are_at_least_one(tmp_path):
+    with pytest.raises(RobustokError, match="every"):
+        pretrain(
+            tiny(), VOCAB, TEXTS, sampler=CANONICAL, seed=0, out=tmp_path, every=0,
+            held_out=TEXTS[:3], held_out_samplers=[CANONICAL], **PLAN,
+        )  # fmt: skip

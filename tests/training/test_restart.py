@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.oracles.processes import as_two_processes
-from tests.training.conftest import PLAN, VOCAB, stopped, tiny, tune
+from tests.training.conftest import ITEMS, PLAN, VOCAB, stopped, tiny, tune
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -244,25 +244,25 @@ def test_an_error_of_reading_is_not_called_one_of_writing(tmp_path, monkeypatch)
 
 
 def train(rank: int, folder: Path) -> None:
-    for name, pack in RUNS.items():
-        tune(folder / name, pack=pack, steps=20)
+    for name, options in RUNS.items():
+        tune(folder / name, steps=20, **options)
 
 
-RUNS = {"two": None, "both": None, "two-packed": 128}
+# Of 21 rows and a batch of 16, epochs end within a batch.
+RUNS = {"two": {}, "both": {}, "two-packed": {"pack": 128}, "few": {"items": ITEMS[:21]}}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(tmp_path):
     """One process accumulates over two passes."""
     alone = {"gradient_accumulation_steps": 2, "steps": 20}
-    expected = {None: tune(tmp_path / "one", **alone), 128: tune(tmp_path / "p", pack=128, **alone)}
+    expected = {name: tune(tmp_path / f"{name}-alone", **alone, **RUNS[name]) for name in RUNS}
     stopped(tmp_path / "both", 13, **alone)
     as_two_processes(train, tmp_path)
-    for name, pack in RUNS.items():
+    for name, one in expected.items():
         record = json.loads((tmp_path / name / "training.json").read_text())["training"]
-        assert dict(record["losses"]) == pytest.approx(dict(expected[pack].losses), rel=1e-4)
-        counts = expected[pack].tokens, expected[pack].overflowed
-        assert (record["tokens"], record["overflowed"]) == counts
+        assert dict(record["losses"]) == pytest.approx(dict(one.losses), rel=1e-4)
+        assert (record["tokens"], record["overflowed"]) == (one.tokens, one.overflowed)
 
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):

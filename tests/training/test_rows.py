@@ -29,38 +29,40 @@ def test_a_row_is_the_perturbed_prompt_and_the_canonical_answer():
     assert np.mean([len(r["input_ids"]) for r in rows]) > 1.5 * lengths.mean()
 
 
+def in_epoch(dataset, epoch, row):
+    return dataset[epoch * len(dataset) ** 2 + row]
+
+
 def test_epochs_differ_a_seed_repeats_and_batches_do_not_matter():
     dataset = data()
     first = [r["input_ids"].tolist() for r in dataset.__getitems__([3, 5, 7])]
-    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
-    dataset.set_epoch(1)
-    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] != first
-    dataset.set_epoch(0)
-    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
+    second = [in_epoch(dataset, 1, i)["input_ids"].tolist() for i in (3, 5, 7)]
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first != second
+    last, rows = len(ITEMS) - 1, len(ITEMS)
+    both = dataset.__getitems__([last * rows + 3, rows * rows + 5])  # of two epochs
+    assert [row["input_ids"].tolist() for row in both] == [first[0], second[1]]
 
 
 def test_seed_and_epoch_alone_decide_the_order_and_every_row_comes_once():
-    dataset = data()
-    first = list(RowOrder(dataset))
-    places, rows = np.divmod(first, len(ITEMS))
-    assert places.tolist() == sorted(rows) == list(range(len(ITEMS)))
-    dataset.set_epoch(1)
-    second = list(RowOrder(dataset))
-    dataset.set_epoch(0)
-    assert list(RowOrder(dataset)) == first == list(RowOrder(data("canonical", batch_size=7)))
+    n, count = len(ITEMS), 2 * len(ITEMS) + 7
+    order = list(RowOrder(data(), count))
+    places, rows = np.divmod(order, n)
+    assert len(order) == len(RowOrder(data(), count)) == count
+    assert places.tolist() == list(range(count))
+    first, second = rows[:n].tolist(), rows[n : 2 * n].tolist()
+    assert sorted(first) == sorted(second) == list(range(n))
     assert first != second
-    assert first != list(RowOrder(data(seed=1)))
+    assert order == list(RowOrder(data("canonical", batch_size=7), count))
+    assert order[:n] == list(RowOrder(data(), n)) != list(RowOrder(data(seed=1), n))
 
 
 def test_fixed_draws_come_back_in_turn():
     anew, fixed = data(), data(fixed_draws=2)
     rows = []
     for epoch in range(4):
-        anew.set_epoch(epoch)
-        fixed.set_epoch(epoch)
-        rows.append(fixed[3]["input_ids"].tolist())
+        rows.append(in_epoch(fixed, epoch, 3)["input_ids"].tolist())
         if epoch < 2:
-            assert rows[-1] == anew[3]["input_ids"].tolist()
+            assert rows[-1] == in_epoch(anew, epoch, 3)["input_ids"].tolist()
     assert rows[0] == rows[2] != rows[1] == rows[3]
 
 
@@ -106,6 +108,10 @@ def test_padding_and_short_labels_leave_the_loss_as_it_is(kind, short):
     assert loss == pytest.approx(alone / count, rel=1e-4)
 
 
+def data_of(sampler, **options):
+    return PromptDataset(VOCAB, ITEMS, sampler, seed=0, **options)
+
+
 def growth(row, index):
     """Tokens of a drawn prompt for one of its canonical ones."""
     length = len(row["input_ids"]) - int(row["answer"])
@@ -115,15 +121,52 @@ def growth(row, index):
 def test_the_strength_rises_with_the_row_and_starts_canonical():
     rows = len(ITEMS)
     moving = PromptDataset(VOCAB, ITEMS, MOVING, seed=0, total=2 * rows)
-    means = []
-    for epoch in (0, 1):
-        moving.set_epoch(epoch)
-        ratios = [growth(moving[n], n % rows) for n in RowOrder(moving)]
-        means += [np.mean(part) for part in np.array_split(ratios, 3)]
+    ratios = [growth(moving[n], n % rows) for n in RowOrder(moving, 2 * rows)]
+    means = [np.mean(part) for part in np.array_split(ratios, 6)]
     assert means[0] < 1.2
     assert all(later > earlier for earlier, later in pairwise(means))
     with pytest.raises(RobustokError, match="over how many rows"):
         PromptDataset(VOCAB, ITEMS, MOVING, seed=0)
+
+
+def strengths(monkeypatch, rows):
+    """The strengths that rows are drawn at, in order, once each."""
+    used = []
+    draw = MOVING.at(0.5).__class__.sample_batch
+
+    def noted(self, *args, **kwargs):
+        used.append(self.alpha)
+        return draw(self, *args, **kwargs)
+
+    monkeypatch.setattr(MOVING.at(0.5).__class__, "sample_batch", noted)
+    for _ in rows:
+        pass
+    return list(dict.fromkeys(used))
+
+
+def test_all_rows_of_a_step_have_one_strength_and_those_of_the_last_step_the_last(monkeypatch):
+    steps, batch = 5, 24
+    moving = PromptDataset(
+        VOCAB, ITEMS[:20], MOVING, seed=0, total=(steps - 1) * batch, batch_size=batch
+    )
+    order = list(RowOrder(moving, steps * batch))
+    for size in (batch, 12, 1):  # one, two and all passes of a step
+        parts = (moving.__getitems__(order[i : i + size]) for i in range(0, len(order), size))
+        with monkeypatch.context() as patched:
+            assert strengths(patched, parts) == [0, 0.5, 1, 1.5, 2]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_schedule_moves_in_a_short_training_too(monkeypatch, packed):
+    if packed:
+        source = PackedPrompts(data_of(MOVING, total=20, max_length=LENGTH))
+    else:
+        documents = VOCAB.encode_batch([item.question for item in ITEMS])
+        source = PackedStream(documents, MOVING, seed=0, block_size=64, end=0, total=20)
+    used = strengths(monkeypatch, islice(source, 21))
+    assert used == sorted(used)
+    assert used[0] == 0 and used[-1] > 1.8
+    assert len(used) >= 12
 
 
 def test_a_schedule_of_one_strength_is_its_sampler():
@@ -146,9 +189,8 @@ def questions_of(row):
 def test_a_row_holds_whole_questions_with_the_draws_of_their_epoch():
     dataset, epochs = data(max_length=LENGTH), {0: {}, 1: {}}
     for epoch, rows in epochs.items():
-        dataset.set_epoch(epoch)
         for number in range(len(ITEMS)):
-            row = dataset[number]
+            row = in_epoch(dataset, epoch, number)
             rows[tuple(row["input_ids"].tolist())] = row["answer"]
     seen = []
     for row in islice(packed(), 200):

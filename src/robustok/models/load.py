@@ -177,9 +177,7 @@ def load_model(
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)
         base = base_of_lora(path_or_name) if lora else path_or_name
-        model = _from_pretrained(base, dtype, trust_remote_code)
-        if dtype == "auto":
-            model = _in_fastest_type(model, device)
+        model = _from_pretrained(base, dtype, device, trust_remote_code)
         if lora:
             model = merge_lora(model, path_or_name)
         if not getattr(model, "is_quantized", False):
@@ -203,13 +201,16 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
 
 
 def _from_pretrained(
-    path_or_name: str | Path, dtype: str, trust_remote_code: bool
+    path_or_name: str | Path, dtype: str, device: str, trust_remote_code: bool
 ) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     check_model(path_or_name)
     name, where = hub_arguments(path_or_name, trust_remote_code)
-    _check_causal(load_config(path_or_name, trust_remote_code=trust_remote_code), path_or_name)
+    config = load_config(path_or_name, trust_remote_code=trust_remote_code)
+    _check_causal(config, path_or_name)
+    if dtype == "auto":
+        dtype = _fastest_type(config, device, trust_remote_code)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name, dtype=dtype, use_safetensors=True, output_loading_info=True, **where
     )
@@ -223,15 +224,23 @@ def _from_pretrained(
     return model
 
 
-def _in_fastest_type(model: PreTrainedModel, device: str) -> PreTrainedModel:
-    """The model in float32 or bfloat16, as the device computes faster."""
-    import torch
+def _fastest_type(config: Any, device: str, trust_remote_code: bool) -> str:
+    """``"float32"`` or ``"bfloat16"``, as the device computes faster, or ``"auto"``: as saved.
 
-    size = model.num_parameters()
-    if getattr(model, "is_quantized", False) or size >= _LARGE:
-        return model
-    fastest = resolve_precision("auto", size, device=torch.device(device).type)
-    return model.to(getattr(torch, fastest))  # type: ignore[arg-type]
+    The type is decided before the weights are read: ``to`` would also round what transformers keeps
+    in float32, such as the frequencies of rotary positions.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if getattr(config, "quantization_config", None) is not None:
+        return "auto"
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    size = empty.num_parameters()
+    if size >= _LARGE:
+        return "auto"
+    return resolve_precision("auto", size, device=torch.device(device).type)
 
 
 def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:

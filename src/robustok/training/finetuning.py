@@ -97,7 +97,7 @@ def finetune(
         seed=seed,
         max_length=max_length,
         overflow=overflow,
-        total=plan.steps * plan.batch_size,
+        total=plan.last_row,
         prefix=prefix,
         adversary=adversary,
         batch_size=plan.batch_size,

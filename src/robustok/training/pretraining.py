@@ -12,6 +12,7 @@ import numpy as np
 from torch.utils.data import IterableDataset
 from transformers import PreTrainedModel, TrainerCallback
 
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
 from robustok.ragged import Ragged
@@ -21,7 +22,13 @@ from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
-from robustok.training.prompts import of_this_worker, order_of, scheme_at, stack_rows
+from robustok.training.prompts import (
+    of_this_worker,
+    order_of,
+    scheme_at,
+    stack_rows,
+    stage_size,
+)
 from robustok.training.recipe import Recipe, Training
 from robustok.training.run import train
 
@@ -92,17 +99,20 @@ def pretrain(
         block_size=block_size,
         end=end_id,
         batch_size=plan.rows_per_device,
-        total=plan.steps * plan.batch_size,
+        total=plan.last_row,
     )
     callbacks = []
     if held_out_samplers:
         rows = _encode(vocab, held_out)
         if not len(rows.values):
             raise RobustokError("there is no held-out text to measure the perplexity of")
+        every = check_integer("every", every, 1)
         callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, block_size, end_id))
+    texts_digest = hashlib.sha256(documents.values.data)
+    texts_digest.update(documents.offsets.data)
     settings = {
         "sampler": sampler.spec,
-        "texts": hashlib.sha256(documents.values.data).hexdigest()[:16],
+        "texts": texts_digest.hexdigest()[:16],
         "vocabulary": vocab.fingerprint,
         "held_out": [s.spec for s in held_out_samplers],
         "end": end_id,
@@ -190,7 +200,9 @@ class PackedStream(IterableDataset):
         """The numbers of some documents at a time: enough that a call of the sampler pays."""
         order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
-        marks = np.searchsorted(ends, np.arange(_GROUP_IDS, ends[-1], _GROUP_IDS), side="left") + 1
+        blocks = stage_size(self.sampler, self.total, -(-_GROUP_IDS // self.block_size))
+        ids = min(blocks * self.block_size, _GROUP_IDS)
+        marks = np.searchsorted(ends, np.arange(ids, ends[-1], ids), side="left") + 1
         return (keys for keys in np.split(order, np.unique(marks)) if len(keys))
 
 
@@ -231,7 +243,7 @@ class _Perplexity(TrainerCallback):
         end: int,
     ) -> None:
         self.every = every
-        self.size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
+        self.size = int(vocab.token_lengths[rows.values].sum())
         self.samples = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
         self.max_length, self.end = max_length, end
 

@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data import Sampler as Order
 
+from robustok.checks import check_ids
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW
 from robustok.ragged import Ragged
 from robustok.runtime.files import JsonObject
-from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import Ids
@@ -50,6 +50,19 @@ def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Samp
             f"{sampler.spec} is a schedule: give the total, over how many rows it moves"
         )
     return sampler.at(min(STAGES, seen * STAGES // max(total, 1)) / STAGES)
+
+
+def stage_size(sampler: Sampler | Schedule, total: int | None, most: int) -> int:
+    """How many rows of a training one call of the sampler may draw: ``most`` at one strength.
+
+    >>> stage_size(rt.schedule("stochastok(alpha=0->1)", vocab), 4_000, 256)
+    4
+
+    The strength of a schedule stays the same for these rows.
+    """
+    if not isinstance(sampler, Schedule) or sampler.is_constant:
+        return most
+    return max(1, min(most, (total or 0) // STAGES))
 
 
 class AnswerCollator:
@@ -124,13 +137,16 @@ class PromptDataset(Dataset):
         prefix: ids before every prompt, such as a start token; by default none.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
             :class:`robustok.attack.Adversary`; by default none.
-        batch_size: rows of a batch, by which the batches of an adversary are counted.
+        batch_size: rows of an optimizer step, by which the batches of an adversary are counted. A
+            schedule has one strength for all of them.
         fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
             default every epoch draws anew.
 
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer), ``answer``, the
     number of ids at its end that are the answer, and ``overflowed``, whether its draw was too long.
-    The trainer changes the epoch with :meth:`set_epoch`.
+    An index is ``place * len(data) + row``, where the place is the number of rows of the training
+    before it: every ``len(data)`` places begin a new epoch. Indices below ``len(data)`` are rows of
+    epoch 0.
 
     Raises RobustokError without items, for a schedule without ``total``, and at once for an answer
     that does not fit, or with ``"canonical"`` a canonical row that does not.
@@ -161,21 +177,12 @@ class PromptDataset(Dataset):
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.question for item in items])
         self.answers = vocab.encode_continuations([item.answer for item in items])
-        self.prefix = np.asarray(prefix, dtype=np.int32)
+        self.prefix = check_ids(prefix, vocab.size)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
-        self.state = State()
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
         scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next draws; accelerate calls it at the start of each epoch.
-
-        Args:
-            epoch: number of the epoch, from 0.
-        """
-        self.state.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -185,9 +192,12 @@ class PromptDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[JsonObject]:
         """All rows of a batch at once, so that one call of the sampler serves them."""
-        place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
-        epoch = self.state.epoch
-        return self.rows(keys, epoch, epoch * len(self) + int(place.min()))
+        places, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
+        seen = int(places.min()) // self.batch_size * self.batch_size
+        epochs = places // len(self)
+        borders = np.flatnonzero(np.diff(epochs)) + 1
+        parts = zip(np.split(keys, borders), np.split(epochs, borders), strict=True)
+        return [row for own, epoch in parts for row in self.rows(own, int(epoch[0]), seen)]
 
     def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[JsonObject]:
         """The rows of these questions in an epoch.
@@ -199,7 +209,7 @@ class PromptDataset(Dataset):
         """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
         if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            prompts = self.adversary(keys.tolist())
+            prompts = self.adversary(keys.tolist(), epoch)
         else:
             draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
             sampler = scheme_at(self.sampler, seen, self.total)
@@ -274,11 +284,12 @@ class PackedPrompts(IterableDataset):
     def _rows(self) -> Iterator[list[JsonObject]]:
         """The questions of each row."""
         questions: list[JsonObject] = []
+        group = stage_size(self.prompts.sampler, self.prompts.total, _GROUP)
         size = n_rows = 0
         for epoch in itertools.count():
             order = order_of(len(self.prompts), self.prompts.seed, epoch)
-            for begin in range(0, len(order), _GROUP):
-                keys = order[begin : begin + _GROUP]
+            for begin in range(0, len(order), group):
+                keys = order[begin : begin + group]
                 for question in self.prompts.rows(keys, epoch, n_rows):
                     length = len(question["input_ids"])
                     if size + length > self.prompts.max_length:
@@ -322,24 +333,26 @@ def stack_rows(rows: list[JsonObject]) -> JsonObject:
 
 
 class RowOrder(Order):
-    """A new order of the rows in each epoch, whose numbers hold a row and its place in the epoch.
+    """The indices of all rows of a training: a new order in each epoch.
 
-    A number is ``place * rows + row``, so that a schedule knows how far the training is, in worker
-    processes and after a restart too. The order is a random permutation by the seed and the epoch.
-    Rows are not grouped by length: the study `quick` then fell from 93.5% to 64.5% on canonical
-    questions with uniform-k, whose batches were all of one length.
+    An index holds the row and its place in the training, so that epochs, schedules and batches are
+    the same in any number of processes, and after a restart. For the Trainer the whole training is
+    one epoch: it would fill up the last batch of each. The order is a random permutation by the
+    seed and the epoch. Rows are not grouped by length: the study `quick` then fell from 93.5% to
+    64.5% on canonical questions with uniform-k, whose batches were all of one length.
     """
 
-    def __init__(self, dataset: PromptDataset) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: PromptDataset, count: int) -> None:
+        self.dataset, self.count = dataset, count
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return self.count
 
     def __iter__(self) -> Iterator[int]:
-        rows = len(self)
-        order = order_of(rows, self.dataset.seed, self.dataset.state.epoch)
-        yield from (np.arange(rows) * rows + order).tolist()
+        rows = len(self.dataset)
+        for begin in range(0, self.count, rows):
+            order = order_of(rows, self.dataset.seed, begin // rows)[: self.count - begin]
+            yield from (np.arange(begin, begin + len(order)) * rows + order).tolist()
 
 
 def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:

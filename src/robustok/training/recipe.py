@@ -108,6 +108,11 @@ class Recipe(Settings):
             )
 
     @property
+    def last_row(self) -> int:
+        """Rows before the last step, at which a schedule has its last strength."""
+        return (self.steps - 1) * self.batch_size
+
+    @property
     def rows_per_device(self) -> int:
         """Rows of one forward pass of one process.
 

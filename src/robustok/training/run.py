@@ -1,7 +1,7 @@
 """One training run on transformers' Trainer: its arguments, its callbacks and its continuation.
 
-The model is changed while it is trained, and as before afterwards: dropout, attention, and the
-input of the head.
+The model is changed while it is trained, and as before afterwards: dropout, attention, the cache,
+and the input of the head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
-from robustok.training.prompts import RowOrder
+from robustok.training.prompts import IGNORED, RowOrder
 from robustok.training.recipe import (
     CHECKPOINTS,
     Perplexity,
@@ -103,12 +103,18 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
     )
 
 
-def check_launch() -> None:
-    """Refuse FSDP without an accelerator, and warn where a launcher started fewer processes.
+def check_launch(devices: int) -> None:
+    """Refuse FSDP without an accelerator, and several GPUs of one process.
 
-    accelerate would run DDP without a notice. On a CPU, ``accelerate launch --num_processes 2``
-    starts one process; it sets the address of the others but no WORLD_SIZE.
+    accelerate would run DDP without a notice, and the Trainer would take ``batch_size`` rows for
+    each of the ``devices`` of this process. On a CPU, ``accelerate launch --num_processes 2``
+    starts one process, which a warning says; it sets the address of the others but no WORLD_SIZE.
     """
+    if devices > 1:
+        raise RobustokError(
+            f"one process sees {devices} GPUs: start one for each with torchrun --nproc_per_node "
+            f"{devices}, or show it one with CUDA_VISIBLE_DEVICES=0"
+        )
     launched = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ
     if launched and "WORLD_SIZE" not in os.environ and not torch.accelerator.is_available():
         _log.warning(
@@ -123,15 +129,15 @@ def check_launch() -> None:
 
 
 class TrainingWatch(TrainerCallback):
-    """Sets the epoch of the data set, measures time, reports progress, and stops at a NaN loss.
+    """Measures time, reports progress, and stops at a NaN loss.
 
     It also asks for a checkpoint where the last one is ten minutes old, and keeps the model of
     every n-th step. What it has measured is in the log of each checkpoint, from which a continued
     run goes on.
     """
 
-    def __init__(self, dataset: Any, out: Path, keep_every: int | None, progress: Progress) -> None:
-        self.dataset, self.out, self.keep_every, self.progress = dataset, out, keep_every, progress
+    def __init__(self, out: Path, keep_every: int | None, progress: Progress) -> None:
+        self.out, self.keep_every, self.progress = out, keep_every, progress
         self.seconds = self.waiting = 0.0
         self.overflowed = 0
         self._mark = self._saved = time.perf_counter()
@@ -141,11 +147,6 @@ class TrainingWatch(TrainerCallback):
         for row in state.log_history:
             vars(self).update({name: row[name] for name in _MEASURED if name in row})
         self.progress(state.global_step, state.max_steps)
-
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
-        # accelerate forgets a data set's set_epoch after a resume and with several processes.
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self.waiting += self._lap()
@@ -214,10 +215,11 @@ def train(
     made with other settings, or from a model with other weights, is refused.
     The folder is locked during the run. ``row_length`` is the length of a long
     row in tokens, by which the attention is chosen. A ``dataset`` that is not
-    iterable is a :class:`PromptDataset`.
+    iterable is a :class:`PromptDataset`. Weights that are trained become float32:
+    updates of AdamW would be rounded away in bfloat16.
 
-    Raises RobustokError for a loss that is not a number, for a folder of
-    another run or in use by one, and where the disk is full.
+    Raises RobustokError for a loss that is not a number, for steps without a row that fits, for a
+    folder of another run or in use by one, and where the disk is full.
     """
     out = Path(out)
     precision = _precision(recipe, model, out)
@@ -226,6 +228,7 @@ def train(
     first_in, first = getattr(model, _FIRST, (None, ""))
     if first_in != out.resolve():  # else an earlier call has already changed the weights
         first = model_fingerprint(model)
+    _to_float32(model)
     identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
     identity["model"] = first
     main_process = os.environ.get("RANK", "0") == "0"
@@ -235,13 +238,14 @@ def train(
         if done is not None:
             _load_weights(model, out)
             return done
-        check_launch()
+        check_launch(arguments.n_gpu)
         if main_process:
             claim(out, identity)
-        watch = TrainingWatch(dataset, out, recipe.keep_every, progress)
+        watch = TrainingWatch(out, recipe.keep_every, progress)
         with (
             _undisturbed(),
             dropout_of(model, recipe.dropout),
+            _cache_of(model),
             fast_steps(model, precision, row_length) as attention,
         ):
             if main_process:
@@ -256,12 +260,41 @@ def train(
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
+            if (
+                checkpoint is None
+                and first_in == out.resolve()
+                and model_fingerprint(model) != first
+            ):
+                raise RobustokError(
+                    f"the model was changed by an interrupted training in {out}, which has no "
+                    "checkpoint to continue from: load the model again"
+                )
             if main_process and checkpoint is not None:
                 _log.info("continues after step %s", checkpoint.rpartition("-")[2])
             trainer.train(resume_from_checkpoint=checkpoint)
-            training = _result(trainer, watch, out, precision)
+        training = _result(trainer, watch, out, precision)
+        with _undisturbed():
             _save(trainer, out, identity, training)
     return training
+
+
+def _to_float32(model: PreTrainedModel) -> None:
+    """Turn the weights that are trained into float32."""
+    low = [p for p in model.parameters() if p.requires_grad and p.element_size() < 4]
+    if low:
+        _log.info("weights of %s are trained in float32", str(low[0].dtype).removeprefix("torch."))
+    for weights in low:
+        weights.data = weights.data.float()
+
+
+@contextmanager
+def _cache_of(model: PreTrainedModel) -> Iterator[None]:
+    """Restore the model's use of a cache, which the Trainer switches off."""
+    before = getattr(model.config, "use_cache", True)
+    try:
+        yield
+    finally:
+        model.config.use_cache = before
 
 
 def _collate(collator: Any, rows: Sequence[JsonObject]) -> JsonObject:
@@ -278,23 +311,32 @@ class _Trainer(Trainer):
 
     watch: Any = None
     overflowed: Any = 0  # since the last log, in this process
+    targets: Any = 0  # ids in the loss since then
 
     def _get_train_sampler(self, train_dataset: object = None) -> Any:
         dataset: Any = self.train_dataset
-        return RowOrder(dataset)
+        steps = self.args.max_steps * self.args.gradient_accumulation_steps
+        return RowOrder(dataset, steps * self.args.train_batch_size * self.args.world_size)
 
     def training_step(
         self, model: PreTrainedModel, inputs: Any, num_items_in_batch: object = None
     ) -> Any:
         self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
+        self.targets = self.targets + (inputs["labels"] != IGNORED).sum()
         if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
             num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)
         return super().training_step(model, inputs, num_items_in_batch)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        here = torch.as_tensor(self.overflowed, device=self.args.device)
-        self.watch.overflowed += int(self.accelerator.reduce(here))  # type: ignore[arg-type]
-        self.overflowed = 0
+        here = torch.as_tensor([self.overflowed, self.targets], device=self.args.device)
+        overflowed, targets = self.accelerator.reduce(here).tolist()  # type: ignore[union-attr]
+        if "loss" in logs and not targets:
+            raise RobustokError(
+                f"no row of the steps before {self.state.global_step + 1} fits into the model's "
+                "longest input: choose overflow left or canonical"
+            )
+        self.watch.overflowed += overflowed
+        self.overflowed = self.targets = 0
         measured = {name: getattr(self.watch, name) for name in _MEASURED}
         super().log({**logs, **measured}, *args, **kwargs)
 
