@@ -126,13 +126,35 @@ def test_the_attack_stays_within_the_distance_and_aims_at_another_answer(
         # One draw cannot find what the search does, so a witness is the search's.
         result = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
         step = min(2, within)
-        alone = attack(model, vocab, TEXT, OPTIONS, answer, distances=(step,), steps=within // step)
+        limits: dict[str, Any] = {"distances": (step,), "steps": within // step}
+        alone = attack(model, vocab, TEXT, OPTIONS, answer, objective="log-probability", **limits)
         assert (result.attacked, result.attack_n_scored) == (alone.success, alone.n_scored)
         assert reference[tuple(alone.ids.tolist())][0] <= within
         if result.attacked:
             assert result.verdict == "attacked"
             assert result.witness is not None and reference[result.witness][1] != answer
             assert result.witness_distance is not None and result.witness_distance <= within
+
+
+def test_an_attack_with_options_that_underflow_gives_a_tokenization_with_another_answer(
+    llama, vocab
+) -> None:
+    """The probability of each option is 0 in float64, and so is every margin."""
+    options = [" up" * 170, " baby" * 170]
+    encoded = [vocab.encode(option) for option in options]
+    successes = 0
+    for text in ("happen, glad", "glad rain", "differ", "straight up", "baby half"):
+        answer = int(score_naively(llama, [vocab.encode(text)], encoded).argmax())
+        certificate = certify(llama, vocab, text, options, distance=2, limit=1, draws=1, seed=0)
+        with pytest.warns(UserWarning, match="probability 0"):
+            found = attack(llama, vocab, text, options, answer, seed=0)
+        results = ((certificate.attacked, certificate.witness), (found.success, found.ids))
+        for ids in (ids for success, ids in results if success):
+            assert ids is not None
+            assert int(score_naively(llama, [list(ids)], encoded).argmax()) != answer
+            successes += 1
+        assert found.success == (found.reached_at is not None)
+    assert successes > 2
 
 
 def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 VERDICTS = ("same", "open", "flips", "attacked")
+_SCALE = "log-probability"  # of the attack's margin: probabilities of long options underflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +235,7 @@ def certify(
     """
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
-    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, _SCALE)
     prompt = Prompt(text, text, {"choices": options, "label": 0})
     certificates, _ = _certified(attacked_model, [prompt], settings, seed)
     if not certificates:
@@ -275,7 +276,7 @@ def certify_items(
     """
     prompts, seed = question_prompts(items), check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
-    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, _SCALE)
     certificates: list[Certificate] = []
     overflowed = 0
     for begin in range(0, len(prompts), GROUP):

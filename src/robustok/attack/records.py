@@ -80,7 +80,7 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
 
 
 class Step(NamedTuple):
-    """A tokenization that scored higher than all before it.
+    """A tokenization that scored higher than all before it, or that succeeded first at their score.
 
     >>> Step([5, 6], -1.5, 7, 2).n_scored
     7
@@ -122,7 +122,7 @@ class Attack:
             where the objective has no threshold.
         reached_at: number of tokenizations scored at the first success; None for never.
         n_scored: tokenizations scored, each counted once.
-        steps: each tokenization that scored higher than all before it, the start first.
+        steps: each :class:`Step` of the search, the start first.
         objective: name of what was maximized.
         settings: the attack's settings as a string.
         seed: seed of its random choices.

@@ -167,8 +167,8 @@ class Trial:
 
     A search reads ``text``, ``settings``, ``seed``, ``n_scored``, ``left``, ``succeeded`` and
     ``stopped``. ``scores`` has the score of each tokenization by the bytes of its int32 ids,
-    ``steps`` each that scored higher than all before it, ``reached_at`` the number scored at the
-    first success, and ``rounds`` the number of batches.
+    ``steps`` each that scored higher than all before it or that succeeded first at their score,
+    ``reached_at`` the number scored at the first success, and ``rounds`` the number of batches.
     """
 
     def __init__(self, text: AttackedText, settings: AttackSettings, seed: int) -> None:
@@ -225,9 +225,12 @@ class Trial:
             rows, scored.scores.tolist(), scored.succeeded.tolist(), scored.log_probs, strict=True
         ):
             self.scores[row.tobytes()] = score
-            if success and self.reached_at is None:
+            is_first = success and self.reached_at is None
+            if is_first:
                 self.reached_at = self.n_scored
-            if not self.steps or score > self.steps[-1].score:
+            highest = self.steps[-1].score if self.steps else -math.inf
+            # Margins of probabilities that underflow are all 0, and one of them may be a success.
+            if not self.steps or score > highest or (is_first and score == highest):
                 ids = np.asarray(row, np.int32)
                 best = tuple(log_probs.tolist())
                 self.steps.append(Step(ids, score, self.n_scored, self.rounds, best))
