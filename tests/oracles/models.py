@@ -48,6 +48,11 @@ def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
         model = tf.GPT2LMHeadModel(config)
     elif name == "qwen3":
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**shape, head_dim=8))
+    elif name == "granite":  # divides its logits
+        model = tf.GraniteForCausalLM(tf.GraniteConfig(**shape, logits_scaling=8.0))
+    elif name == "gemma2":  # caps its logits
+        config = tf.Gemma2Config(**shape, head_dim=8, final_logit_softcapping=3.0)
+        model = tf.Gemma2ForCausalLM(config)
     elif name.startswith("gemma3"):
         config = tf.Gemma3TextConfig(**shape, head_dim=8, sliding_window=6, layer_types=layers)
         model = tf.Gemma3ForCausalLM(config)

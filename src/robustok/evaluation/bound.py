@@ -32,7 +32,7 @@ import torch
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.embeddings import check_states, last_states
+from robustok.evaluation.embeddings import check_states, last_logits, last_states
 from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
 from robustok.lattice import distance
 from robustok.ragged import Ragged
@@ -40,7 +40,6 @@ from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler
 from robustok.scoring.engine import check_no_overflow
-from robustok.scoring.forward import quiet
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -428,10 +427,7 @@ def _ratios(
     check_no_overflow(model, name)
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
     states = last_states(model, Ragged.from_rows(rows))
-    head = model.get_output_embeddings()
-    with quiet(model):
-        last = torch.as_tensor(states[-1], device=model.device).to(head.weight.dtype)
-        logits = head(last).float().cpu().numpy()
+    logits = last_logits(model, Ragged.from_rows(rows))
     for values in (states, logits):
         check_states(values, name)
     moved = [np.linalg.norm(s[1:] - s[:1], axis=-1) for s in [*states, logits]]

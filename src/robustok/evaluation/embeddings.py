@@ -5,7 +5,7 @@ Their distance between the tokenizations of a word is the paper's measure of emb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_no_overflow, check_sequences, not_a_number
-from robustok.scoring.forward import default_max_batch_tokens, quiet
+from robustok.scoring.forward import Outputs, default_max_batch_tokens, outputs_at, quiet
 from robustok.scoring.modes import read_outputs
 from robustok.scoring.tree import Ints, Sequences
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -47,6 +47,47 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
 
     Raises RobustokError without rows, and for an empty one.
     """
+    states: list[np.ndarray] = []  # one array, once its number of layers is known
+
+    def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
+        values = hidden.cpu().numpy().swapaxes(0, 1)
+        if not states:
+            states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
+        states[0][:, read] = values[:, which]
+
+    # The head is not needed, and for a large vocabulary it is most of a small model's work.
+    _read_last(model, model.base_model, rows, prefix, keep, _states_at)
+    return states[0]
+
+
+def last_logits(model: Any, rows: Ragged) -> np.ndarray:
+    """The model's logits after each row, float32 [rows, vocabulary], scaled or capped as it does.
+
+    >>> last_logits(model, Ragged.from_rows([[5, 6], [7]])).shape
+    (2, 330)
+
+    Raises RobustokError as :func:`last_states`.
+    """
+    logits: dict[int, np.ndarray] = {}
+
+    def keep(outputs: Outputs, which: Ints, read: Ints) -> None:
+        values, head = outputs
+        whole = (values if head is None else head(values)).float().cpu().numpy()
+        logits.update(zip(read.tolist(), whole[which], strict=True))
+
+    _read_last(model, model, rows, None, keep, outputs_at)
+    return np.stack([logits[i] for i in range(len(rows))])
+
+
+def _read_last(
+    model: Any,
+    part: Any,
+    rows: Ragged,
+    prefix: object,
+    keep: Callable[..., None],
+    outputs: Callable[..., object],
+) -> None:
+    """Call ``keep`` with what ``outputs`` reads from a part of the model at each row's last id."""
     if not len(rows) or not rows.lengths.min():
         raise RobustokError("an empty row has no last token: give rows of at least one id")
     before = np.asarray([] if prefix is None else prefix, np.int64)
@@ -56,20 +97,10 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
     ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
     sequences = Sequences(before, matrix, lengths, ends)
     check_sequences(model, sequences)
-    states: list[np.ndarray] = []  # one array, once its number of layers is known
-
-    def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
-        values = hidden.cpu().numpy().swapaxes(0, 1)
-        if not states:
-            states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
-        states[0][:, read] = values[:, which]
-
     max_batch_tokens = default_max_batch_tokens(model)
     mode = scoring_mode(model)
     with quiet(model):
-        # The head is not needed, and for a large vocabulary it is most of a small model's work.
-        read_outputs(model.base_model, sequences, max_batch_tokens, mode, keep, _states_at, {})
-    return states[0]
+        read_outputs(part, sequences, max_batch_tokens, mode, keep, outputs, {})
 
 
 def check_states(states: np.ndarray, name: str) -> None:
