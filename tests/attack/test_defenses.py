@@ -14,7 +14,7 @@ from tests.oracles.scoring import score_naively
 from tests.oracles.scripts import script
 
 from robustok import RobustokError, distance, sampler
-from robustok.attack import Adversary
+from robustok.attack import Adversary, search
 from robustok.evaluation.questions import item_key
 from robustok.tasks import Item
 from robustok.training import PromptDataset, finetune
@@ -101,6 +101,26 @@ def test_detection_scores_are_those_of_their_definitions(example, llama, vocab) 
     assert scores == pytest.approx(ratio, abs=1e-6)
     assert np.isinf(example.scheme_scores(vocab, rows)).all()
     assert example.scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
+
+
+def test_an_adversary_scores_other_neighbors_in_another_epoch(llama, vocab, monkeypatch) -> None:
+    scored: list[frozenset[bytes]] = []
+    score_many = search.score_many
+
+    def spy(model: Any, requests: Any, **settings: Any) -> Any:
+        scored.append(frozenset(row.tobytes() for row in requests[0].questions))
+        return score_many(model, requests, **settings)
+
+    monkeypatch.setattr(search, "score_many", spy)
+    adversary = Adversary(llama, vocab, ITEMS, max_scored=16, seed=0)
+    second_batches = []  # the neighbors of the canonical tokenization
+    for epoch in (0, 0, 1, 2):
+        scored.clear()
+        adversary([3], epoch)
+        second_batches.append(scored[1])
+    first, again, *later = second_batches
+    assert first == again
+    assert len({first, *later}) == 3
 
 
 def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:

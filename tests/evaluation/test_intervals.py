@@ -103,6 +103,10 @@ def test_items_are_paired_by_their_key_in_any_order() -> None:
     assert (result.lost, result.won, result.n, result.seeds) == (2, 1, 6, 1)
     assert result.mean == pytest.approx(-1 / 6)
     assert result == paired(first, second)
+    for change in ({"label": 0}, {"kind": "ends"}):  # under the same key another question
+        other = (replace(second.outcomes[0], **change), *second.outcomes[1:])
+        with pytest.raises(RobustokError, match="different items"):
+            paired(first, replace(second, outcomes=other))
 
 
 @pytest.mark.parametrize(

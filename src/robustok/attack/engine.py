@@ -25,6 +25,7 @@ from robustok.evaluation.questions import (
     check_keyed,
     check_options,
     check_questions,
+    item_key,
 )
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
@@ -456,7 +457,7 @@ class Adversary:
         every: attacks one batch of so many, at least 1.
         max_scored: tokenizations scored for a question, at least 2.
         prefix: ids before every question, those given to ``finetune``; by default none.
-        seed: any integer; it decides which neighbors are scored.
+        seed: any integer; it and the epoch decide which neighbors are scored.
 
     An attack is a greedy ascent of minus the log-probability of the answer, from the canonical
     tokenization, with a quarter of ``max_scored`` neighbors a step. It reads the weights when its
@@ -490,8 +491,11 @@ class Adversary:
         """The settings as one string, for the record of a training."""
         return f"every {self.every}: {self.settings}, seed {self.seed}"
 
-    def __call__(self, numbers: Sequence[int]) -> Ragged:
-        """A tokenization with a low probability of the answer, for some numbers of ``items``."""
+    def __call__(self, numbers: Sequence[int], epoch: int = 0) -> Ragged:
+        """A tokenization with a low probability of the answer, for some numbers of ``items``.
+
+        In another ``epoch`` other neighbors of a question are scored.
+        """
         prompts: list[Prompt] = []
         ids: dict[str, np.ndarray] = {}
         losses: dict[str, _AnswerLoss] = {}
@@ -509,7 +513,7 @@ class Adversary:
                 prompts,
                 lambda prompt: losses[prompt.key],
                 settings=self.settings,
-                seed=self.seed,
+                seed=item_key(f"{self.seed}/{epoch}") if epoch else self.seed,
             )
             self.n_scored += sum(attack.n_scored for attack in attacks)
             ids |= {attack.key: attack.ids for attack in attacks}

@@ -343,9 +343,10 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
     The draws of one item are a cluster. Items are paired by their key, also where the two
     evaluations have other seeds.
 
-    Raises RobustokError where the items differ.
+    Raises RobustokError where the items differ: their keys, labels or kinds.
     """
-    if {o.key for o in first.outcomes} != {o.key for o in second.outcomes}:
+    before, after = ({o.key: (o.label, o.kind) for o in one.outcomes} for one in (first, second))
+    if before != after:
         raise RobustokError(
             "the two evaluations have different items: compare evaluations of the same items"
         )
