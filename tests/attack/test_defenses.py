@@ -103,7 +103,9 @@ def test_detection_scores_are_those_of_their_definitions(example, llama, vocab) 
     assert example.scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
 
 
-def test_an_adversary_scores_other_neighbors_in_another_epoch(llama, vocab, monkeypatch) -> None:
+def test_an_adversary_scores_other_neighbors_in_another_epoch(
+    llama, vocab, items, monkeypatch
+) -> None:
     scored: list[frozenset[bytes]] = []
     score_many = search.score_many
 
@@ -112,11 +114,11 @@ def test_an_adversary_scores_other_neighbors_in_another_epoch(llama, vocab, monk
         return score_many(model, requests, **settings)
 
     monkeypatch.setattr(search, "score_many", spy)
-    adversary = Adversary(llama, vocab, ITEMS, max_scored=16, seed=0)
-    second_batches = []  # the neighbors of the canonical tokenization
+    adversary = Adversary(llama, vocab, items, max_scored=16, seed=0)
+    second_batches = []  # four of the many neighbors of the canonical tokenization
     for epoch in (0, 0, 1, 2):
         scored.clear()
-        adversary([3], epoch)
+        adversary([0], epoch)
         second_batches.append(scored[1])
     first, again, *later = second_batches
     assert first == again
