@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fidelity
 import verdicts
 
+from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
-from robustok.report.frame import read_source
+from robustok.report.frame import check_repeats, measurement_of, read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 
@@ -48,7 +49,7 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
     folder = RESULTS / name
     folder.mkdir(parents=True, exist_ok=True)
     record = read_json(run / "run.json")
-    known = ("study", "scale", "seeds", "versions", "cells", "missing", "seconds")
+    known = ("study", "scale", "seeds", "versions", "missing")
     record = {field: record[field] for field in known} | {
         "commit": commit or _commit(),
         "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
@@ -75,65 +76,42 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
 
 
 def _kinds_once(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the kinds of the questions in the first row of each task alone.
+    """The rows with the kinds of all questions of a task in its first row alone.
 
-    They are the same in every row of a task, and as large as the answers.
+    They are as large as the answers, and :func:`read_source` gives every row its own again.
     """
-    first: dict[Any, Row] = {}
+    kinds: dict[Any, Row] = {}
     for row in rows:
-        if "kinds" in row:
-            first.setdefault(row["task"], row)
-    return [
-        row
-        if first.get(row.get("task")) is row
-        else {name: value for name, value in row.items() if name != "kinds"}
-        for row in rows
-    ]
+        kinds.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
+    kept = []
+    for row in rows:
+        of_task = kinds.pop(row.get("task"), {})
+        alone = {name: value for name, value in row.items() if name != "kinds"}
+        kept.append(alone | ({"kinds": of_task} if of_task else {}))
+    return kept
 
 
 def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The record of two runs whose rows stand in one folder."""
-    cells = {name: before["cells"][name] + new["cells"][name] for name in ("finished", "of")}
     commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
     return new | {
         "seeds": sorted({*before["seeds"], *new["seeds"]}),
-        "cells": cells,
-        "seconds": round(before["seconds"] + new["seconds"], 1),
-        "missing": before["missing"] + new["missing"],
+        "missing": [*before["missing"], *(m for m in new["missing"] if m not in before["missing"])],
         "commit": ", ".join(commits),
     }
 
 
 def _check_same_settings(stay: Sequence[Row], new: Sequence[Row]) -> None:
-    """Refuse rows that differ from kept ones of the same name in more than the seed."""
-    names = (
-        "study",
-        "scale",
-        "task",
-        "pretrain_scheme",
-        "train_scheme",
-        "training",
-        "eval_scheme",
-        "few_shot_scheme",
-        "step",
-    )
-    kept_settings = {tuple(row.get(name) for name in names): _settings(row) for row in stay}
-    for row in new:
-        same = tuple(row.get(name) for name in names)
-        if kept_settings.get(same, _settings(row)) != _settings(row):
-            sys.exit(f"{same} was measured with other settings: keep it under another name")
-
-
-def _settings(row: Row) -> Any:
-    """What decided a row, but the seed of its training and measurement."""
-    return _without_seeds(row["configuration"])
-
-
-def _without_seeds(node: Any, role: str = "") -> Any:
-    if not isinstance(node, dict):
-        return node
-    kept = (name for name in node if name != "seed" or role == "data")
-    return {name: _without_seeds(node[name], name) for name in kept}
+    """Refuse rows that are no repeats of the kept ones that measured the same."""
+    measured: dict[Any, list[Row]] = {}
+    for row in (*stay, *new):
+        measured.setdefault(measurement_of(row), []).append(row)
+    for rows in measured.values():
+        name = f"{rows[0]['train_scheme']} on {rows[0]['eval_scheme']}"
+        try:
+            check_repeats(name, rows)
+        except RobustokError as error:
+            sys.exit(f"{error}; or keep them under another name")
 
 
 def _commit() -> str:

@@ -23,7 +23,7 @@ from robustok.report.frame import (
     merged_perplexities,
 )
 from robustok.report.paper import paper_section
-from robustok.report.tables import perplexity_section
+from robustok.report.tables import accuracy_table, kinds_section, perplexity_section
 from robustok.runtime.files import write_rows
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
@@ -136,17 +136,131 @@ def test_two_results_of_one_seed_are_no_repeats() -> None:
         Results(rows)
 
 
+LAYER = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5, "words": 9}
+GAP = {"model": "m", "distance": 2, "n": 9, "same": 9, "open": 0, "flips": 0, "attacked": 0}
+
+
+@pytest.mark.parametrize("measured", [
+    {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 9},
+    {"perplexity": 9.0, "bits_per_byte": 1.0},
+    {"layers": [LAYER | {"mean": 0.4}]},
+    {"gap": [GAP | {"open_upper": None, "confidence": 0.95}], "draws": 9},
+])  # fmt: skip
+def test_results_of_other_settings_or_of_one_seed_are_no_repeats(
+    measured: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of every measurement. Two folders of a command have models of one name, the last part."""
+
+    def write(seed: int, weights: str) -> Path:
+        folder = tmp_path / f"{seed}{weights}"
+        folder.mkdir(exist_ok=True)
+        names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "training": ""}
+        model = {"name": "model", "parameters": 7}
+        used = {"seed": seed, "inputs": {"model": {"model": {"identity": weights}, "seed": seed}}}
+        own = {"eval_scheme": "uniform", "seed": seed, "cell": folder.name, "configuration": used}
+        write_rows(folder / "results.jsonl", [names | own | measured | {"model": model}])
+        return folder
+
+    first = write(0, "ab")
+    write_report(first, [write(1, "ab")], out=tmp_path / "both")
+    differing = r"'model( → canonical)?' on uniform differ in configuration.inputs.model.model.ide"
+    with pytest.raises(RobustokError, match=differing):
+        write_report(first, [write(1, "cd")], out=tmp_path / "other")
+    again = tmp_path / "again"
+    again.mkdir()
+    text = (first / "results.jsonl").read_text().replace('"0ab"', '"1ab"')
+    (again / "results.jsonl").write_text(text)
+    with pytest.raises(RobustokError, match="on uniform have the seed 0: merge runs"):
+        write_report(first, [again], out=tmp_path / "other")
+
+
+def test_seeds_of_other_precisions_are_merged_and_the_page_says_which(tmp_path: Path) -> None:
+    rows = [
+        row("canonical", scheme, 0.5, seed, precision="float32" if seed > 2 else "bfloat16")
+        for seed in range(5) for scheme in ("canonical", "uniform")
+    ]  # fmt: skip
+    write_rows(tmp_path / "results.jsonl", rows)
+    text = write_report(tmp_path).with_name("report.md").read_text()
+    assert "Seeds 3 and 4 were computed in float32, the others in bfloat16." in text
+    assert text.count("in float32") == 1
+    assert [len(one["seeds"]) for one in Results(rows).rows] == [5, 5]
+
+
+def test_a_cell_that_two_studies_share_is_shown_for_both() -> None:
+    shared = [row("canonical", "canonical", 0.9, cell="x", study=name) for name in ("one", "two")]
+    rows = [*shared, row("canonical", "uniform", 0.6, cell="y", study="one")]
+    one, two = accuracy_table(Results(rows)).texts
+    assert one[1].startswith("90.0") and one[2].startswith("60.0")
+    assert two[1].startswith("90.0") and two[2] == "not run"
+
+
+def test_an_accuracy_of_fewer_seeds_than_others_of_its_model_says_so() -> None:
+    rows = [row("canonical", "canonical", 0.9, seed) for seed in range(3)]
+    ((_, canonical, attacked),) = accuracy_table(
+        Results([*rows, row("canonical", ATTACK, 0.2)])
+    ).texts
+    assert "seed" not in canonical
+    assert attacked.startswith("20.0 [16.1, 23.9] (1 seed)")
+
+
+def test_schemes_of_one_strength_have_a_group_each() -> None:
+    schemes = ("canonical", "stochastok(alpha=0)", "stochastok(alpha=0.5)",
+               "stochastok(alpha=0.5, ways=3)", "stochastok(alpha=1)")  # fmt: skip
+    results = Results([row("canonical", scheme, 0.5) for scheme in schemes])
+    assert [scheme for _, scheme in results.splits()] == [schemes[0], *schemes[2:]]
+    (panel,) = strength_panels(results)
+    assert [*panel.groups.values()] == ["0", "stochastok\n0.5", "stochastok\n0.5\n3 ways", "1"]
+
+
+def test_distances_in_a_sentence_are_not_the_papers() -> None:
+    table = {"measure": "embeddings", "columns": ["0"],
+             "rows": [{"train_scheme": "canonical", "values": [1.2]}]}  # fmt: skip
+    rows = [
+        row("canonical", "embeddings", 0.5, cell=sentence, layers=[LAYER | measured])
+        | {"eval_scheme": f"embeddings {sentence}"}
+        for sentence, mean in (("", 0.4), ("I said {word}.", 0.01))
+        for measured in [{"mean": mean, "sentence": sentence}]
+    ]
+    section = paper_section({"where": "F", "tables": [table]}, rows)
+    assert section and section.tables[0].lines == [["0", "0.400 / 1.200"]]
+
+
+def test_subsets_of_which_no_seed_has_both_schemes_have_no_difference() -> None:
+    def on(scheme: str, seed: int, *keys: str) -> dict[str, Any]:
+        own = {key: {"a": "x", "b": "y"}[key] for key in keys}
+        answers = dict.fromkeys(keys, 1.0)
+        return row("canonical", scheme, 0.5, seed, task="blimp", kinds=own, answers=answers)
+
+    base = on("canonical", 0, "a", "b")
+    assert kinds_section(Results([base, on("uniform", 1, "a", "b")])) is None
+    section = kinds_section(Results([base, on("uniform", 0, "a")]))
+    assert section and section.tables[0].lines[1] == ["y", "1", "100.0", "not run"]
+
+
+def test_of_many_subsets_the_clear_differences_are_shown() -> None:
+    def on(scheme: str, right: float) -> dict[str, Any]:
+        kinds = {f"{kind}-{i}": str(kind) for kind in range(50) for i in range(20)}
+        answers = {key: right if kind == "7" else 1.0 for key, kind in kinds.items()}
+        return row("canonical", scheme, 0.9, task="blimp", kinds=kinds, answers=answers)
+
+    section = kinds_section(Results([on("canonical", 1.0), on("uniform", 0.0)]))
+    assert section and [line[0] for line in section.tables[0].lines] == ["7"]
+    assert section.tables[0].note == "Of 50 subsets, those with a star."
+    section = kinds_section(Results([on("canonical", 1.0), on("uniform", 1.0)]))
+    assert section and not section.tables
+    assert section.caption.endswith("remains after Holm's correction for canonical, of 50 subsets.")
+
+
 @pytest.mark.parametrize("field", ["study", "model"])
 def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str) -> None:
     values = ("one", "two") if field == "study" else ({"name": "one"}, {"name": "two"})
-    layer = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5, "words": 9}
     names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
     rows = [
         names | {field: value, "seed": 0, "cell": f"{kind}{n}"} | measured
         for n, value in enumerate(values, 1)
         for kind, measured in {
             "text": {"perplexity": 10.0 * n, "bits_per_byte": 1.0, "training": ""},
-            "layers": {"layers": [layer | {"mean": 0.1 * n}]},
+            "layers": {"layers": [LAYER | {"mean": 0.1 * n}]},
         }.items()
     ]
     named = ["one → canonical", "two → canonical"]

@@ -14,6 +14,7 @@ from tests.report.test_merge import row
 from robustok.evaluation.intervals import clustered
 from robustok.report import Results
 from robustok.report.frame import read_source
+from robustok.runtime.files import write_rows
 
 MOST_BYTES = 13_500_000  # of results/
 
@@ -83,8 +84,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     (run / "items/evaluate-1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
     (run / "study.json").write_text(json.dumps({"name": "own", "title": "Own"}))
     versions = dict.fromkeys(("robustok", "torch", "transformers"), "1")
-    record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": [],
-              "cells": {"finished": 1, "of": 1}, "seconds": 1.0}  # fmt: skip
+    record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": []}
     (run / "run.json").write_text(json.dumps(record))
     monkeypatch.setattr(PAGES, "RESULTS", tmp_path / "results")
     PAGES.keep(run, "own", "abc123")
@@ -103,10 +103,35 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     both = read_source(tmp_path / "results/own")
     assert [one["seed"] for one in both.rows] == [0, 1]
     assert both.record["seeds"] == [0, 1]
-    assert both.record["seconds"] == 2.0
+    PAGES.keep(run, "own", "def456")  # again changes nothing
+    assert read_source(tmp_path / "results/own") == both
     assert "at commit abc123, def456" in PAGES.section("own", tmp_path / "figures")
 
     other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
     (run / "results.jsonl").write_text(json.dumps(other) + "\n")
-    with pytest.raises(SystemExit, match="other settings"):
+    with pytest.raises(SystemExit, match=r"differ in configuration.draws \(3 and 5\): merge runs"):
         PAGES.keep(run, "own")
+
+
+def test_generated_questions_of_another_seed_do_not_join() -> None:
+    """As those of a study with few-shot examples, whose questions are in `questions-0`."""
+    of = {"seed": 0, "inputs": {"model": {"seed": 0}, "questions-0": {"seed": 0}}}
+    first = row("canonical", "uniform", 0.5, configuration=of)
+    trained = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 0}}}
+    more = row("canonical", "uniform", 0.5, 1, configuration=trained)
+    PAGES._check_same_settings([first], [more])
+    other = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 7}}}
+    with pytest.raises(SystemExit, match=r"inputs.questions-0.seed \(0 and 7\)"):
+        PAGES._check_same_settings([first], [more | {"configuration": other}])
+
+
+def test_kinds_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
+    kinds = {"a": "x", "b": "y", "c": "x"}
+    rows = [
+        row("canonical", "uniform", 0.5, task="blimp", kinds=own, answers=dict.fromkeys(own, 1.0))
+        | {"cell": cell}
+        for cell, own in (("1", {"a": "x", "b": "y"}), ("2", kinds))
+    ]
+    write_rows(tmp_path / "results.jsonl", PAGES._kinds_once(rows))
+    assert (tmp_path / "results.jsonl").read_text().count('"kinds"') == 1
+    assert read_source(tmp_path).rows == rows

@@ -214,12 +214,14 @@ def _strength_axis(results: Results, panel: tuple[str, ...]) -> tuple[dict[str, 
     """
     own = results.frame[[one == panel for one in results.frame["panel"]]]
     means = own.groupby("eval_scheme")["splits"].agg(lambda splits: splits.mean(skipna=False))
-    strengths = {scheme: (x, float(means.get(scheme, np.nan))) for x, scheme in results.splits()}
-    if any(np.isnan(mean) for _, mean in strengths.values()):
-        groups = {scheme: f"{x:g}" for scheme, (x, _) in strengths.items()}
+    known = results.splits()
+    strengths = [x for x, _ in known]
+    tied = {scheme: short(scheme) for x, scheme in known if strengths.count(x) > 1}
+    if any(np.isnan(means.get(scheme, np.nan)) for _, scheme in known):
+        groups = {scheme: tied.get(scheme, f"{x:g}") for x, scheme in known}
         return groups, "α of the scheme of the questions  →"
-    groups = {scheme: f"{mean:.2f}\nα {x:g}" for scheme, (x, mean) in strengths.items()}
-    return groups, SPLITS_AXIS
+    named = {scheme: tied.get(scheme, f"α {x:g}") for x, scheme in known}
+    return {scheme: f"{means[scheme]:.2f}\n{name}" for scheme, name in named.items()}, SPLITS_AXIS
 
 
 def attack_panels(results: Results) -> list[Panel]:

@@ -28,7 +28,7 @@ from robustok.runtime.files import JsonFields, JsonObject, read_object, read_row
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED
-from robustok.study.run import answers_of
+from robustok.study.run import answers_of, first_change
 
 ACCEPTED = "give the folder of a study or of a command"
 _NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
@@ -61,12 +61,16 @@ def read_source(folder: Path) -> ReportSource:
     if not rows:
         raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
     for row in rows:
-        needed = _NAMES.union(*(_MEASUREMENT.get(one, ()) for one in MEASURES if one in row))
-        if not isinstance(row, dict) or not needed <= row.keys():
+        if not isinstance(row, dict) or not _needed_fields(row) <= row.keys():
             raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
     files = (folder / name for name in ("study.json", "run.json"))
     study, record = (read_object(file) if file.is_file() else {} for file in files)
-    return ReportSource(folder, [row | _answers(row, folder) for row in rows], study, record)
+    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
+    return ReportSource(folder, rows, study, record)
+
+
+def _needed_fields(row: Row) -> set[str]:
+    return _NAMES.union(*(_MEASUREMENT.get(one, ()) for one in MEASURES if one in row))
 
 
 def _answers(row: Row, folder: Path) -> Row:
@@ -85,6 +89,33 @@ def _answers(row: Row, folder: Path) -> Row:
     return parts
 
 
+_APART = "merge runs with the same settings, or of models or studies with other names"
+_MEASURED = (  # of a row: what it measured, and not the seed
+    "study",
+    "scale",
+    "task",
+    "pretrain_scheme",
+    "train_scheme",
+    "training",
+    "eval_scheme",
+    "few_shot_scheme",
+    "step",
+)
+
+
+def _with_all_kinds(rows: Sequence[Row]) -> list[Row]:
+    """The rows, with the kinds of their questions where another row of the task has them alone."""
+    known: dict[Any, Row] = {}
+    for row in rows:
+        known.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
+    return [
+        row | {"kinds": {key: kinds[key] for key in row["answers"] if key in kinds}}
+        if (kinds := known[row.get("task")]) and row.get("answers")
+        else row
+        for row in rows
+    ]
+
+
 DataFrame = Any  # a pandas DataFrame; its methods return unions that no type checker narrows
 
 # Fields that name a model if they vary; `model` is the name of one that exists.
@@ -93,7 +124,7 @@ VARYING = (*SOURCES, "task", "pretrain_scheme")
 # The field that tells what a row measured.
 MEASURES = ("accuracy", "perplexity", "layers", "gap", "bound")
 DEFAULTS = {
-    "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical",
+    "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "eval_scheme": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
     "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
     "length_ratio": np.nan, "consistency": np.nan, "answers": None,
@@ -103,13 +134,13 @@ _MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")
 
 
 def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
-    """The rows with one field; each cell of a model once.
+    """The rows with one field; each cell of a study and model once.
 
     >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
     ...           "accuracy")["draws"].tolist()
     [1]
     """
-    distinct = {(row.get("cell") or id(row), model_name(row)): row for row in rows}.values()
+    distinct = {(row.get("cell") or id(row), measurement_of(row)): row for row in rows}.values()
     chosen = [row for row in distinct if measure in row]
     names = last_parts([model_name(row) for row in chosen])
     named = zip(chosen, names, strict=True)
@@ -170,8 +201,8 @@ class Results:
     (0.55, 0.0, [0, 1])
 
     Args:
-        rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
-            once. Those of models kept on the way to the last step are left out.
+        rows: rows of results.jsonl, of one run or several. A cell that several runs of a study
+            share counts once. Those of models kept on the way to the last step are left out.
 
     `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
@@ -210,8 +241,9 @@ class Results:
         measured["spec"] = few_shot.where(few_shot != "", measured["train_scheme"])
         measured[["scheme", "strength"]] = [scheme_and_strength(spec) for spec in measured["spec"]]
         self.varying = name_models(measured, "spec")
-        _check_seeds(measured)
-        groups = measured.groupby(["panel", "spec", "eval_scheme"], sort=False)
+        names = ["panel", "spec", "eval_scheme"]
+        _check_repeats(measured, names)
+        groups = measured.groupby(names, sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
 
     @computed_once
@@ -234,9 +266,10 @@ class Results:
         return self._by_name.get((name, eval_scheme))
 
     def splits(self) -> list[tuple[float, str]]:
-        """Evaluation schemes with a strength, by this strength; 0 is the canonical scheme."""
-        by_strength = {nominal_splits(spec): spec for spec in reversed(self.eval_schemes)}
-        return sorted((x, spec) for x, spec in by_strength.items() if x is not None)
+        """Evaluation schemes with a strength, by this strength; one of those that are canonical."""
+        strengths = [(nominal_splits(spec), spec) for spec in self.eval_schemes]
+        positive = sorted(((x, spec) for x, spec in strengths if x), key=lambda one: one[0])
+        return [*[(x, spec) for x, spec in strengths if x == 0][:1], *positive]
 
     def change(self, name: str, eval_scheme: str) -> Difference | None:
         """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
@@ -260,15 +293,101 @@ class Results:
         return difference(before, after)
 
 
-def _check_seeds(measured: DataFrame) -> None:
-    """Refuse two results of one seed, which are no repeats: of runs with other settings."""
-    repeated = measured[measured.duplicated(["name", "eval_scheme", "seed"])]
-    if not repeated.empty:
-        row = repeated.iloc[0]
-        raise RobustokError(
-            f"two results of '{row['name']}' on {row['eval_scheme']} have the seed {row['seed']}: "
-            "merge runs of other seeds, or of studies with other names"
-        )
+def _check_repeats(measured: DataFrame, names: list[str]) -> None:
+    """Refuse rows that these fields call repeats and that are none."""
+    for _, group in measured.groupby(names, sort=False):
+        rows = group.to_dict("records")
+        check_repeats(f"'{rows[0]['name']}' on {rows[0]['eval_scheme']}", rows)
+
+
+def check_repeats(name: str, rows: Sequence[JsonFields]) -> None:
+    """Refuse results that are no repeats of one measurement with other seeds.
+
+    >>> row = {"seed": 0, "n": 9, "configuration": {"seed": 0, "draws": 3}}
+    >>> check_repeats("'a' on uniform", [row, row | {"seed": 1}])
+    >>> other = {"seed": 2, "configuration": {"seed": 2, "draws": 5}}
+    >>> check_repeats("'a' on uniform", [row, row | other])
+    Traceback (most recent call last):
+    robustok.errors.RobustokError: two results of 'a' on uniform differ in configuration.draws ...
+
+    Args:
+        name: what was measured, for the message.
+        rows: rows of results.jsonl, one a cell.
+
+    Raises RobustokError for two rows of one seed, and for rows that differ in their configuration
+    apart from the seeds of training and measurement. Rows of other precisions are repeats, where
+    each machine chose its own (:func:`precisions_text`).
+    """
+    for row in rows[1:]:
+        if change := first_change(_settings(rows[0]), _settings(row)):
+            field, one, other = change
+            raise RobustokError(
+                f"two results of {name} differ in {field} ({one} and {other}): {_APART}"
+            )
+    seeds = [row["seed"] for row in rows]
+    if repeated := [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]:
+        raise RobustokError(f"two results of {name} have the seed {repeated[0]}: {_APART}")
+
+
+def _settings(row: JsonFields) -> JsonObject:
+    """What decided a row, but the seeds of its training and measurement.
+
+    Without a configuration the numbers of questions and draws stand for it. With one, seeds may
+    have other numbers of questions, where those that are too long are left out.
+    """
+    configuration = row.get("configuration")
+    if isinstance(configuration, dict):  # a frame has NaN for None
+        return {"configuration": _without_seeds(configuration)}
+    return {field: row.get(field) for field in ("n", "draws")}
+
+
+def _without_seeds(node: Any, role: str = "") -> Any:
+    """A configuration without the seeds of cells, but for those that generated questions."""
+    if not isinstance(node, dict):
+        return node
+    is_data = role == "data" or role.startswith("questions-")
+    kept = (name for name in node if name != "seed" or is_data)
+    return {name: _without_seeds(node[name], name) for name in kept}
+
+
+def measurement_of(row: JsonFields) -> tuple[Any, ...]:
+    """What a row measured: the names that its repeats with other seeds have, too."""
+    return (model_name(row), *(row.get(name) for name in _MEASURED))
+
+
+def precisions_text(rows: Sequence[JsonFields]) -> str:
+    """Which seeds were computed in which precision, where a measurement has several.
+
+    >>> rows = [{"seed": s, "precision": "float32" if s > 2 else "bfloat16"} for s in range(5)]
+    >>> precisions_text(rows)
+    'Seeds 3 and 4 were computed in float32, the others in bfloat16.'
+
+    Empty where every measurement has one precision. ``rows`` are those of results.jsonl.
+    """
+    of_measurement: dict[tuple[Any, ...], list[JsonFields]] = {}
+    for row in rows:
+        if "precision" in row:
+            of_measurement.setdefault(measurement_of(row), []).append(row)
+    seeds: dict[str, set[int]] = {}
+    for own in of_measurement.values():
+        if len({row["precision"] for row in own}) > 1:
+            for row in own:
+                seeds.setdefault(row["precision"], set()).add(row["seed"])
+    if not seeds:
+        return ""
+    *fewer, most = sorted(seeds, key=lambda precision: len(seeds[precision]))
+    parts = [f"{_seeds_text(sorted(seeds[precision]))} in {precision}" for precision in fewer]
+    text = ", ".join([parts[0].replace(" in ", " were computed in ", 1), *parts[1:]])
+    return f"{text}, the others in {most}."
+
+
+def _seeds_text(seeds: Sequence[int]) -> str:
+    """
+    >>> _seeds_text([3, 4]), _seeds_text([3])
+    ('Seeds 3 and 4', 'Seed 3')
+    """
+    *before, last = map(str, seeds)
+    return f"Seeds {', '.join(before)} and {last}" if before else f"Seed {last}"
 
 
 def _over_seeds(group: DataFrame) -> Row:
@@ -297,6 +416,7 @@ def merged_perplexities(rows: Sequence[JsonFields]) -> DataFrame:
     name_models(frame, "pretrain_scheme", SOURCES)
     frame["log"] = np.log(frame["perplexity"])
     names = ["name", "pretrain_scheme", "eval_scheme"]
+    _check_repeats(frame, names)
     groups = frame.groupby(names, sort=False, as_index=False)
     merged = groups.agg(
         log=("log", "mean"),
@@ -317,15 +437,19 @@ def entries_of(rows: Sequence[JsonFields], field: str) -> DataFrame:
     measured = rows_with(rows, field)
     if measured.empty:
         return measured
-    name_models(measured, None, (*SOURCES, "task"))
-    entries = []
-    for _, row in measured.iterrows():
-        panel, is_untrained = row["panel"], row["training"] == UNTRAINED
-        for entry in row[field]:
-            model = re.sub(r" #\d+$", "", entry["model"])
-            name = ", ".join(panel) if panel and is_untrained else in_panel(panel, model)
-            entries.append(entry | {"model": name})
-    return pd.DataFrame(entries)
+    name_models(measured, None, (*SOURCES, "task", "few_shot_scheme"))
+    measured["name"] = [_name_in_figure(row, field) for _, row in measured.iterrows()]
+    _check_repeats(measured, ["name", "eval_scheme"])
+    named = zip(measured["name"], measured[field], strict=True)
+    return pd.DataFrame([entry | {"model": name} for name, own in named for entry in own])
+
+
+def _name_in_figure(row: Any, field: str) -> str:
+    """The model of a row of a frame: the entries of a field have its name, without the panel."""
+    panel = row["panel"]
+    if panel and row["training"] == UNTRAINED:
+        return ", ".join(panel)
+    return in_panel(panel, re.sub(r" #\d+$", "", row[field][0]["model"]))
 
 
 def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:

@@ -92,10 +92,14 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
 
 
 def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
-    """A line a layer. A model of another depth has other layers, which have no value of ours."""
+    """A line a layer, of words alone, as the paper measured them.
+
+    A model of another depth has other layers, which have no value of ours.
+    """
     ours = {
         (row["model"], str(row["layer"])): f"{row['mean']:.3f}"
         for _, row in merged_layers(rows).iterrows()
+        if not row["sentence"]
     }
     models = {model for model, _ in ours}
     lines = []

@@ -35,6 +35,7 @@ from robustok.tasks.benchmarks import HUB
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _FEW = 4  # models that are compared with each other, too
+_MANY_KINDS = 40  # subsets; of more, with few questions each, the clear differences are shown
 _ELSEWHERE = (
     "name",
     "title",
@@ -107,22 +108,25 @@ def accuracy_table(results: Results) -> Table:
     [['uniform', '90.0 [80.0, 95.0]']]
     """
     compared = _compared(results)
-    most = max(len(row["seeds"]) for row in results.rows)
+    seeds = {
+        name: max(len(row["seeds"]) for row in rows)
+        for name, rows in grouped(results.rows, "name").items()
+    }
     lines = [
         [
             Entry(
-                name + _fewer_seeds(max(len(row["seeds"]) for row in rows), most),
+                name + _fewer_seeds(own, max(seeds.values())),
                 color=results.colors[results.models[name]["spec"]],
             ),
-            *(_entry(results, name, scheme) for scheme in compared),
+            *(_entry(results, name, scheme, own) for scheme in compared),
         ]
-        for name, rows in grouped(results.rows, "name").items()
+        for name, own in seeds.items()
     ]
     return Table([first_title(results.rows), *map(title, compared)], lines)
 
 
 def _fewer_seeds(seeds: int, most: int) -> str:
-    """How many seeds a model or a difference has, where others of the table have more."""
+    """How many seeds a model, an accuracy or a difference has, where others have more."""
     return f" ({seeds} seed{'s' * (seeds > 1)})" if seeds < most else ""
 
 
@@ -147,19 +151,20 @@ def _compared(results: Results) -> list[str]:
     return [scheme for scheme in known if scheme in results.eval_schemes] or results.eval_schemes
 
 
-def _entry(results: Results, name: str, scheme: str) -> Entry:
+def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
     row = results.get(name, scheme)
     if row is None:
         return Entry(NOT_RUN)
     text = percent(row["accuracy"])
+    interval = bounds(row) + _fewer_seeds(len(row["seeds"]), most_seeds)
     same = f"consistency {percent(row['consistency'])}" if row["consistency"] >= 0 else ""
     change = results.change(name, scheme) if scheme != "canonical" else None
     if change is None:
-        return Entry(text, bounds(row), consistency=same)
+        return Entry(text, interval, consistency=same)
     against = f"{' '.join(points_text(change))} from {percent(change.before)}"
     if percent(change.after) != text:
         against += f" to {percent(change.after)}"
-    return Entry(text, bounds(row), against, min(max(-change.mean, 0.0), 1.0), same)
+    return Entry(text, interval, against, min(max(-change.mean, 0.0), 1.0), same)
 
 
 def write_table(path: Path, results: Results) -> None:
@@ -191,42 +196,63 @@ def kinds_section(results: Results) -> Section | None:
     """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
 
     A table a model. The differences are paired over the questions of the subset; a star marks those
-    of a column that Holm's method keeps. None without a benchmark whose questions are of several
-    kinds.
+    of a column that Holm's method keeps, and of many subsets only these are shown. None without a
+    benchmark whose questions are of several kinds.
     """
-    tables = []
+    tables, without = [], []
     for name in results.names:
         rows = {s: row for s in results.eval_schemes if (row := results.get(name, s))}
         rows = {s: row for s, row in rows.items() if isinstance(row.get("kinds"), dict)}
         base = rows.pop("canonical", None)
-        if base and rows and base["task"] in HUB:
-            head = name if len(results.names) > 1 else "subset"
-            tables.append(_by_kind(head, base, rows))
-    if not tables:
+        if base is not None:
+            rows = {s: row for s, row in rows.items() if _shares_answers(base, row)}
+        if not (base and rows and base["task"] in HUB):
+            continue
+        table = _by_kind(name if len(results.names) > 1 else "subset", base, rows)
+        if len(table.lines) > _MANY_KINDS:
+            starred = [line for line in table.lines if any(" *" in text for text in line[3:])]
+            note = f"Of {len(table.lines)} subsets, those with a star."
+            without += [] if starred else [f"{name}, of {len(table.lines)} subsets"]
+            table = Table(table.head, starred, note)
+        tables += [table] if table.lines else []
+    if not (tables or without):
         return None
-    return Section(
-        "kinds",
-        "Accuracy by subset",
-        "In percent on canonical questions; of the other schemes in points from there, with 95% "
-        "intervals over the seeds and the questions of the subset, question by question. A star "
-        "marks the differences of a column that remain after Holm's correction.",
-        tables,
-    )
+    captions = []
+    if tables:
+        captions.append(
+            "In percent on canonical questions; of the other schemes in points from there, with "
+            "95% intervals over the seeds and the questions of the subset, question by question. "
+            "A star marks the differences of a column that remain after Holm's correction."
+        )
+    if without:
+        captions.append(
+            "No difference between canonical questions and those of another scheme remains after "
+            f"Holm's correction for {'; '.join(without)}."
+        )
+    return Section("kinds", "Accuracy by subset", " ".join(captions), tables)
 
 
 def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
     """A line a kind of question, a column an evaluation scheme."""
     kinds = grouped([{"key": k, "kind": kind} for k, kind in base["kinds"].items()], "kind")
     keys = {kind: {row["key"] for row in own} for kind, own in kinds.items()}
+    parts = {kind: _part(base, own) for kind, own in keys.items()}
     changes = {
-        scheme: _change_texts({k: (_part(base, own), _part(other, own)) for k, own in keys.items()})
+        scheme: _change_texts(
+            {
+                kind: (parts[kind], part)
+                for kind, own in keys.items()
+                if _shares_answers(parts[kind], part := _part(other, own))
+            }
+        )
         for scheme, other in others.items()
     }
     lines = []
     for kind, own in keys.items():
-        shares = [s for answers in _part(base, own)["answers"].values() for s in answers.values()]
+        shares = [s for answers in parts[kind]["answers"].values() for s in answers.values()]
         accuracy = percent(sum(shares) / len(shares))
-        lines.append([kind, str(len(own)), accuracy, *(changes[scheme][kind] for scheme in others)])
+        texts = (changes[scheme].get(kind, NOT_RUN) for scheme in others)
+        lines.append([kind, str(len(own)), accuracy, *texts])
     return Table([head, "questions", "canonical", *map(title, others)], lines)
 
 
@@ -238,6 +264,13 @@ def _part(row: Row, keys: set[str]) -> Row:
             for seed, answers in row["answers"].items()
         }
     }
+
+
+def _shares_answers(first: Row, second: Row) -> bool:
+    """Whether both have answers to one question, in every seed that both have."""
+    before, after = first["answers"], second["answers"]
+    shared = [before[seed].keys() & after[seed] for seed in before if seed in after]
+    return bool(shared and set.intersection(*map(set, shared)))
 
 
 def versus_canonical(results: Results) -> Section | None:
@@ -336,7 +369,7 @@ def perplexity_section(results: Results) -> Section | None:
 
 def perplexity_text(row: Any) -> str:
     text = f"{row['perplexity']:.1f}"
-    if row.get("seeds", 1) > 1:
+    if row["seeds"] > 1:
         text += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 

@@ -15,7 +15,14 @@ from robustok.report.figures import (
     learning_section,
     strength_section,
 )
-from robustok.report.frame import ReportSource, Results, Row, model_name, read_source
+from robustok.report.frame import (
+    ReportSource,
+    Results,
+    Row,
+    model_name,
+    precisions_text,
+    read_source,
+)
 from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
 from robustok.report.proofs import bound_section, certificates_section
@@ -110,7 +117,7 @@ def _about(sources: Sequence[ReportSource], results: Results) -> JsonObject:
     finished = len({row.get("cell") for row in rows})
     return {
         "subtitle": _subtitle(rows),
-        "note": _what_intervals_cover(rows),
+        "note": f"{_what_intervals_cover(rows)} {precisions_text(rows)}".strip(),
         "measurements": measurement_table(results),
         "missing": missing_table(missing),
         "progress": f"{finished} of {finished + len(missing)} measurements are finished",

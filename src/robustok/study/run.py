@@ -198,10 +198,11 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
         return
     written = read_object(path)
-    if difference := _difference(_decisive(written), _decisive(wanted)):
+    if change := first_change(_decisive(written), _decisive(wanted)):
+        name, before, now = change
         raise RobustokError(
-            f"{folder} holds a run with another configuration ({difference}):"
-            " run in another folder, or remove this one"
+            f"{folder} holds a run with another configuration ({name} is {before!r} in the folder, "
+            f"{now!r} now): run in another folder, or remove this one"
         )
     if written != wanted:
         write_json(path, wanted)
@@ -212,17 +213,22 @@ def _decisive(study: JsonObject) -> JsonObject:
     return {name: value for name, value in study.items() if name not in DESCRIPTIVE}
 
 
-def _difference(written: object, wanted: object, name: str = "") -> str:
-    """The first field in which two configurations differ, or nothing."""
-    if isinstance(written, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(k for k in written if k not in wanted)]:
-            difference = _difference(
-                written.get(key), wanted.get(key), f"{name}.{key}" if name else key
-            )
-            if difference:
-                return difference
-        return ""
-    return "" if written == wanted else f"{name} is {written!r} in the folder, {wanted!r} now"
+def first_change(one: object, other: object, name: str = "") -> tuple[str, object, object] | None:
+    """The dotted name of the first field in which two configurations differ, and its two values.
+
+    >>> first_change({"model": {"steps": 5, "seed": 0}}, {"model": {"steps": 9, "seed": 0}})
+    ('model.steps', 5, 9)
+
+    ``one`` and ``other`` are values as JSON has them; the name begins with ``name``. None where
+    they are equal.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in dict.fromkeys([*other, *one]):
+            field = f"{name}.{key}" if name else key
+            if change := first_change(one.get(key), other.get(key), field):
+                return change
+        return None
+    return None if one == other else (name, one, other)
 
 
 class Row(TypedDict):
