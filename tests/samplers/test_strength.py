@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +85,38 @@ def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]
     mean = rt.measure(TOY, canonical, drawn).mean()
     ((name, wanted),) = target.items()
     assert abs(mean[name] - wanted) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        ("stochastok", {"splits": 0.01}),
+        ("stochastok(ways=3)", {"length_ratio": 1.01}),
+        ("stochastok-uniform", {"distance": 0.02}),
+        ("uniform-k", {"splits": 0.5}),
+        ("uniform-k", {"length_ratio": 1.3}),
+    ],
+)
+def test_a_strength_that_rounding_up_skips_is_an_error_with_a_mixture_that_has_it(
+    scheme: str, target: dict[str, float]
+) -> None:
+    texts = ["abc d", "cab abc"] * 200
+    with pytest.raises(rt.RobustokError, match=r"cannot be reached.*the nearest are") as error:
+        rt.at_strength(scheme, TOY, texts, seed=1, **target)  # type: ignore[arg-type]
+    ((name, wanted),) = target.items()
+    canonical = TOY.encode_batch(texts)
+    mixed = re.search(r"mix.*\)\)", str(error.value))
+    assert mixed
+    drawn = rt.sampler(mixed[0], TOY).sample_batch(canonical, seed=2, draws=50)
+    change = wanted - (name == "length_ratio")
+    mean = rt.measure(TOY, canonical, drawn).mean()[name]
+    assert abs(mean - wanted) < 0.1 * change
+
+
+def test_the_search_goes_on_where_both_of_its_first_ends_are_canonical() -> None:
+    texts = ["abc"] * 300  # of one token, without a tokenization at distance 1
+    with pytest.raises(rt.RobustokError, match=r"the nearest are 0 .* and \d.*alpha=1.000"):
+        rt.at_strength("uniform-k", TOY, texts, splits=0.5)
 
 
 def test_a_strength_out_of_reach_is_an_error() -> None:

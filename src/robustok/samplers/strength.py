@@ -32,7 +32,8 @@ from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
 _STEPS = 40  # halvings at most
-_CLOSE = 1e-3  # of the target
+_CLOSE = 1e-3  # of the target's difference from canonical: the search ends
+_FAR = 0.1  # of this difference: the scheme does not have the strength
 _TEXTS = 2_000  # drawn to measure a strength by name: the first of them, or fewer repeated
 
 
@@ -130,11 +131,13 @@ def at_strength(
             again.
         seed: seed of the draws that are measured, any integer.
 
-    The mean over ``texts`` has the strength, by bisection over seeded draws. ``uniform-k`` gives
-    every draw an exact distance.
+    The mean over ``texts`` has the strength within a tenth, by bisection over seeded draws.
+    ``uniform-k`` gives every draw an exact distance. Schemes that round up per text have no small
+    strengths on short texts: ``stochastok`` makes one pick or none.
 
     Raises RobustokError for a scheme without a strength parameter, and for a strength that the
-    scheme cannot reach on these texts, with the range that it can.
+    scheme cannot reach on these texts, with those that it can, and the mixture with canonical that
+    has it.
     """
     values = zip(MEASURES, (splits, distance, length_ratio), strict=True)
     targets = [pair for pair in values if pair[1] is not None]
@@ -169,39 +172,65 @@ def _solved(
         return measure(vocab, rows, samples).mean()[measured]
 
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
-    return with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
+    canonical = 1.0 if measured == "length_ratio" else 0.0
+    change = abs(target - canonical)
+    tried, covers = _tried(strength_at, target, search, _CLOSE * change)
+    reached, value = min(tried, key=lambda pair: (abs(pair[0] - target), pair[1]))
+    if covers and abs(reached - target) <= _FAR * change:
+        return with_strength(value)
+    if covers:
+        nearest = (
+            max(pair for pair in tried if pair[0] < target),
+            min(pair for pair in tried if pair[0] > target),
+        )
+        reach = "the nearest are " + " and ".join(
+            f"{x:.3g} ({with_strength(value).spec})" for x, value in nearest
+        )
+    else:
+        reach = f"it goes from {min(tried)[0]:.3g} to {max(tried)[0]:.3g}"
+    beyond = [pair for pair in tried if (pair[0] - target) * (target - canonical) > 0]
+    if beyond:
+        stronger, value = min(beyond, key=lambda pair: abs(pair[0] - target))
+        share = float(f"{(target - canonical) / (stronger - canonical):.3g}")
+        mixed = f"mix({1 - share:.9g} canonical, {share:g} {with_strength(value).spec})"
+        reach += f"; {mixed} has this mean"
+    raise RobustokError(
+        f"{call.name} by {measured}: {target:g} cannot be reached on these texts; {reach}"
+    )
 
 
-def _solve(
-    strength_at: Callable[[float], float], target: float, search: Search, name: str
-) -> float:
-    """The parameter's value with this strength, by bisection; the ends give the direction."""
+def _tried(
+    strength_at: Callable[[float], float], target: float, search: Search, close: float
+) -> tuple[list[tuple[float, float]], bool]:
+    """A bisection: pairs of a strength and the parameter's value that was measured to have it.
+
+    It ends where a strength is ``close`` to the target. The second result says whether the target
+    is between the strengths of the ends, without which nothing is bisected.
+    """
     low, high = search.low, search.high
     at_low, at_high = strength_at(low), strength_at(high)
-    at_least = at_low
-    while (target - at_high) * (at_high - at_low) > 0 and high < search.highest:
+    tried = [(at_low, low), (at_high, high)]
+    # The ends give the direction, which flat ends do not have yet.
+    while (
+        target != at_high and (target - at_high) * (at_high - at_low) >= 0 and high < search.highest
+    ):
         low, at_low, high = high, at_high, 4 * high
         at_high = strength_at(high)
-    bottom, top = min(at_least, at_low, at_high), max(at_least, at_low, at_high)
-    slack = _CLOSE * max(target, _CLOSE)
-    if not bottom - slack <= target <= top + slack:
-        raise RobustokError(
-            f"{name}: {target:g} cannot be reached on these texts; it goes from {bottom:.3g} to "
-            f"{top:.3g}"
-        )
+        tried.append((at_high, high))
+    if not min(tried)[0] - close <= target <= max(tried)[0] + close:
+        return tried, False
     rising = at_high >= at_low
-    best = min((abs(at_low - target), low), (abs(at_high - target), high))
     for _ in range(_STEPS):
-        if best[0] <= slack:
+        if any(abs(reached - target) <= close for reached, _ in tried):
             break
         middle = (low * high) ** 0.5 if search.geometric else (low + high) / 2
         reached = strength_at(middle)
-        best = min(best, (abs(reached - target), middle))
+        tried.append((reached, middle))
         if (reached < target) == rising:
             low = middle
         else:
             high = middle
-    return best[1]
+    return tried, True
 
 
 def _canonical(
