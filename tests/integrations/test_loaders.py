@@ -24,7 +24,11 @@ from tests.integrations.conftest import (
     trl_trainer,
 )
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+)
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -75,6 +79,20 @@ class Cell:
         return {**BATCH, "num_train_epochs": self.epochs}
 
 
+def labelled_chats() -> list[dict[str, Any]]:
+    """The ids of chats, with labels of what the assistant says."""
+    rows = []
+    for one in CHATS:
+        row = TOKENIZER.apply_chat_template(
+            one, return_dict=True, return_assistant_tokens_mask=True
+        )
+        ids = row["input_ids"]
+        turns = user_turns(TOKENIZER, VOCAB)(np.asarray(ids))
+        marks = np.asarray(row["assistant_masks"], dtype=bool) & ~turns
+        rows.append({"input_ids": ids, "labels": np.where(marks, ids, -100).tolist()})
+    return rows
+
+
 def with_trainer(cell: Cell) -> list[Sequences]:
     rows: list[dict[str, Any]] = [{"input_ids": ids, "labels": ids} for ids in IDS]
     collator: Any = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
@@ -83,7 +101,7 @@ def with_trainer(cell: Cell) -> list[Sequences]:
     if cell.packing == "position_ids":
         rows, collator = PACKED, None
     if cell.chat:
-        rows = [{"input_ids": TOKENIZER.apply_chat_template(one)["input_ids"]} for one in CHATS]
+        rows, collator = labelled_chats(), DataCollatorForSeq2Seq(TOKENIZER)
     data = cell.dataset(rows)
     trainer = make_trainer(cell.folder, data, data_collator=collator, **cell.settings)
     where = "user" if cell.chat else "all"

@@ -66,7 +66,7 @@ def test_a_draw_longer_than_allowed_is_cut():
     whole = one(perturb_by(), row)["input_ids"]
     perturb = perturb_by(max_length=length)
     assert one(perturb, row)["input_ids"] == whole[:length] != IDS[0]
-    end = perturb_by(max_length=length, keep_end=True)
+    end = perturb_by(max_length=length, cut="start")
     assert one(end, row)["input_ids"] == whole[-length:]
     assert perturb.counts[0, :3].tolist() == [1, 1, 0]
 
@@ -76,6 +76,43 @@ def test_a_row_that_would_lose_its_answer_stays_canonical_and_is_counted():
     perturb = perturb_by(max_length=len(IDS[0]) + 1)
     assert one(perturb, row) == row
     assert perturb.counts[0, :3].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("where", ["unlabeled", "all"])
+def test_a_prompt_that_would_lose_its_header_or_special_tokens_stays_canonical(where):
+    message = [{"role": "user", "content": TEXTS[1]}]
+    chat = TOKENIZER.apply_chat_template(message, add_generation_prompt=True)["input_ids"]
+    headers = template_headers(TOKENIZER, VOCAB)
+    drawn = len(one(perturb_by(where=where, headers=headers), {"input_ids": chat})["input_ids"])
+    perturb = perturb_by(where=where, headers=headers, max_length=drawn - 1)
+    assert one(perturb, {"input_ids": chat})["input_ids"] == chat
+    assert perturb.total.too_long == 1
+    ended = [*IDS[0], TOKENIZER.eos_token_id]
+    perturb = perturb_by(where=where, max_length=len(ended) + 1)
+    assert one(perturb, {"input_ids": ended})["input_ids"] == ended
+    # A row as long as allowed was cut already: nothing says what it should keep.
+    full = perturb_by(where=where, max_length=len(ended))
+    assert one(full, {"input_ids": ended})["input_ids"] != ended
+    assert (perturb.total.too_long, full.total.too_long) == (1, 0)
+
+
+def test_without_a_cut_a_row_whose_draw_does_not_fit_stays_canonical():
+    longest = max(map(len, IDS))
+    fits = perturb_by("uniform-k(k=2)", cut=None, max_length=longest + 2)
+    cut = perturb_by("uniform-k(k=2)", max_length=longest + 2)
+    rows = [{"input_ids": ids} for ids in IDS]
+    assert fits(rows) == cut(rows)
+    perturb = perturb_by(cut=None, max_length=longest)
+    new = [row["input_ids"] for row in perturb(rows)]
+    drawn = [row["input_ids"] for row in perturb_by()(rows)]
+    assert new == [b if len(b) <= longest else a for a, b in zip(IDS, drawn, strict=True)]
+    assert perturb.total.too_long == sum(len(ids) > longest for ids in drawn) > 0
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_longest_row_has_at_least_one_id(length):
+    with pytest.raises(RobustokError, match="max_length must be 1 or more"):
+        perturb_by(max_length=length)
 
 
 def test_tokens_and_splits_are_counted():
@@ -251,6 +288,35 @@ def test_rows_that_were_cut_or_encoded_in_parts_are_taken() -> None:
     cut = [ids[2:-2] for ids in IDS]
     joined = [[*a, *b] for a, b in zip(IDS, reversed(IDS), strict=True)]
     perturb_by(where="all")([{"input_ids": ids} for ids in [*cut, *joined, IDS[0][:3], []]])
+
+
+@pytest.mark.parametrize("mark", ["labels", "completion_mask"])
+def test_an_answer_that_was_encoded_apart_is_taken(mark) -> None:
+    """After a prompt that ends in a space it has no space of its own, and so no canonical ids."""
+    rows = []
+    for text in TEXTS:
+        prompt, answer = VOCAB.encode(text + " ").tolist(), VOCAB.encode(TEXTS[0]).tolist()
+        assert VOCAB.encode(f"{text} {TEXTS[0]}").tolist() != prompt + answer
+        marks = {
+            "labels": [-100] * len(prompt) + answer,
+            "completion_mask": [0] * len(prompt) + [1] * len(answer),
+        }
+        rows.append({"input_ids": prompt + answer, mark: marks[mark]})
+    perturb = perturb_by()
+    for new, old in zip(perturb(rows), rows, strict=True):
+        assert new["input_ids"] != old["input_ids"]
+    assert perturb._judged[0] > 100
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("q1", "q2"), ([1, 2], [3]), (0, None)],
+)
+def test_a_column_that_makes_no_tensor_is_named(first: Any, second: Any) -> None:
+    collate = TorchCollator(rt.sampler("uniform", VOCAB), seed=0, where="all", pad_id=0)
+    rows = [{"input_ids": ids, "name": x} for ids, x in zip(IDS, (first, second), strict=False)]
+    with pytest.raises(RobustokError, match="the column 'name' of the rows makes no tensor"):
+        collate(rows)
 
 
 def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(caplog: Any) -> None:

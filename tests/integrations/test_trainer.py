@@ -24,7 +24,13 @@ from tests.integrations.conftest import (
 )
 from tests.integrations.test_perturb import other_tokenizer
 from tests.oracles.processes import as_two_processes
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq, TrainerCallback
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    TrainerCallback,
+)
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -197,6 +203,8 @@ def test_bad_input_is_one_line(tmp_path):
         robustify(bare, "uniform", seed=0)
     with pytest.raises(RobustokError, match="did you mean 'user'"):
         robustify(bare, "uniform", seed=0, where="usr")
+    with pytest.raises(RobustokError, match="max_length must be 1 or more"):
+        robustify(bare, "uniform", seed=0, max_length=0)
     trainer = make_trainer(tmp_path, [{"other": [1]}], remove_unused_columns=False)
     for message, setting in {
         "set it to False": {"precompute_ref_log_probs": True},
@@ -235,6 +243,84 @@ def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
     robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match="assistant_only_loss=True"):
         trainer.train()
+
+
+LABELS_ALL = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
+
+
+@pytest.mark.parametrize("where", ["unlabeled", "user"])
+@pytest.mark.parametrize(
+    ("collator", "rows"),
+    [
+        (LABELS_ALL, [{"input_ids": ids} for ids in IDS]),
+        (LABELS_ALL, ROWS),  # it replaces their labels
+        (DataCollatorWithFlattening(), [{"input_ids": ids} for ids in IDS]),
+    ],
+)
+def test_nothing_is_drawn_where_the_collator_labels_every_id(tmp_path, where, collator, rows):
+    trainer = make_trainer(tmp_path, rows, TOKENIZER, data_collator=collator)
+    robustify(trainer, "uniform", seed=0, where=where)
+    with pytest.raises(RobustokError, match=r"nothing may be perturbed .* with a collator that"):
+        next(iter(trainer.get_train_dataloader()))
+    trainer = make_trainer(tmp_path, rows, TOKENIZER, data_collator=collator)
+    robustify(trainer, "uniform", seed=0, where="all")
+    batch = next(iter(trainer.get_train_dataloader()))
+    has_label = batch["labels"] != -100
+    assert has_label.float().mean() > 0.8
+    assert batch["labels"][has_label].equal(batch["input_ids"][has_label])
+
+
+def test_nothing_is_drawn_where_sft_labels_every_id_of_prepared_rows(tmp_path):
+    rows, prepared = [{"input_ids": ids} for ids in IDS], {"skip_prepare_dataset": True}
+    trainer = trl_trainer("SFT", tmp_path, rows, dataset_kwargs=prepared)
+    robustify(trainer, "uniform", seed=0)
+    with pytest.raises(RobustokError, match="nothing may be perturbed"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_are_padded_on_the_side_of_the_tokenizer(tmp_path, side):
+    tokenizer = chat_tokenizer()
+    tokenizer.padding_side = side
+    rows = [{"input_ids": ids[: 8 + i % 5], "labels": i % 2} for i, ids in enumerate(IDS)]
+    trainer = make_trainer(tmp_path, rows, tokenizer)  # of a classifier
+    plain = next(iter(trainer.get_eval_dataloader()))
+    robustify(trainer, "uniform", seed=0)
+    evaluated = next(iter(trainer.get_eval_dataloader()))
+    assert all(torch.equal(evaluated[name], plain[name]) for name in plain)
+    assert next(iter(trainer.get_train_dataloader()))["labels"].shape == (8,)
+    trainer = make_trainer(tmp_path, ROWS, tokenizer)  # labels of ids, which are not padded
+    robustify(trainer, "uniform", seed=0)
+    for batch in (*trainer.get_train_dataloader(), *trainer.get_eval_dataloader()):
+        mask = batch["attention_mask"]
+        assert mask[:, -1 if side == "left" else 0].all()
+        assert not batch["labels"].ne(-100)[mask == 0].any()
+
+
+def test_a_column_of_text_is_predicted_on_as_it_is_evaluated(tmp_path):
+    rows: Any = [{"text": text} for text in TEXTS]
+    trainer = make_trainer(tmp_path, rows, TOKENIZER)
+    robustify(trainer, "uniform", seed=0, where="all")
+    predicted: Any = trainer.predict(rows)
+    assert predicted.predictions.shape[:2] == (len(TEXTS), max(map(len, IDS)))
+    assert predicted.metrics["test_loss"] == pytest.approx(trainer.evaluate()["eval_loss"])
+
+
+def test_a_draw_of_a_rollout_fits_beside_its_completion(tmp_path):
+    """The longest input of the model is 256."""
+    rows = [{"prompt": " ".join([text] * 4)} for text in TEXTS[:4]]
+    canonical = {tuple(VOCAB.encode(row["prompt"]).tolist()) for row in rows}
+    longest = max(map(len, canonical))
+    settings = {"max_completion_length": 256 - longest - 40, "max_steps": 1}
+    trainer = trl_trainer("GRPO", tmp_path, rows, **settings)
+    robustify(trainer, "uniform", seed=0)
+    callback = next(c for c in trainer.callback_handler.callbacks if hasattr(c, "perturb"))
+    assert callback.perturb.max_length == longest + 40
+    seen = [tuple(ids) for step in trained_on_prompts(trainer) for ids in step]
+    drawn = [ids for ids in seen if ids not in canonical]
+    assert {VOCAB.decode(ids) for ids in seen} == {row["prompt"] for row in rows}
+    assert len(drawn) < len(seen)
+    assert all(len(ids) <= longest + 40 for ids in drawn)
 
 
 def drawing() -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from robustok.checks import check_epoch, check_seed, shown
+from robustok.checks import check_epoch, check_integer, check_seed, shown
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import TEXT_CHANGES, Guard
 from robustok.integrations.stochastic.switch import row_key
@@ -43,7 +43,7 @@ WHERE = ("unlabeled", "user", "all")
 _REPORTED_ROWS = 64
 _PROCESSES = 1025  # rows of the shared counts: the main process and 1024 workers
 _CHECKED_ROWS = 32  # the first rows of each process, which must be canonical
-_EDGE = 4  # ids at each end of a row that truncation may have made not canonical
+_EDGE = 4  # ids beside a border that may not be canonical: texts are cut or encoded apart there
 _FEWEST_IDS = 16  # that are judged
 _MOST_DEVIATING = 0.05  # share of the ids, as where texts were encoded in parts
 Mask = Callable[[np.ndarray], np.ndarray]
@@ -68,7 +68,7 @@ def with_ids(row: Row, tokenizer: Any, column: str, max_length: int | None) -> R
             f"rows with input_ids, or with text in a column '{column}'"
         )
     canonical = getattr(tokenizer, "wrapped_tokenizer", tokenizer)
-    options = {"truncation": True, "max_length": max_length} if max_length else {}
+    options = {} if max_length is None else {"truncation": True, "max_length": max_length}
     ids = canonical(row[column], **options)["input_ids"]
     return {"input_ids": ids, "labels": list(ids)}
 
@@ -82,8 +82,8 @@ def with_lists(row: Row) -> Row:
     return {name: _as_list(value) for name, value in row.items()}
 
 
-def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
-    """Rows of one length: ids padded on the right, masked, and without labels there.
+def padded(rows: Sequence[Row], pad_id: int, side: str = "right") -> list[Row]:
+    """Rows of one length: ids padded on a ``side``, masked, and without labels there.
 
     Rows with ``position_ids`` get no mask: with one, models attend across packed sequences. Their
     padding has position 0.
@@ -95,11 +95,15 @@ def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
     longest = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": pad_id, "labels": -100}
     results = []
+
+    def filled(name: str, value: list[Any]) -> list[Any]:
+        pads = [fill.get(name, 0)] * (longest - len(value))
+        return [*value, *pads] if side == "right" else [*pads, *value]
+
     for row in rows:
-        pads = longest - len(row["input_ids"])
         if "position_ids" not in row:
             row = {**row, "attention_mask": row.get("attention_mask", [1] * len(row["input_ids"]))}
-        results.append(_per_id(row, lambda name, value, n=pads: [*value, *[fill.get(name, 0)] * n]))
+        results.append(_per_id(row, filled))
     return results
 
 
@@ -262,11 +266,13 @@ class Perturb:
 
     An id of a new row takes the mask, and whether it has a label, of the old id
     in which its bytes begin. A new row is cut to ``max_length``, or to the old
-    row's length where that is more. A row that fits stays canonical where the
-    cut would take ids that are not perturbed, such as an answer. The sequences
-    of a packed row are drawn one by one and packed again, with new boundaries.
-    Padding at the ends of a row is not drawn; a longer draw takes its place, and
-    a shorter one gets more of it.
+    row's length where that is more, at its "end" or "start" (``cut``). A shorter
+    row stays canonical where the cut would take ids that are not perturbed (an
+    answer, a role name, a special token), one of that length where it would take
+    the whole answer. With ``cut=None`` a row whose draw does not fit stays canonical.
+    The sequences of a packed row are drawn one by one and packed again, with new
+    boundaries. Padding at the ends of a row is not drawn; a longer draw takes its
+    place, and a shorter one gets more of it.
 
     The scheme is a spec, with the ``tokenizer`` that encoded the rows, or a sampler. The ids of the
     first rows must be canonical, or RobustokError names the tokenizer that likely encoded them,
@@ -287,7 +293,7 @@ class Perturb:
         turns: Mask | None = None,
         headers: Mask | None = None,
         max_length: int | None = None,
-        keep_end: bool = False,
+        cut: str | None = "end",
         encoded_by: str = "the model's",
     ) -> None:
         if tokenizer is not None:
@@ -299,7 +305,8 @@ class Perturb:
             )
         self.draw, self.seed, self.state = scheme, check_seed(seed), State()
         self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
-        self.max_length, self.keep_end = max_length, keep_end
+        self.cut = cut if cut is None else check_choice("cut", cut, ("end", "start"))
+        self.max_length = max_length if max_length is None else check_max_length(max_length)
         self.encoded_by = encoded_by
         self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
@@ -365,14 +372,15 @@ class Perturb:
     def _drawn(self, rows: Sequence[Row], numbers: Sequence[int]) -> list[Row]:
         ids = [np.asarray(row["input_ids"], dtype=np.int32) for row in rows]
         if self._rows_to_check > 0:
-            self._check_canonical(ids)
+            self._check_canonical(rows, ids)
         stays = [self._stays(row, row_ids) for row, row_ids in zip(rows, ids, strict=True)]
         keep = np.concatenate([np.empty(0, np.bool_), *(kept for _, kept in stays)])
         if len(keep) and keep.all():
             raise RobustokError(
                 f"nothing may be perturbed in {len(rows)} rows: every id has a label or is outside "
                 f"of what where='{self.where}' allows; choose where='all', or label the answers "
-                "alone (in TRL, assistant_only_loss=True)"
+                "alone (in TRL, assistant_only_loss=True; in transformers, with a collator that "
+                "keeps labels, not DataCollatorForLanguageModeling)"
             )
         keys = [row_key(row, 0, number) for row, number in zip(ids, numbers, strict=True)]
         batch = Ragged.from_rows(ids)
@@ -380,28 +388,28 @@ class Perturb:
             batch, seed=self.seed, keys=keys, epoch=self.state.epoch, keep=keep
         )
         moved = [
-            self._moved(row, old, new, answers)
-            for row, old, new, (answers, _) in zip(rows, ids, samples, stays, strict=True)
+            self._moved(row, old, new, *which)
+            for row, old, new, which in zip(rows, ids, samples, stays, strict=True)
         ]
         self._count(batch, samples, keep, np.array([new is None for new in moved], np.bool_))
         return [row if new is None else new for row, new in zip(rows, moved, strict=True)]
 
-    def _check_canonical(self, rows: Sequence[np.ndarray]) -> None:
+    def _check_canonical(self, rows: Sequence[Row], ids: Sequence[np.ndarray]) -> None:
         """Raise RobustokError where the first rows are not the canonical ids of their text.
 
         A tokenizer decodes another one's ids to a text of its own, which has other canonical ids.
-        The ends of a row, and rows whose beginning no text of its own has, are not judged.
+        The ends of a row and of its answers, and rows whose beginning no text of its own has, are
+        not judged.
         """
-        rows = rows[: self._rows_to_check]
-        self._rows_to_check -= len(rows)
-        verdicts = Guard(self.draw.vocab, allow_special=True, max_length=None).check_batch(rows)
-        sizes = np.diff(verdicts.offsets)
-        position = np.arange(len(verdicts.given)) - np.repeat(verdicts.offsets[:-1], sizes)
-        judged = (position >= _EDGE) & (position < np.repeat(sizes, sizes) - _EDGE)
-        judged &= ~np.repeat(verdicts.has(TEXT_CHANGES), sizes)
+        ids = ids[: self._rows_to_check]
+        self._rows_to_check -= len(ids)
+        verdicts = Guard(self.draw.vocab, allow_special=True, max_length=None).check_batch(ids)
+        inside = [_is_inside(_answers(row, len(row["input_ids"]))) for row in rows[: len(ids)]]
+        judged = np.concatenate([np.empty(0, np.bool_), *inside])
+        judged &= ~np.repeat(verdicts.has(TEXT_CHANGES), np.diff(verdicts.offsets))
         self._judged += (judged.sum(), verdicts.deviates[judged].sum())
         total, deviating = self._judged.tolist()
-        size, largest = self.draw.vocab.size, max((row.max(initial=0) for row in rows), default=0)
+        size, largest = self.draw.vocab.size, max((row.max(initial=0) for row in ids), default=0)
         if largest >= size:
             problem = f"the tokenizer of the scheme has {size} ids, and rows have id {largest}"
         elif total >= _FEWEST_IDS and deviating > _MOST_DEVIATING * total:
@@ -425,11 +433,7 @@ class Perturb:
         real = np.ones(len(ids), np.bool_) if mask is None else np.asarray(mask) != 0
         answers = np.zeros(len(ids), np.bool_)
         if self.where != "all":
-            if is_per_id(row.get("labels"), len(ids)):
-                answers |= np.asarray(row["labels"]) != -100
-            for name in ("completion_mask", "assistant_masks"):
-                if row.get(name) is not None:
-                    answers |= np.asarray(row[name], dtype=np.bool_)
+            answers |= _answers(row, len(ids))
             if self.turns is not None:
                 answers |= ~self.turns(ids)
             answers &= real
@@ -452,18 +456,26 @@ class Perturb:
         ids = [free.sum(), replaced[changed].sum(), strength.splits[changed].sum()]
         self.counts[process] += torch.tensor([*rows, *ids])
 
-    def _moved(self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray) -> Row | None:
-        """The row with its new ids, cut to what fits; None where the cut would take an answer."""
+    def _moved(
+        self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray, kept: np.ndarray
+    ) -> Row | None:
+        """The row with its new ids, cut to what fits; None where it stays canonical instead."""
         ends = np.cumsum(self.lengths[old])
         starts = np.cumsum(self.lengths[new]) - self.lengths[new]
         source = np.searchsorted(ends, starts, side="right")
-        limit = max(self.max_length, len(old)) if self.max_length else len(new)
-        chosen = slice(max(0, len(new) - limit), None) if self.keep_end else slice(limit)
-        lost = answers[np.delete(source, chosen)].any()
-        # A row as long as allowed was mostly cut there already, within its answer too.
-        if lost and (len(old) < limit or not answers[source[chosen]].any()):
-            return None
-        new, source = new[chosen], source[chosen]
+        limit = len(new) if self.max_length is None else max(self.max_length, len(old))
+        if len(new) > limit:
+            if self.cut is None:
+                return None
+            chosen = slice(limit) if self.cut == "end" else slice(len(new) - limit, None)
+            lost, new, source = np.delete(source, chosen), new[chosen], source[chosen]
+            # A row as long as allowed was mostly cut there already, within its answer too.
+            if len(old) == limit:
+                stays = answers.any() and not answers[source].any()
+            else:
+                stays = (kept | ~self.draw.vocab.ordinary[old])[lost].any()
+            if stays:
+                return None
         moved: Row = {}
         for name, value in row.items():
             if name == "input_ids":
@@ -476,6 +488,24 @@ class Perturb:
             else:
                 moved[name] = np.asarray(value)[source].tolist()
         return moved
+
+
+def _answers(row: Row, size: int) -> np.ndarray:
+    """Which ids have a label or are marked as an answer, bool [size]."""
+    answers = np.zeros(size, np.bool_)
+    if is_per_id(row.get("labels"), size):
+        answers |= np.asarray(row["labels"]) != -100
+    for name in ("completion_mask", "assistant_masks"):
+        if row.get(name) is not None:
+            answers |= np.asarray(row[name], dtype=np.bool_)
+    return answers
+
+
+def _is_inside(answers: np.ndarray) -> np.ndarray:
+    """Which ids are ``_EDGE`` away from the ends of a row and of its ``answers``, bool [ids]."""
+    borders = np.ones(len(answers) + 1, np.bool_)
+    borders[1:-1] = np.diff(answers)
+    return np.convolve(borders, np.ones(2 * _EDGE))[_EDGE : _EDGE + len(answers)] == 0
 
 
 class TorchCollator:
@@ -492,10 +522,10 @@ class TorchCollator:
         settings: those of `Perturb`: ``seed``, any integer; ``tokenizer``, the one that encoded the
             rows, for a spec; ``where`` and ``max_length``, as of `robustify`.
 
-    Tensors are int64 [rows, length]. Call :meth:`set_epoch` before each epoch; worker processes
-    that are forked or spawned follow it. A log line then says how much the epoch before perturbed,
-    as a warning where a row was not. The first 64 rows of a process are warned of at once where
-    draws do not fit in ``max_length``.
+    Tensors are int64 [rows, length]; other columns must hold numbers, as many in each row. Call
+    :meth:`set_epoch` before each epoch; worker processes that are forked or spawned follow it. A
+    log line then says how much the epoch before perturbed, as a warning where a row was not. The
+    first 64 rows of a process are warned of at once where draws do not fit in ``max_length``.
     """  # noqa: E501
 
     def __init__(self, scheme: str | Spec | Sampler, *, pad_id: int, **settings: Any) -> None:
@@ -518,7 +548,26 @@ class TorchCollator:
             self._unreported_rows -= len(rows)
             if self._unreported_rows <= 0 and self.perturb.total.too_long:
                 self.perturb.log_epoch()
-        return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
+        return {name: _tensor(name, [row.get(name) for row in full]) for name in full[0]}
+
+
+def _tensor(name: str, values: list[Any]) -> torch.Tensor:
+    try:
+        return torch.tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RobustokError(
+            f"the column '{name}' of the rows makes no tensor ({error}): remove it, or give "
+            "numbers, as many in each row"
+        ) from error
+
+
+def check_max_length(max_length: object) -> int:
+    """A longest row of at least one id, as int.
+
+    >>> check_max_length(512)
+    512
+    """
+    return check_integer("max_length", max_length, 1)
 
 
 def check_rows(rows: Sequence[object]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from tqdm.auto import tqdm
 from transformers import (
     DataCollatorForLanguageModeling,
+    DataCollatorWithFlattening,
     DataCollatorWithPadding,
     TrainerCallback,
     default_data_collator,
@@ -17,7 +18,16 @@ from transformers import (
 
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import Guard
-from robustok.integrations.perturb import WHERE, Perturb, Row, padded, repacked, with_ids
+from robustok.integrations.perturb import (
+    WHERE,
+    Perturb,
+    Row,
+    check_max_length,
+    is_per_id,
+    padded,
+    repacked,
+    with_ids,
+)
 from robustok.models.load import max_length_of
 from robustok.samplers import Sampler, sampler
 from robustok.tokenizer.chat import template_headers, user_turns
@@ -25,6 +35,8 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 Collate = Callable[[list[Row]], Any]  # what a batch is depends on the trainer
 WrapCollator = Callable[[Collate], "StochasticCollator"]
+# What the tokenizer of a collator pads.
+_PADDED = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask"}
 _DRIFT = ("drift/sequences", "drift/ids", "drift/changed")
 
 
@@ -58,16 +70,21 @@ def robustify(
             a chat template, or ``all`` ids, labels moving with them. Special tokens and the role
             names of a chat template always stay.
         tokenizer: the trainer's by default.
-        max_length: longest row, by default ``args.max_length`` of the trainer, or else the model's
-            longest input.
+        max_length: longest row, at least 1; by default ``args.max_length`` of the trainer, or else
+            the model's longest input, for GRPO and RLOO less ``args.max_completion_length``.
         share_group: for GRPO and RLOO, whether the generations of one prompt share its draw.
 
-    Training rows are perturbed before the trainer's own collator; evaluation stays canonical. Rows
-    hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`, `bfd_split` and
-    `wrapped`), of a map-style or iterable data set, or a column of text. Of preferences and
-    rollouts the prompts are perturbed. A draw longer than ``max_length`` is cut, as the trainer
-    cuts rows; where the cut would take part of the answer from a row that fits, the row stays
-    canonical in that epoch. Each sequence of a packed row is a row here, and packed rows grow.
+    Training rows are perturbed before the trainer's own collator; evaluation and prediction stay
+    canonical. Rows hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`,
+    `bfd_split` and `wrapped`), of a map-style or iterable data set, or a column of text. Of
+    preferences and rollouts the prompts are perturbed. With a collator that labels every id itself,
+    as DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
+
+    A draw longer than ``max_length`` is cut, as the trainer cuts rows; where the cut would take ids
+    that are not perturbed (an answer, a role name, a special token) from a shorter row, the row
+    stays canonical in that epoch. So does the prompt of a rollout whose draw is longer. Each
+    sequence of a packed row is a row here, and packed rows grow.
+
     The trainer's log has ``perturb/changed_rows``, ``perturb/overflow`` (rows whose draws do not
     fit), ``perturb/replaced`` (share of the tokens) and ``perturb/splits_per_token`` of the epoch
     so far, beside each loss. After each epoch a line says how much was perturbed: it is printed as
@@ -83,6 +100,8 @@ def robustify(
     trainer of TRL whose tokenizer draws itself, and a trainer that is robustified already.
     """
     check_choice("where", where, WHERE)
+    if max_length is not None:
+        check_max_length(max_length)
     if not hasattr(trainer, "get_train_dataloader"):
         raise RobustokError(
             f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"
@@ -94,7 +113,12 @@ def robustify(
     _check_trainer(trainer, where)
     args = trainer.args
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
-    limit = max_length or getattr(args, "max_length", None) or max_length_of(trainer.model)
+    is_rollout = hasattr(trainer, "_tokenize_prompts")
+    longest = max_length_of(trainer.model)
+    if longest and is_rollout:
+        longest = max(1, longest - (args.max_completion_length or 0))
+    limit = max_length or getattr(args, "max_length", None) or longest
+    cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
     perturb = Perturb(
         sampler(scheme, vocab),
         seed=seed,
@@ -102,16 +126,17 @@ def robustify(
         turns=user_turns(tokenizer, vocab) if where == "user" else None,
         headers=template_headers(tokenizer, vocab),
         max_length=None if wrapped else limit,
-        keep_end=getattr(args, "truncation_mode", "") == "keep_end",
+        cut=None if is_rollout else "start" if cuts_start else "end",
         encoded_by=_likely_encoder(trainer, tokenizer),
     )
-    if hasattr(trainer, "_tokenize_prompts"):
+    if is_rollout:
         perturb_rollouts(trainer, perturb, share_group=share_group)
     else:
         column = getattr(args, "dataset_text_field", None) or "text"
         encode = partial(with_ids, tokenizer=tokenizer, column=column, max_length=limit)
         pad_id = getattr(tokenizer, "pad_token_id", None) or 0
-        collator = partial(StochasticCollator, pad_id=pad_id, encode=encode)
+        side = getattr(tokenizer, "padding_side", "right")
+        collator = partial(StochasticCollator, pad_id=pad_id, side=side, encode=encode)
         for_training = partial(collator, perturb, block_size=limit if wrapped else None)
         _collate_with(trainer, for_training, partial(collator, None), column)
     # Before the reporters, which log what the callbacks before them have added.
@@ -147,6 +172,7 @@ def _collate_with(
 
     trainer.get_train_dataloader = during(trainer.get_train_dataloader, for_training)
     trainer.get_eval_dataloader = during(trainer.get_eval_dataloader, for_evaluation)
+    trainer.get_test_dataloader = during(trainer.get_test_dataloader, for_evaluation)
 
 
 _STRATEGIES = ("bfd", "bfd_split", "wrapped")
@@ -172,14 +198,17 @@ def _check_trainer(trainer: Any, where: str) -> None:
             "where='all' would perturb the completions of preferences: choose 'unlabeled' (the "
             "prompt) or 'user'"
         )
-    # TRL's trainers encode their data set and prompts themselves.
-    encodes = any(base.__module__.startswith("trl.") for base in type(trainer).__mro__)
     tokenizer = trainer.processing_class
-    if encodes and hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training:
+    # TRL's trainers encode their data set and prompts themselves.
+    if _is_of_trl(trainer) and hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training:
         raise RobustokError(
             "the trainer's tokenizer draws itself, so its rows may be drawn already: make the "
             "trainer with the plain tokenizer, or call eval() on the stochastic one first"
         )
+
+
+def _is_of_trl(value: object) -> bool:
+    return any(base.__module__.startswith("trl.") for base in type(value).__mro__)
 
 
 class EpochCallback(TrainerCallback):
@@ -224,8 +253,9 @@ class EpochCallback(TrainerCallback):
 class StochasticCollator:
     """Encode rows of text, perturb rows, then collate them as before.
 
-    Rows are padded first for transformers' collators that do not pad, or not the labels. Without
-    ``perturb`` rows stay canonical. With ``block_size`` they are joined and cut into blocks again.
+    Rows are padded first, on ``side``, for transformers' collators that do not pad, or not the
+    labels. Without ``perturb`` rows stay canonical. With ``block_size`` they are joined and cut
+    into blocks again.
     """
 
     def __init__(
@@ -234,29 +264,46 @@ class StochasticCollator:
         collate: Collate,
         *,
         pad_id: int,
+        side: str,
         encode: Callable[[Row], Row],
         block_size: int | None = None,
     ) -> None:
-        self.perturb, self.collate, self.pad_id = perturb, collate, pad_id
+        self.perturb, self.collate, self.pad_id, self.side = perturb, collate, pad_id, side
         self.encode, self.block_size = encode, block_size
 
     def __call__(self, rows: Sequence[Row]) -> Any:
         if rows and {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*rows[0]}:  # DPOTrainer's
             perturbed = perturbed_preferences(self.perturb, rows) if self.perturb else rows
             return self.collate(list(perturbed))
-        # Canonical rows of ids that need no padding are left alone entirely.
         changed = self.perturb or any(row.get("input_ids") is None for row in rows)
         rows = [self.encode(row) for row in rows]
         if self.perturb is not None:
-            rows = self.perturb(rows)
+            rows = self.perturb([_with_labels(row, self.collate) for row in rows])
         if self.block_size:
             rows = repacked(rows, self.block_size)
-        pads_incompletely = self.collate is default_data_collator or isinstance(
-            self.collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)
-        )
-        if pads_incompletely and (changed or len({len(row["input_ids"]) for row in rows}) > 1):
-            rows = padded(rows, self.pad_id)
+        # Canonical rows of ids that need no padding are left alone entirely.
+        changed = changed or len({len(row["input_ids"]) for row in rows}) > 1
+        if changed and self._pads_incompletely(rows):
+            rows = padded(rows, self.pad_id, self.side)
         return self.collate(rows)
+
+    def _pads_incompletely(self, rows: Sequence[Row]) -> bool:
+        if isinstance(self.collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)):
+            return any(
+                is_per_id(value, len(row["input_ids"])) and name not in _PADDED
+                for row in rows
+                for name, value in row.items()
+            )
+        return self.collate is default_data_collator
+
+
+def _with_labels(row: Row, collate: Collate) -> Row:
+    """The row with labels of all ids where its collator makes them."""
+    if isinstance(collate, DataCollatorForLanguageModeling) and not collate.mlm:
+        return {**row, "labels": row["input_ids"]}
+    is_marked = _is_of_trl(collate) and {"completion_mask", "assistant_masks"} & {*row}
+    labels_rest = isinstance(collate, DataCollatorWithFlattening) or _is_of_trl(collate)
+    return {"labels": row["input_ids"], **row} if labels_rest and not is_marked else row
 
 
 def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
