@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Shell, rows_in
+from tests.cli.conftest import Shell, rows_in, save_model
 from tests.oracles.models import save_tiny_models
+
+from robustok.models import Shape, small_model
 
 PROMPTS = [
     {"key": "a", "prompt": "happen, glad", "target": " rain", "choices": [" up", " rain"],
@@ -58,6 +61,17 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     for row, again in zip(attacked, moved[2:4], strict=True):
         assert again["score"] == pytest.approx(row["score"], abs=1e-4)
         assert again["ids"] == row["ids"]
+
+
+def test_scores_of_another_precision_are_not_continued(shell: Shell, tmp_path: Path) -> None:
+    """Of a model that was saved in bfloat16, and is small, so that auto is float32."""
+    half = save_model(tmp_path / "half")
+    model = small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0)
+    model.bfloat16().save_pretrained(half)
+    call = ("red-team", str(half), *TARGET[1:], "--search", STEP, "--out", "halves")
+    shell.ok(*call)
+    error = shell.fails(*call, "--dtype", "bfloat16")
+    assert re.search("holds results with other .*precision: delete it", error)
 
 
 def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:

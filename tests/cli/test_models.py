@@ -14,6 +14,7 @@ from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
 from robustok import Vocabulary
 from robustok.attack import attack
+from robustok.cli.measuring import print_comparison
 from robustok.evaluation import perplexity
 from robustok.models import load_model
 from robustok.tokenizer.vocabulary import start_token_ids
@@ -48,6 +49,52 @@ def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: 
     (row,) = rows_in(folder / "results.jsonl")
     items = rows_in(folder / "items" / f"{row['cell']}.jsonl")
     assert [len(item["predictions"]) for item in items] == [2] * 4
+
+
+def test_a_resumed_command_prints_what_a_whole_one_does(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    line = f"evaluate one={model} two={model} --items {model}/items.jsonl --seed 0 --draws 2"
+    whole = shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out")
+    first = rows_in(tmp_path / "out/one/results.jsonl")[0]
+    assert first["eval_scheme"] == "canonical"
+    (tmp_path / "out/cells" / first["cell"] / "cell.json").unlink()
+    assert shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out") == whole
+
+
+def test_models_are_compared_scheme_by_scheme(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"task": "t", "eval_scheme": scheme,
+         "answers": {0: {str(i): float(i < right) for i in range(40)}}}
+        for scheme, right in (("canonical", 36), ("uniform", 10))
+    ]  # fmt: skip
+    print_comparison({"one": rows, "two": rows[::-1]}, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2].partition(" ")[0] for line in lines] == ["+0.000"] * 2
+
+
+def test_rows_say_which_examples_were_before_the_questions(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    line = f"icl {model} --items {model}/items.jsonl --seed 0 -s canonical -k 2 --out {tmp_path}/o"
+    schemes = ("canonical", "uniform")
+    line += "".join(f" --example-scheme {scheme}" for scheme in schemes)
+    assert [row.get("few_shot_scheme") for row in shell.rows(line)] == [*schemes]
+    table = pq.read_table(tmp_path / "o/items.parquet").to_pylist()
+    assert [row["few_shot_scheme"] for row in table[::2]] == [*schemes]
+    printed = shell.ok(line).splitlines()[1:3]
+    assert [text.partition(": ")[0] for text in printed] == [
+        "canonical examples, canonical",
+        "uniform examples, canonical",
+    ]
+
+
+@pytest.mark.parametrize("name", ["cells", "figures"])
+def test_a_model_cannot_have_the_name_of_a_part_of_the_folder(
+    name: str, model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    line = f"evaluate {name}={model} two={model} --items {model}/items.jsonl --seed 0"
+    assert f"has its own '{name}'" in shell.fails(f"{line} --out {tmp_path}/out")
 
 
 def test_a_training_log_has_steps_and_losses_at_intervals(

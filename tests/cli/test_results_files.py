@@ -56,6 +56,8 @@ def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
         ("", "has no rows"),
         ("text", "is not JSON"),
         ("[1]\n", "holds no results"),
+        ("null\n", "holds no results"),
+        ("5\n", "holds no results"),
         ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "holds no results"),
         ('{"accuracy": 0.5}\n', "holds no results"),
     ],

@@ -30,6 +30,8 @@ from robustok.study.run import answers_of
 from robustok.study.sections import ChatModel, LoadedModel
 
 Row = dict[str, Any]
+# What is beside the folders of several models, so that no model has such a name.
+_TAKEN = ("cells", "items", "figures", "items.parquet", "report.html", "report.md", ".", "..")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,11 @@ def measure(
     rows: dict[str, list[Row]] = {}
     named = by_name(models)
     several = len(named) > 1
+    if several and (taken := [name for name in named if name in _TAKEN]):
+        raise RobustokError(
+            f"the folder of the results has its own '{taken[0]}': write another NAME=FOLDER for "
+            "this model"
+        )
     title = f"{kind}: {', '.join(named)}"
     loading = ChatModel if isinstance(options, ChatModel) else LoadedModel
     model = {one.name: getattr(options, one.name) for one in fields(loading)}
@@ -99,9 +106,9 @@ def measure(
 
 def _write_parquet(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
     """Write the results of all questions as one table, where pyarrow is installed."""
-    names = ("model", "task", "eval_scheme")
+    names = ("model", "task", "eval_scheme", "few_shot_scheme")
     table = [
-        {name: row[name] for name in names} | item
+        {name: row[name] for name in names if name in row} | item
         for of_model in rows.values()
         for row in of_model
         for item in row["items"]
@@ -134,27 +141,37 @@ class _Printed(Watch):
         self._model, self._folder, self._as_json = model, folder, as_json
         self._progress = progress
         self._several_tasks = False
+        self._todo: list[MeasuredCell] = []
+        self._records: dict[str, Any] = {}
         self.rows: list[Row] = []
 
-    def plan(self, cells: tuple[Cell, ...], finished: JsonFields) -> None:
-        measured = [cell for cell in cells if isinstance(cell, MeasuredCell)]
-        self._several_tasks = len({cell.task for cell in measured}) > 1
-        for cell in measured:
-            if cell.key in finished:
-                self.finish(cell, finished[cell.key])
+    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
+        self._todo = [cell for cell in cells if isinstance(cell, MeasuredCell)]
+        self._several_tasks = len({cell.task for cell in self._todo}) > 1
+        self._records = dict(finished)
+        self._print_finished()
 
     def progress(self, cell: Cell, done: int, total: int) -> None:
         self._progress(done, total, cell.label)
 
     def finish(self, cell: Cell, record: JsonFields) -> None:
-        if not isinstance(cell, MeasuredCell):
-            return
+        self._records[cell.key] = record
+        self._print_finished()
+
+    def _print_finished(self) -> None:
+        """Print in the order of the plan, also what an earlier run has finished of it."""
+        while self._todo and self._todo[0].key in self._records:
+            cell = self._todo.pop(0)
+            self._print(cell, self._records[cell.key])
+
+    def _print(self, cell: MeasuredCell, record: JsonFields) -> None:
         measurement = cell.measurement
         row: Row = {
             "model": self._model,
             "task": cell.task,
             **record["result"],
             "eval_scheme": cell.eval_scheme,
+            **({"few_shot_scheme": cell.few_shot.scheme} if cell.few_shot else {}),
             "seed": cell.seed,
             "seconds": record["seconds"],
         }
@@ -163,7 +180,7 @@ class _Printed(Watch):
         row["answers"] = {cell.seed: answers_of(row["items"])}
         first = next((one for one in self.rows if one["task"] == row["task"]), None)
         change = None
-        if first is not None and isinstance(measurement, OnQuestions) and row["answers"]:
+        if first is not None and isinstance(measurement, OnQuestions):
             change = difference(first, row)
             row |= {"difference": change.mean, "p": change.p}
         if not self.rows and "precision" in row and not self._as_json:
@@ -174,8 +191,9 @@ class _Printed(Watch):
                 print_json(printed)
                 continue
             task = f"{cell.task}, " if self._several_tasks else ""
+            after = f"{cell.few_shot.scheme} examples, " if cell.few_shot else ""
             against = "" if change is None else f"; against the first {change_text(change)}"
-            click.echo(f"{task}{measurement.line(printed)}{against}")
+            click.echo(f"{task}{after}{measurement.line(printed)}{against}")
 
 
 def change_text(change: Difference) -> str:
@@ -183,12 +201,17 @@ def change_text(change: Difference) -> str:
     return f"{change.mean:+.3f} {change.bounds_text()}, p = {change.p_text()}"
 
 
+def _measured(row: Row) -> tuple[str, str]:
+    return row["task"], row["eval_scheme"]
+
+
 def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one, by task and scheme."""
     (against, first), *others = rows.items()
     for name, theirs in others:
-        for one, other in zip(first, theirs, strict=True):
-            change = difference(one, other)
+        measured = {_measured(row): row for row in theirs}
+        for one in first:
+            change = difference(one, measured[_measured(one)])
             names = {"model": name, "against": against, "task": one["task"]}
             names |= {"eval_scheme": one["eval_scheme"]}
             if as_json:

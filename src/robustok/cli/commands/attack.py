@@ -172,6 +172,7 @@ def _attacked(
         "seed": seed,
         "prompts": json_digest([prompt._asdict() for prompt in prompts]),
         "model": model_fingerprint(objective.model),
+        "precision": precision_of(objective.model),
         "vocabulary": vocab.fingerprint,
         **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
     }
