@@ -209,7 +209,7 @@ class PromptDataset(Dataset):
         """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
         if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            prompts = self.adversary(keys.tolist())
+            prompts = self.adversary(keys.tolist(), epoch)
         else:
             draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
             sampler = scheme_at(self.sampler, seen, self.total)
