@@ -1,6 +1,9 @@
-"""Random streams: those of SplitMix64, and each its own."""
+"""Random streams are those of SplitMix64, and each its own; rounding up is that of decimals."""
 
 from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
 
 import numpy as np
 
@@ -37,3 +40,16 @@ def test_each_stream_is_its_own() -> None:
     u = numbers.uniforms(np.uint64(1), np.int64(0), np.arange(50), np.int64(4), np.int64(0))
     assert u.shape == (50, 4) and 0 <= u.min() < u.max() < 1
     assert numbers.mixed(3, 1) != numbers.mixed(3, 2)
+
+
+def test_a_decimal_rate_is_rounded_up_exactly() -> None:
+    for hundredths in range(1, 301):
+        rate = float(f"{hundredths / 100:.2f}")
+        for m in range(201):
+            exact = ceil(Fraction(hundredths, 100) * m)
+            assert numbers.rounded_up(rate, m) == exact, (rate, m)
+    for rate, m in ((1e-9, 1), (0.0714285715, 14), (9999.99, 5000), (1.0, 10**9)):
+        exact = ceil(Fraction(str(rate)) * m)
+        assert numbers.rounded_up(rate, m) == numbers.ceil_of(rate, m) == exact
+    assert numbers.ceil_of(0.28, 25) == 7
+    assert numbers.ceil_of(0.0, 25) == 0

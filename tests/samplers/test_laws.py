@@ -288,3 +288,16 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
         assert drawn == expected
         assert max(sizes) < 2000
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("spec", ["uniform-k", "stochastok", "stochastok-uniform"])
+def test_a_product_that_is_whole_as_a_decimal_is_not_rounded_up(spec: str) -> None:
+    vocab = toy([b"a", b"b", b"c", b"abc", b"ab"])
+    canonical = [3] * 25  # 0.28 of them are 7, and 0.28 * 25 is above 7 as a float
+    scheme = rt.sampler(f"{spec}(alpha=0.28)", vocab)
+    drawn = scheme.sample_batch([canonical], seed=0, draws=200)
+    strength = rt.measure(vocab, [canonical], drawn)
+    most = strength.distance if spec == "uniform-k" else strength.splits
+    assert most.max() == 7
+    if scheme.exact:
+        assert all(scheme.log_prob(row) > -np.inf for row in drawn)

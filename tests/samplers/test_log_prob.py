@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from math import exp, isclose, log
+from math import comb, exp, isclose, log
 
 import numpy as np
 import pytest
 from tests.oracles import lattice
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
+from tests.oracles.samplers import stochastok_uniform
 from tests.oracles.vocabulary import Greedy, toy
 from tests.tokenizer.test_vocabulary import bpe
 from tokenizers import Tokenizer
@@ -46,6 +47,37 @@ def test_a_long_token_with_few_segmentations_has_a_log_prob_under_pairwise_suppo
     scheme = rt.sampler("stochastok-uniform(alpha=1, support=pairwise)", many)
     with pytest.raises(rt.RobustokError, match="too many segmentations to list"):
         scheme.log_prob(scheme.sample(long, seed=0))
+
+
+def test_a_token_too_long_for_pairwise_support_stays_whole_in_draws_and_probabilities() -> None:
+    long, half = b"a" * 300, b"a" * 150
+    vocab = toy([long, half])
+    scheme = rt.sampler("stochastok-uniform(alpha=1, support=pairwise)", vocab)
+    whole, cut = (vocab.encode(text) for text in (long, half))
+    assert all(
+        row.tolist() == whole.tolist() for row in scheme.sample_batch([long], seed=0, draws=20)
+    )
+    assert scheme.log_prob(whole) == 0.0
+    assert scheme.log_prob([*cut, *cut]) == -np.inf
+
+
+def test_a_long_text_of_tokens_with_gaps_has_its_exact_probability() -> None:
+    vocab = toy([b"a", b"b", b"c", b"abc"])  # of three segments or of one, not of two
+    m, splits = 20_000, 10_000
+    scheme = rt.sampler("stochastok-uniform(alpha=0.5)", vocab)
+    exact = log(comb(m, splits)) - log(comb(m + splits - 1, splits))  # each share is 0 or 1
+    assert isclose(scheme.log_prob(np.full(m, 3)), exact, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.4, 1, 2.5])
+def test_tokens_with_gaps_of_several_widths_have_the_exact_probabilities(alpha: float) -> None:
+    tokens = [b"abc", b"aaaaa", b"bb", b"cccc", b"cc", b"aaaa"]
+    vocab = toy([b"a", b"b", b"c", *tokens])
+    ids = (3, 4, 5, 6)
+    scheme = rt.StochasTokUniform(vocab, alpha=alpha)
+    exact = stochastok_uniform(vocab, ids, alpha)
+    for path, probability in exact.items():
+        assert isclose(scheme.log_prob(path), log(probability), rel_tol=1e-12)
 
 
 SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, comb
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ def _distributions(scheme: Sampler, place: TokenPlace) -> dict[str, np.ndarray]:
             "by distance (exact)": exactly(lattice, *span, distance=k),
         }
     if isinstance(scheme, StochasTokUniform):
-        shares = dirichlet_multinomial(ceil(scheme.alpha * m), m)
+        shares = dirichlet_multinomial(scheme.splits_of(m), m)
         counts = segmentation_counts(vocab, int(canonical[token]), scheme.support)
         return {
             "Dirichlet-multinomial (paper)": shares,

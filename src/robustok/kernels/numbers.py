@@ -1,4 +1,4 @@
-"""Numbers: random streams, exact powers of two, and steps of Newton's method.
+"""Numbers: random streams, rounding up, exact powers of two, and steps of Newton's method.
 
 The random generator is SplitMix64, which is counter-based: the n-th number of a stream hashes
 (key, n). A stream belongs to one (seed, epoch, row key, draw number, part), so a draw does not
@@ -22,6 +22,7 @@ _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 _BIAS = np.int64(1023)
 _MANTISSA_BITS = np.int64(52)
+_BELOW = 1.0 - 2.0**-50
 STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has weight
 
 
@@ -83,6 +84,18 @@ def mixed(key: int, draw: int) -> int:
     """A key for one draw of a row, as int64."""
     state = stream(np.uint64(0), np.int64(0), np.int64(key), np.int64(draw), np.int64(0))
     return int(np.uint64(state).astype(np.int64))
+
+
+def rounded_up(rate, m):
+    """ceil(rate * m), float64, of the decimal number that ``rate`` (float64) was read from.
+
+    0.28 * 25 is above 7 as a float. What rounding adds, a share of at most 2**-52, is less than
+    what the factor takes off. ``m``: int64.
+    """
+    return np.ceil(rate * m * _BELOW)
+
+
+ceil_of = njit(inline="always")(rounded_up)
 
 
 @njit(inline="always")

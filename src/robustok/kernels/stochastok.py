@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.compiler import borrow, njit
-from robustok.kernels.numbers import below, stream, uniform
+from robustok.kernels.numbers import below, ceil_of, stream, uniform
 from robustok.kernels.store import DRAWN, NO_ROOM, counts_of, degrees_of, draw, lookup_token
 from robustok.kernels.trie import ROOT, child, find_token, token_of
 
@@ -85,7 +85,7 @@ def picks_of(alpha, m):
 
     ``m``: int, the tokens of a text.
     """
-    return np.int64(min(np.ceil(alpha * m), MOST_PICKS))
+    return np.int64(min(ceil_of(alpha, m), MOST_PICKS))
 
 
 @njit(inline="always")
@@ -107,7 +107,7 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
     most = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
-        more = np.ceil(alpha * (e - b)) * added
+        more = ceil_of(alpha, e - b) * added
         if alpha * added > FEW:
             size = np.int64(0)
             for v in range(b, e):

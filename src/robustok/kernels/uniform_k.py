@@ -43,7 +43,7 @@ from robustok.kernels.conditional import (
 from robustok.kernels.distances import accumulate, read_types, solve, solve_unbroken
 from robustok.kernels.feasible import feasible, largest_feasible
 from robustok.kernels.lattice import backward, draw_long, edges_of
-from robustok.kernels.numbers import stream, uniform
+from robustok.kernels.numbers import ceil_of, stream, uniform
 from robustok.kernels.store import DISTANCE, DRAWN, NOT_DRAWN, RARE, draw, priced_edges
 
 STAGED = 1024  # bytes of unbroken blocks beyond which their last part is drawn by stages
@@ -236,7 +236,7 @@ def _whole(tokens, ids, start, end, text):
 @njit()
 def _wanted(goal, m):
     """The distance that a text of ``m`` tokens (int64) should have; ``goal``: `Goal`."""
-    return np.int64(goal.fixed) if goal.fixed >= 0 else np.int64(np.ceil(goal.ratio * m))
+    return np.int64(goal.fixed) if goal.fixed >= 0 else np.int64(ceil_of(goal.ratio, m))
 
 
 @njit()

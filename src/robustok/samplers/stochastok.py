@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import ceil, comb, inf, log
+from math import comb, inf, log
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, Rows
+from robustok.kernels.numbers import rounded_up
 from robustok.kernels.stochastok import (
     MOST_PICKS,
     Pairs,
@@ -23,7 +24,12 @@ from robustok.kernels.stochastok import (
     draw_stochastok_listed,
     pairs_of,
 )
-from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
+from robustok.kernels.stochastok_uniform import (
+    MOST,
+    Pairwise,
+    draw_stochastok_uniform,
+    is_pairwise,
+)
 from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.kernels.store import NOT_DRAWN
 from robustok.lattice import Lattice
@@ -83,7 +89,7 @@ class StochasTok(StoredSampler):
         Args:
             tokens: number of canonical tokens.
         """
-        picks = ceil(self.alpha * tokens)
+        picks = int(rounded_up(self.alpha, tokens))
         return picks if self.max_picks is None else min(picks, self.max_picks)
 
     @computed_once
@@ -128,7 +134,7 @@ class StochasTokUniform(StoredSampler):
         alpha: α, splits for each canonical token, from 0 to 10,000; m is the number of these
             tokens.
         support: ``"all"`` (default), or ``"pairwise"`` for the segmentations only that repeated
-            two-way splits through tokens reach.
+            two-way splits through tokens reach, and tokens of more than 256 bytes whole.
 
     The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
     allows is clipped to the greatest that it does.
@@ -151,9 +157,17 @@ class StochasTokUniform(StoredSampler):
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab, alpha=alpha, support=support)
 
+    def splits_of(self, tokens: int) -> int:
+        """The splits that a text with this many canonical tokens is given.
+
+        Args:
+            tokens: number of canonical tokens.
+        """
+        return int(rounded_up(self.alpha, tokens))
+
     def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
-        splits = ceil(self.alpha * len(canonical))
+        splits = self.splits_of(len(canonical))
         if splits == 0:
             return 0.0 if np.array_equal(canonical, ids) else -inf
         ends, canonical_ends = (np.cumsum(self.vocab.token_lengths[x]) for x in (ids, canonical))
@@ -187,7 +201,11 @@ class StochasTokUniform(StoredSampler):
             return bool(cut[0] == token)
         if not self.vocab.ordinary[cut].all():
             return False
-        if self.support == "all" or len(cut) == 2:
+        if self.support == "all":
+            return True
+        if len(self.vocab.tokens[token]) > MOST:
+            return False
+        if len(cut) == 2:
             return True
         return _pairwise_test(self.vocab, token)(np.asarray(cut, np.int32))
 
@@ -208,6 +226,8 @@ def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> 
     lattice = Lattice(vocab, [token])
     if support == "all":
         return lattice.counts(by="segments")
+    if len(vocab.tokens[token]) > MOST:
+        return [0, 1]  # draws leave it whole
     n, count = len(vocab.tokens[token]), lattice.count()
     if count > _MOST_LISTED:
         raise RobustokError(
@@ -231,15 +251,41 @@ def _pairwise_test(vocab: Vocabulary, token: int) -> Callable[[np.ndarray], bool
 
 
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
-    """The number of ordered shares, each within its bounds, that add up to ``total``."""
+    """The number of ordered shares, each within its bounds, that add up to ``total``.
+
+    Of n shares that can be more than their lower bounds, some can be less than s more. The number
+    is a coefficient of G(x) = (1 - x)^-n * product of (1 - x^s) over these. G' / G is a sum of
+    fractions; with their common denominator it is a recurrence for the coefficients of G, of as
+    many terms as the different s have in sum.
+    """
     rest = total - sum(low for low, _ in shares)
-    open_ended = sum(high is None for _, high in shares)
     if rest < 0:
         return 0
-    counts = [1] + [0] * rest  # by the sum of the bounded shares, less their lower bounds
-    for low, high in shares:
-        if high is not None and high > low:
-            counts = [sum(counts[max(0, r - high + low) : r + 1]) for r in range(rest + 1)]
-    if open_ended == 0:
-        return counts[rest]
-    return sum(w * comb(rest - r + open_ended - 1, open_ended - 1) for r, w in enumerate(counts))
+    bounded = Counter(high - low + 1 for low, high in shares if high is not None and high > low)
+    n = bounded.total() + sum(high is None for _, high in shares)
+    factors = [1, *bounded]
+    denominator = _differences(factors)
+    numerator = [n * x for x in _differences(factors[1:])]
+    numerator += [0] * (len(denominator) - len(numerator))
+    for x, (s, times) in enumerate(bounded.items(), 1):
+        for j, y in enumerate(_differences(factors[:x] + factors[x + 1 :]), s - 1):
+            numerator[j] -= times * s * y
+    terms = [
+        (j, a, b)
+        for j, (a, b) in enumerate(zip(numerator, [*denominator[1:], 0], strict=True))
+        if a or b
+    ]
+    counts = [1]
+    for r in range(rest):
+        later = sum((a - b * (r - j)) * counts[r - j] for j, a, b in terms if j <= r)
+        counts.append(later // (r + 1))
+    return counts[rest]
+
+
+def _differences(sizes: list[int]) -> list[int]:
+    """The coefficients of the product of 1 - x^s over sizes s, ascending."""
+    result = [1]
+    for s in sizes:
+        shifted = [0] * s + result
+        result = [a - b for a, b in zip(result + [0] * s, shifted, strict=True)]
+    return result

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.numbers import rounded_up
 from robustok.kernels.store import NOT_DRAWN
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
@@ -106,7 +106,7 @@ class UniformK(StoredSampler):
         Args:
             tokens: number of canonical tokens.
         """
-        return self.k if self.k is not None else ceil((self.alpha or 0.0) * tokens)
+        return self.k if self.k is not None else int(rounded_up(self.alpha or 0.0, tokens))
 
     def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""
