@@ -22,12 +22,14 @@ from robustok.attack import (
     generate_answers,
     greedy_answer,
     read_attacks,
+    read_prompts,
     run_suite,
     suite_settings,
     transfer,
     write_attacks,
 )
 from robustok.models import train_tokenizer
+from robustok.tasks import read_items
 
 PROMPTS = [Prompt("a", "happen, glad"), Prompt("b", "glad rain"), Prompt("c", "happen rain")]
 
@@ -76,6 +78,42 @@ def test_a_transfer_cuts_the_text_at_the_same_bytes_in_another_vocabulary(vocab)
         return set(np.cumsum([len(vocab.tokens[i]) for i in ids]).tolist())
 
     assert cuts(vocab, attack.ids) <= cuts(other, moved.ids)
+
+
+QUESTIONS = {
+    "copa": {"id": "c1", "query": "The sun rose.", "question": "cause", "prompt": "It rose as"},
+    "hellaswag": {"id": "h1", "query": "Roofs: He is up.", "ctx": "He is up."},
+    "piqa": {"id": "p1", "query": "dresser", "prompt": "Question: dresser"},
+    "winogrande": {"id": "w1", "query": "Sarah knew more than Maria, so _ won."},
+    "other": {"question": "Which is up?"},
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_prompts_of_a_file_of_questions_are_those_of_its_items(tmp_path, name: str) -> None:
+    row = QUESTIONS[name] | {"choices": ["Sarah", "Maria"], "label": 1, "target": " no"}
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    (item,), (prompt,) = read_items(path), read_prompts(path)
+    wanted = {"choices": list(item.choices), "label": 1, "target": " no"}
+    assert (prompt.key, prompt.text) == (item.key, item.question)
+    assert {name: prompt.fields[name] for name in wanted} == wanted
+
+
+def test_a_prompt_keeps_its_words_and_options_and_needs_a_text(tmp_path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    rows = [
+        {"id": 7, "prompt": "Say it.", "choices": ["a", "b"], "label": 0},
+        {"query": "And now?"},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    options = {"choices": ["a", "b"], "label": 0}
+    assert read_prompts(path) == [Prompt("7", "Say it.", options), Prompt("1", "And now?", {})]
+    assert read_prompts(path, limit=1) == read_prompts(path)[:1]
+    for row in ({"target": " a"}, {"question": "", "choices": ["a", "b"], "label": 0}):
+        path.write_text(json.dumps(row))
+        with pytest.raises(RobustokError, match=r"prompts\.jsonl:1.*no prompt"):
+            read_prompts(path)
 
 
 def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,13 +20,14 @@ from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
 from robustok.scoring.engine import LOG_ZERO, check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
-from robustok.tasks.item import Item
+from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Judge = Callable[[str, str], Any]
+_OF_PROMPT = ("key", "id", "prompt", "query", "question")  # fields of a row: its key and its text
 _EXCLUDED = LOG_ZERO  # score in files of what may not be chosen: JSON has no minus infinity
 
 
@@ -60,23 +62,36 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
     [Prompt(key='0', text='hello', fields={'target': ' world'})]
 
     Args:
-        path: the file. A row has ``prompt``, ``query`` or ``question``, and may have ``key`` and
-            what its objective needs: ``target``, or ``choices`` and ``label``.
+        path: the file. A row has ``prompt``, ``query`` or ``question``, and may have ``key`` or
+            ``id`` and what its objective needs, such as ``target``, or ``choices`` and ``label``. A
+            file of questions, whose first row has ``choices`` and a ``query`` or no ``prompt``, is
+            read and worded by :func:`robustok.tasks.read_items`.
         limit: reads the first so many, by default all.
 
     Raises RobustokError, with the line, for a row without a prompt.
     """
-    prompts: list[Prompt] = []
-    for number, row in json_lines(Path(path)):
-        if limit is not None and len(prompts) >= limit:
-            break
-        row = dict(row) if isinstance(row, dict) else {}
-        text = row.pop("prompt", None) or row.pop("query", None) or row.pop("question", None)
-        if not isinstance(text, str):
-            raise RobustokError(f"{path}:{number}: the row has no prompt: give one as text")
-        key = row.pop("key", None)
-        prompts.append(Prompt(str(len(prompts) if key is None else key), text, row))
+    rows = [
+        (f"{path}:{number}", row if isinstance(row, dict) else {})
+        for number, row in islice(json_lines(Path(path)), limit)
+    ]
+    first = rows[0][1] if rows else {}
+    if "choices" in first and ("query" in first or "prompt" not in first):
+        prompts = [Prompt.of_item(item) for item in read_items(path, limit=limit)]
+    else:
+        prompts = [_prompt(row, str(i)) for i, (_, row) in enumerate(rows)]
+    for i, (where, row) in enumerate(rows):
+        if not isinstance(prompts[i].text, str) or not prompts[i].text:
+            raise RobustokError(f"{where}: the row has no prompt: give one as text")
+        others = {name: row[name] for name in row if name not in _OF_PROMPT}
+        prompts[i] = prompts[i]._replace(fields=others | prompts[i].fields)
     return check_keyed("prompt", prompts)
+
+
+def _prompt(row: JsonObject, key: str) -> Prompt:
+    """The prompt of a row as it is written; ``key`` is that of a row without one."""
+    names = (row[name] for name in ("key", "id") if row.get(name) is not None)
+    texts = (row[name] for name in ("prompt", "query", "question") if row.get(name))
+    return Prompt(str(next(names, key)), next(texts, ""))
 
 
 class Step(NamedTuple):
