@@ -41,6 +41,10 @@ def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
         rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0, 3.0, 2.0, 1.5]}
         rope["original_max_position_embeddings"] = 42
         model = tf.LlamaForCausalLM(tf.LlamaConfig(**shape, rope_parameters=rope))
+    elif name == "dynamic":  # another base for each length above 40
+        rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+        config = tf.LlamaConfig(**shape, rope_parameters=rope, max_position_embeddings=40)
+        model = tf.LlamaForCausalLM(config)
     elif name == "gpt2":
         config = tf.GPT2Config(
             **old, n_embd=32, n_layer=3, n_head=4, n_positions=256, initializer_range=0.3

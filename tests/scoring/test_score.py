@@ -49,6 +49,27 @@ def test_longrope_rotates_each_sequence_by_its_own_length(prefix: list[int]) -> 
     checked_scores(tiny_model("longrope"), questions, OPTIONS[:2], prefix)
 
 
+@pytest.mark.parametrize("prefix", [[], PREFIX], ids=["none", "some long"])
+def test_dynamic_rope_rotates_each_sequence_by_its_own_length(prefix: list[int]) -> None:
+    model = tiny_model("dynamic")
+    row = neighbors(0, 80)[0]
+    questions = [row[:length] for length in (60, 20, 38, 39, 40, 41, 61, 23, 22, 45)]
+    wanted = np.zeros((len(questions), 2))
+    with torch.no_grad():
+        for i, question in enumerate(questions):
+            for c, option in enumerate(([5], [6, 7])):
+                model(input_ids=torch.tensor([[1]]))  # resets what a longer one has left
+                ids = [*prefix, *question, *option]
+                logits = model(input_ids=torch.tensor([ids[:-1]])).logits[0]
+                log_probs = torch.log_softmax(logits, dim=-1)[-len(option) :]
+                wanted[i, c] = sum(log_probs[j, token] for j, token in enumerate(option))
+    for _ in range(2):  # whatever was read before
+        result = score(model, questions, [[5], [6, 7]], prefix)
+        np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
+    alone = score(model, questions[1:2], [[5], [6, 7]], prefix)
+    np.testing.assert_allclose(alone.log_probs, wanted[1:2], atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_half_precision_stays_close(name: str) -> None:
     model = tiny_model(name).to(torch.bfloat16)

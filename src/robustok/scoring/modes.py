@@ -112,22 +112,25 @@ def read_outputs(
     """
     if not len(sequences.matrix):
         return np.zeros(0, np.int64)
-    if mode == "tree" and not _of_long_rope(model, sequences).any():
+    if mode == "tree" and not _rope_groups(model, sequences).any():
         return _read_tree(model, sequences, max_batch_tokens, use, outputs_at, prefix_cache)
     return _read_padded(model, sequences, max_batch_tokens, use, outputs_at)
 
 
-def _of_long_rope(model: PreTrainedModel, sequences: Sequences) -> np.ndarray:
-    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
+def _rope_groups(model: PreTrainedModel, sequences: Sequences) -> Ints:
+    """Groups of sequences that may share a forward pass, int64 [sequences]; 0 for short ones.
 
-    The longest sequence of a forward pass decides for all of it, so that long ones share no pass
-    with others.
+    LongRoPE and dynamic NTK rotate by the longest sequence of a pass: LongRoPE has other factors
+    beyond a limit, dynamic NTK a base of its own for each length from the limit on.
     """
-    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
-        return np.zeros(len(sequences.matrix), bool)
-    limit = rope["original_max_position_embeddings"]
-    return len(sequences.prefix) + sequences.lengths > limit
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    lengths = len(sequences.prefix) + sequences.lengths
+    if rope.get("rope_type") == "longrope":
+        return (lengths > rope["original_max_position_embeddings"]).astype(np.int64)
+    if rope.get("rope_type") == "dynamic":
+        return np.where(lengths >= config.max_position_embeddings, lengths, 0)
+    return np.zeros(len(lengths), np.int64)
 
 
 def _read_tree(
@@ -213,16 +216,19 @@ def _read_padded(
     prefix, matrix, lengths, reads = sequences
     whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(prefix)
-    long = _of_long_rope(model, sequences)
-    carrier = _carriers(np.column_stack([long, whole]), lengths + 1)
+    group = _rope_groups(model, sequences)
+    carrier = _carriers(np.column_stack([group, whole]), lengths + 1)
     costs = np.zeros(len(matrix), np.int64)
     order = np.unique(carrier)
-    order = order[np.argsort(-lengths[order], kind="stable")]
+    order = order[np.lexsort([-lengths[order], group[order]])]
+    if group.any():
+        # Dynamic NTK keeps the base of the longest sequence so far, which a short one resets.
+        model(input_ids=torch.as_tensor(whole[:1, :1], device=model.device), use_cache=False)
     host, column, begin = carrier[reads[0]], reads[1] + len(prefix), 0
     size = max(1, max_batch_tokens // int(lengths.max()))
     while begin < len(order):
         chosen = order[begin : begin + size]
-        chosen = chosen[long[chosen] == long[chosen[0]]]
+        chosen = chosen[group[chosen] == group[chosen[0]]]
         widest = int(lengths[chosen].max())
         row_of = np.full(len(matrix), -1, np.int64)
         row_of[chosen] = np.arange(len(chosen))
