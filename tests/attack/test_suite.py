@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.attack.conftest import TEXT, WORDS, rugged_rows
 from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
 from robustok.attack import (
     Attack,
+    Margin,
     Prompt,
     TargetLikelihood,
     as_objective,
@@ -64,6 +67,24 @@ def test_a_transfer_to_the_attacked_model_gives_its_scores(model, vocab) -> None
         assert (one.prefix, one.suffix, one.success) == ([3], [4], attack.success)
         assert one.score == pytest.approx(attack.score, abs=1e-4)
         assert one.canonical_score == pytest.approx(attack.canonical_score, abs=1e-4)
+
+
+def test_a_transferred_attack_says_nothing_of_the_attacked_model(vocab, llama) -> None:
+    def margin(seed: int) -> Any:
+        other = tiny_model("llama", vocab.size, seed=seed)
+        return lambda prompt: Margin(other, vocab, [" up", " rain"], len(prompt.key) % 2)
+
+    prompts = [Prompt("a" * i, text) for i, text in enumerate((*WORDS, TEXT))]
+    attacks = attack_prompts(vocab, prompts, margin(1), seed=0)
+    moved = transfer(attacks, vocab, vocab, margin(5))
+    assert {(a.success, m.success) for a, m in zip(attacks, moved, strict=True)} > {(True, False)}
+    options = [vocab.encode(" up"), vocab.encode(" rain")]
+    for one in moved:
+        wanted = score_naively(tiny_model("llama", vocab.size, seed=5), [one.ids], options)[0]
+        assert one.log_probs == pytest.approx(wanted, abs=1e-4)
+        assert one.margins == [one.score]
+        assert (one.reached_at is not None) == one.success
+        assert one.overflowed == 0
 
 
 def test_a_transfer_cuts_the_text_at_the_same_bytes_in_another_vocabulary(vocab) -> None:

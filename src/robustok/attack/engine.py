@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.attack.objectives import Margin, Objective, TargetLikelihood
-from robustok.attack.records import Attack, Prompt
+from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import GROUP, AttackSettings
 from robustok.checks import check_ids, check_integer
@@ -392,8 +392,8 @@ def transfer(
             part that is no token is cut into the longest tokens from its left.
         objective: the objective of a prompt on the other model.
 
-    Returns the attacks with the ids, the scores and the outcome on the other model, and the steps
-    of the search on the attacked one.
+    Returns the attacks with the ids, the scores and the outcome on the other model, where these ids
+    are the only step and the only tokenization scored.
 
     Raises RobustokError where the other vocabulary gives a text other bytes or has no token for one
     of them, and for ids that do not fit the other model.
@@ -408,7 +408,16 @@ def transfer(
         (scored,) = scorer.score([(text, [text.canonical, ids])])
         canonical_score, score = scored.scores.tolist()
         success = None if text.objective.threshold is None else bool(scored.succeeded[1])
-        changed = {"score": score, "canonical_score": canonical_score, "success": success}
+        step = Step(np.asarray(ids, np.int32), score, 1, 0, tuple(scored.log_probs[1].tolist()))
+        changed = {
+            "score": score,
+            "canonical_score": canonical_score,
+            "success": success,
+            "reached_at": 1 if success else None,
+            "n_scored": 1,
+            "steps": (step,),
+            "overflowed": text.overflowed,
+        }
         transferred.append(replace(one, **changed, **text.as_record(ids)))
     return transferred
 
