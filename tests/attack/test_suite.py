@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from robustok.attack import (
     transfer,
     write_attacks,
 )
+from robustok.attack.suite import SuiteResult
 from robustok.models import train_tokenizer
 from robustok.tasks import read_items
 
@@ -154,6 +156,27 @@ def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RobustokError, match="has no attacks"):
         read_attacks(tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize("lowest", [-1e30, -math.inf])
+def test_a_file_keeps_a_probability_of_zero_and_an_exclusion_apart(
+    vocab, tmp_path, lowest: float
+) -> None:
+    start = vocab.encode(TEXT)
+    only = as_objective(lambda rows: [-2.0 if np.array_equal(r, start) else lowest for r in rows])
+    attack = attack_prompt(vocab, TEXT, only, start="characters", steps=1, seed=0)
+    assert (attack.score, attack.canonical_score) == (lowest, -2.0)
+    write_attacks(tmp_path / "a.jsonl", [attack])
+    (again,) = read_attacks(tmp_path / "a.jsonl")
+    assert (again.score, again.margins, again.canonical_score) == (lowest, attack.margins, -2.0)
+    table = [SuiteResult(0, 9, {"one": [a]}, {"one": 1.0}).table() for a in (attack, again)]
+    assert table[0] == table[1] == json.loads(json.dumps(table[0], allow_nan=False))
+
+
+def test_the_worst_of_equal_attacks_is_one_that_succeeded(vocab) -> None:
+    held = attack_prompt(vocab, TEXT, as_objective(rugged_rows, threshold=9), seed=0)
+    parts = {"a": [held], "b": [replace(held, success=True)], "c": [held]}
+    assert SuiteResult(0, 9, parts, dict.fromkeys(parts, 1.0)).worst == parts["b"]
 
 
 def test_the_answer_is_the_greedy_one(model, vocab) -> None:

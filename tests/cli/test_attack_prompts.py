@@ -29,6 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "judges.py").write_text(
         "def length(prompt, answer):\n    return len(answer)\n"
         "def short(rows):\n    return -rows.lengths\n"
+        "def long(rows):\n"
+        "    return [len(row) if len(row) > 6 else float('-inf') for row in rows]\n"
     )
     return folder
 
@@ -90,6 +92,15 @@ def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
     scores = zip(*([row["score"] for row in result[name]] for name in names[:-1]), strict=True)
     worst_scores = [row["score"] for row in rows_in(Path("suite/attacks.jsonl"))]
     assert worst_scores == pytest.approx([max(part) for part in scores])
+
+
+def test_a_suite_says_where_the_canonical_tokenization_is_excluded(shell: Shell) -> None:
+    call = ("red-team", "one", "--prompts", "prompts.jsonl", "--objective", "judges:long",
+            "--search", "standard-suite(max_scored=40)", "--seed", "0")  # fmt: skip
+    (result,) = shell.rows(*call)
+    assert {row["canonical_score"] for row in result["parts"]} == {None}
+    assert result["parts"][-1]["score"] > 6
+    assert "score excluded → +" in shell.ok(*call)
 
 
 def test_answers_are_written_and_judged(shell: Shell) -> None:

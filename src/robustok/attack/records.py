@@ -18,7 +18,7 @@ from robustok.evaluation.questions import Ids, check_keyed, plain_ids
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, json_lines, write_rows
-from robustok.scoring.engine import LOG_ZERO, check_no_overflow, not_a_number
+from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Judge = Callable[[str, str], Any]
 _OF_PROMPT = ("key", "id", "prompt", "query", "question")  # fields of a row: its key and its text
-_EXCLUDED = LOG_ZERO  # score in files of what may not be chosen: JSON has no minus infinity
 
 
 class Prompt(NamedTuple):
@@ -194,12 +193,12 @@ class Attack:
         """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
         row = {one.name: getattr(self, one.name) for one in fields(self)}
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
-        row |= {name: max(row[name], _EXCLUDED) for name in ("score", "canonical_score")}
+        row |= {name: finite_or_none(row[name]) for name in ("score", "canonical_score")}
         row["steps"] = [
             step._asdict()
             | {
                 "ids": step.ids.tolist(),
-                "score": max(step.score, _EXCLUDED),
+                "score": finite_or_none(step.score),
                 "log_probs": list(step.log_probs),
             }
             for step in self.steps
@@ -247,9 +246,14 @@ class Attack:
         return f"{self.objective} {self.outcome}, {self.n_scored} tokenizations scored"
 
 
-def _score(value: float) -> float:
+def finite_or_none(score: float) -> float | None:
+    """A score for JSON, which has no minus infinity: None for a tokenization that is excluded."""
+    return score if math.isfinite(score) else None
+
+
+def _score(value: float | None) -> float:
     """A score of a file, as the search gave it."""
-    return -np.inf if value <= _EXCLUDED else value
+    return -math.inf if value is None else value
 
 
 def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:

@@ -1,6 +1,6 @@
 """The suite: attacks on the same prompts by several searches, and the worst of each prompt.
 
-A single search understates how far a model can be moved. The suite runs every search of the library
+A single search understates how far a model can be moved. The suite runs six settings of the searches
 with the same number of scored tokenizations for each, and reports the worst result of each prompt.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Objective
-from robustok.attack.records import Attack, Prompt
+from robustok.attack.records import Attack, Prompt, finite_or_none
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, suite_label
 from robustok.evaluation.intervals import curve_of, share
 from robustok.evaluation.questions import check_keyed
@@ -74,8 +74,10 @@ class SuiteResult:
 
     @property
     def worst(self) -> list[Attack]:
-        """The attack with the highest score, for each prompt; the first one among equals."""
-        return [max(attacks, key=lambda attack: attack.score) for attacks in self.by_prompt]
+        """The attack with the highest score, for each prompt; of equals one that succeeded."""
+        return [
+            max(attacks, key=lambda a: (a.score, bool(a.success))) for attacks in self.by_prompt
+        ]
 
     @property
     def label(self) -> str:
@@ -85,9 +87,9 @@ class SuiteResult:
     def table(self) -> list[JsonObject]:
         """A row for each search and one for the worst of all.
 
-        A row has ``n``, the mean ``score`` and ``canonical_score``, ``n_scored`` and ``seconds``,
-        and with a threshold the share of broken prompts ``success`` with its 95% bounds ``low`` and
-        ``high``.
+        A row has ``n``, the mean ``score`` and ``canonical_score`` (None where the objective
+        excludes one), ``n_scored`` and ``seconds``, and with a threshold the share of broken
+        prompts ``success`` with its 95% bounds ``low`` and ``high``.
         """
         rows = [_row(name, part, self.seconds[name]) for name, part in self.parts.items()]
         rows.append(_row("worst of all", self.worst, sum(self.seconds.values())))
@@ -160,8 +162,8 @@ def _row(name: str, attacks: Sequence[Attack], seconds: float) -> JsonObject:
     row: JsonObject = {
         "search": name,
         "n": len(attacks),
-        "canonical_score": float(np.mean([a.canonical_score for a in attacks])),
-        "score": float(np.mean([a.score for a in attacks])),
+        "canonical_score": finite_or_none(float(np.mean([a.canonical_score for a in attacks]))),
+        "score": finite_or_none(float(np.mean([a.score for a in attacks]))),
         "n_scored": sum(a.n_scored for a in attacks),
         "seconds": seconds,
     }

@@ -194,9 +194,13 @@ def _print_suite(result: Any, as_json: bool) -> None:
         share = ""
         if "success" in row:
             share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
+        before, after = (
+            "excluded" if row[name] is None else f"{row[name]:+.3f}"
+            for name in ("canonical_score", "score")
+        )
         click.echo(
-            f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
-            f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
+            f"{row['search']:>12}: {share}score {before} → {after}, {row['n']} prompts, "
+            f"{row['n_scored']} tokenizations scored"
         )
 
 
