@@ -1,7 +1,8 @@
 """The suite: attacks on the same prompts by several searches, and the worst of each prompt.
 
-A single search understates how far a model can be moved. The suite runs six settings of the searches
-with the same number of scored tokenizations for each, and reports the worst result of each prompt.
+A single search understates how far a model can be moved. The suite runs six searches
+(:func:`suite_settings`) with the same number of scored tokenizations for each, and reports the
+worst result of each prompt.
 """
 
 from __future__ import annotations
