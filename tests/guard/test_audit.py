@@ -200,7 +200,7 @@ def test_turns_and_roles_are_counted_apart(
             one = alone[group.name].report()
             assert (group.rows, group.drifted_rows) == (one.rows, one.drifted_rows)
             assert (group.ids, group.drifted) == (one.ids, one.drifted)
-    with pytest.raises(rt.RobustokError, match="1 turns or roles for 2 rows"):
+    with pytest.raises(rt.RobustokError, match="1 turns for 2 rows"):
         audit.add(rows[:2], turns[:1])
 
 
@@ -213,3 +213,65 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert [file.name for file in rollout_files(tmp_path)] == ["1.jsonl", "2.jsonl.gz"]
     assert rollout_files(tmp_path / "1.jsonl") == [tmp_path / "1.jsonl"]
+
+
+@pytest.mark.parametrize("unknown", [99_999, -1, -7, 2**40])
+def test_an_unknown_id_inside_a_drifted_run_is_shown_as_its_number(
+    gpt2_like: rt.Vocabulary, unknown: int
+) -> None:
+    t, he = (int(gpt2_like.encode(text)[0]) for text in ("t", "he"))
+    audit = Audit(gpt2_like)
+    audit.add([[t, unknown, he]] * 3)
+    drift = audit.report()
+    (exchange,) = drift.exchanges
+    assert (exchange.ids, exchange.times, drift.unknown) == ((t, unknown, he), 3, 3)
+    assert exchange.given == f"t|<{unknown}?>|he"
+    assert [entry.id for entry in drift.by_token] == sorted([t, he])
+
+
+def drifted(vocab: rt.Vocabulary, times: int) -> list[int]:
+    """A row with ``times`` runs of `t|he`."""
+    run = [int(vocab.encode(text)[0]) for text in ("t", "he", ".")]
+    return run * times
+
+
+def test_every_exchange_is_counted_however_many_a_row_has(gpt2_like: rt.Vocabulary) -> None:
+    audit = Audit(gpt2_like)
+    audit.add([drifted(gpt2_like, 3000)])
+    for _ in range(2):
+        audit.add([drifted(gpt2_like, 30_000)] * 2)
+    drift = audit.report()
+    (exchange,) = drift.exchanges
+    assert (exchange.given, exchange.becomes, exchange.times) == ("t|he", "the", 123_000)
+    assert 2 * exchange.times == drift.drifted
+
+
+def test_rare_exchanges_are_forgotten_where_they_are_too_many(
+    gpt2_like: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustok.guard.audit._MOST_HELD", 100 * 300)
+    run, dot = drifted(gpt2_like, 1)[:2], drifted(gpt2_like, 1)[2]
+    audit = Audit(gpt2_like)
+    for unknown in range(10_000, 10_400):
+        audit.add([[run[0], unknown, run[1], dot, *run, dot]])
+    audit.add([[*run, dot]] * 9)
+    drift = audit.report(top=1000)
+    assert (drift.exchanges[0].given, drift.exchanges[0].times) == ("t|he", 409)
+    assert len(drift.exchanges) <= 100
+
+
+@pytest.mark.parametrize(
+    ("turns", "roles"),
+    [(None, ["a", "b"]), ([0, 1], None), ([0], ["a", "b"]), ([0], [["a"]]), (["x"], None)],
+)
+def test_nothing_is_added_with_names_that_are_not_one_for_each_row(
+    gpt2_like: rt.Vocabulary, turns, roles
+) -> None:
+    audit = Audit(gpt2_like)
+    with pytest.raises(rt.RobustokError, match=r"turns|roles"):
+        audit.add([drifted(gpt2_like, 2)], turns=turns, roles=roles)
+    assert audit.report() == Audit(gpt2_like).report()
+    audit.add([drifted(gpt2_like, 2)], turns=np.array([3]), roles=["user"])
+    assert [group.name for group in (*audit.report().by_turn, *audit.report().by_role)] == [
+        "3", "user",
+    ]  # fmt: skip

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from robustok.checks import check_list, shown
 from robustok.errors import RobustokError, nearest
 from robustok.guard.check import Guard
 from robustok.guard.findings import (
+    KINDS,
     MATCHES,
     NOT_CANONICAL,
     NOT_UTF8,
@@ -24,15 +26,16 @@ from robustok.guard.findings import (
     TEXT_CHANGES,
     UNKNOWN,
     Verdicts,
+    spelled,
 )
 from robustok.ragged import Ragged
-from robustok.runtime.display import visible
 from robustok.runtime.files import JsonObject, json_lines_and_shares
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _TOTALS = ("rows", "drifted_rows", "changed_rows", "ids", "drifted", "splits", "unknown")
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
-_MOST_EXCHANGES = 100_000  # counted at most
+_MOST_HELD = 1 << 27  # bytes of different exchanges
+_EXCHANGE = 256  # bytes that one takes besides its ids
 _FIRST_ROWS = 10  # drifted rows that a report names
 ROWS = 4096  # sequences in a batch
 _PARQUET_ROWS = 256  # read at a time
@@ -104,7 +107,9 @@ class Drift:
         by_position: ids and drifted ids by position in the sequence. The first interval has 16
             positions, each further one as many as all before it.
         by_token: ids and drifted ids by token, those that drift most often first.
-        exchanges: runs of ids and the canonical ids of the same text, the most frequent first.
+        exchanges: runs of ids and the canonical ids of the same text, the most frequent first. Of
+            about 400,000 different ones the rarer half is forgotten, so that the number of times of
+            a rare one can be too small.
         first_rows: numbers of the first ten drifted rows.
         by_turn: totals by the number of the turn, where the rows were given one.
         by_role: totals by the role, where the rows were given one, most drifted ids first.
@@ -152,7 +157,8 @@ class Audit:
         self._kinds: Counter[str] = Counter()
         self._seen = np.zeros((2, vocab.size), np.int64)
         self._at = np.zeros((2, 64), np.int64)
-        self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+        self._exchanges: Counter[tuple[bytes, bytes]] = Counter()  # of ids and canonical ids, int64
+        self._held = 0  # bytes of them
         self._first_rows: list[int] = []
         self._turns: dict[Any, np.ndarray] = {}
         self._roles: dict[Any, np.ndarray] = {}
@@ -169,8 +175,13 @@ class Audit:
             rows: a Ragged, or an iterable of id sequences.
             turns: the number of the turn of each row, if the rows are turns of conversations.
             roles: the role of each row, such as ``assistant`` or ``tool:search``.
+
+        Raises RobustokError, and adds nothing, for rows that are no id sequences and for turns or
+        roles that are not one for each row.
         """
         verdicts = self._guard.check_batch(rows)
+        turns = _names("turns", turns, (int, np.integer), len(verdicts))
+        roles = _names("roles", roles, str, len(verdicts))
         off, unknown = verdicts.marks != MATCHES, verdicts.marks == UNKNOWN
         self._totals.update(
             rows=0,
@@ -190,32 +201,46 @@ class Audit:
         self._add_groups(verdicts, turns, roles)
         for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
             self._kinds[kind] += int(verdicts.has(kind).sum())
-        for row in np.flatnonzero(~verdicts.canonical).tolist():
-            if len(self._first_rows) < _FIRST_ROWS:
-                self._first_rows.append(self._totals["rows"] + row)
-            if self._totals["exchanges"] >= _MOST_EXCHANGES:
-                break
-            runs = [f for f in verdicts[row].findings if f.kind == NOT_CANONICAL]
-            self._exchanges.update((f.ids, f.canonical) for f in runs)
-            self._totals["exchanges"] += len(runs)
+        drifted = self._totals["rows"] + np.flatnonzero(~verdicts.canonical)
+        self._first_rows += drifted[: _FIRST_ROWS - len(self._first_rows)].tolist()
+        self._add_exchanges(verdicts)
         self._totals["rows"] += len(verdicts)
         return verdicts
 
+    def _add_exchanges(self, verdicts: Verdicts) -> None:
+        """Count the runs that are not canonical, and forget the rarest where they are too many."""
+        kind, *spans = verdicts.table
+        runs = np.flatnonzero(kind == KINDS.index(NOT_CANONICAL))
+        if not len(runs):
+            return
+        given, repaired = (
+            ids.astype(np.int64).tobytes() for ids in (verdicts.given, verdicts.repaired.values)
+        )
+        for a, b, c, d in zip(*((8 * span[runs]).tolist() for span in spans), strict=True):
+            exchange = given[a:b], repaired[c:d]
+            self._exchanges[exchange] += 1
+            if self._exchanges[exchange] == 1:
+                self._held += _size_of(exchange)
+                if self._held > _MOST_HELD:
+                    self._forget_rare()
+
+    def _forget_rare(self) -> None:
+        """Keep the exchanges that are the most frequent, up to half of the bytes."""
+        ordered = self._exchanges.most_common()
+        held = np.cumsum([_size_of(exchange) for exchange, _ in ordered])
+        kept = int(np.searchsorted(held, _MOST_HELD // 2))
+        self._exchanges = Counter(dict(ordered[:kept]))
+        self._held = int(held[kept - 1]) if kept else 0
+
     def _add_groups(
-        self, verdicts: Verdicts, turns: Sequence[int] | None, roles: Sequence[str] | None
+        self, verdicts: Verdicts, turns: list[Any] | None, roles: list[Any] | None
     ) -> None:
         off = np.concatenate([[0], np.cumsum(verdicts.marks != MATCHES)])
         ids, drifted = np.diff(verdicts.offsets), np.diff(off[verdicts.offsets])
         rows = np.ones(len(verdicts), np.int64)
         counts = np.stack([rows, ~verdicts.canonical, ids, drifted], axis=1)
         for totals, names in ((self._turns, turns), (self._roles, roles)):
-            if names is None:
-                continue
-            if len(names) != len(counts):
-                raise RobustokError(
-                    f"{len(names)} turns or roles for {len(counts)} rows: give one for each row"
-                )
-            for name, count in zip(names, counts, strict=True):
+            for name, count in zip(names or (), counts, strict=names is not None):
                 totals[name] = totals.get(name, 0) + count
 
     def report(self, top: int = 20) -> Drift:
@@ -230,13 +255,13 @@ class Audit:
                 for b in used.tolist()
             ),
             by_token=tuple(
-                TokenDrift(i, self._text([i]), *map(int, self._seen[:, i]))
+                TokenDrift(i, spelled(self.vocab, [i]), *map(int, self._seen[:, i]))
                 for i in most.tolist()
                 if self._seen[1, i]
             ),
             exchanges=tuple(
-                Exchange(ids, canonical, self._text(ids), self._text(canonical), times)
-                for (ids, canonical), times in self._exchanges.most_common(top)
+                self._exchange(exchange, times)
+                for exchange, times in self._exchanges.most_common(top)
             ),
             first_rows=tuple(self._first_rows),
             by_turn=tuple(
@@ -249,8 +274,29 @@ class Audit:
             ),
         )
 
-    def _text(self, ids: Iterable[int]) -> str:
-        return "|".join(visible(self.vocab.tokens[i]) for i in ids)
+    def _exchange(self, exchange: tuple[bytes, bytes], times: int) -> Exchange:
+        ids, canonical = (tuple(np.frombuffer(x, np.int64).tolist()) for x in exchange)
+        given, becomes = spelled(self.vocab, ids), spelled(self.vocab, canonical)
+        return Exchange(ids, canonical, given, becomes, times)
+
+
+def _names(what: str, names: object, kind: Any, rows: int) -> list[Any] | None:
+    """One name of this kind for each row; None: the rows have none."""
+    if names is None:
+        return None
+    listed = check_list(what, names)
+    if len(listed) != rows:
+        raise RobustokError(f"{len(listed)} {what} for {rows} rows: give one for each row")
+    for name in listed:
+        if not isinstance(name, kind):
+            raise RobustokError(
+                f"{what}: give numbers of turns and names of roles, not {shown(name)}"
+            )
+    return listed
+
+
+def _size_of(exchange: tuple[bytes, bytes]) -> int:
+    return sum(map(len, exchange)) + _EXCHANGE
 
 
 def _bin_start(number: int) -> int:

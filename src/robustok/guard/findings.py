@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, overload
 
@@ -190,8 +190,16 @@ def describe(vocab: Vocabulary, finding: Finding) -> str:
 
 
 def _shown(vocab: Vocabulary, ids: Sequence[int]) -> str:
-    parts = [visible(vocab.tokens[i]) if 0 <= i < vocab.size else f"<{i}?>" for i in ids[:12]]
-    return f"'{'|'.join(parts)}'" + (" …" if len(ids) > 12 else "")
+    return f"'{spelled(vocab, ids[:12])}'" + (" …" if len(ids) > 12 else "")
+
+
+def spelled(vocab: Vocabulary, ids: Iterable[int]) -> str:
+    """The tokens of ids with ``|`` between them; an id that the vocabulary has not is ``<99999?>``.
+
+    >>> spelled(vocab, [84, 257, 99999])
+    't|he|<99999?>'
+    """
+    return "|".join(visible(vocab.tokens[i]) if 0 <= i < vocab.size else f"<{i}?>" for i in ids)
 
 
 MATCHES, DEVIATES, SPECIAL, UNKNOWN = range(4)  # marks of ids

@@ -19,7 +19,7 @@ import numpy as np
 
 from robustok.checks import check_ids, check_list, shown
 from robustok.errors import RobustokError, check_choice
-from robustok.guard.findings import NOT_UTF8
+from robustok.guard.findings import NOT_UTF8, spelled
 from robustok.lattice import check_spelled
 from robustok.runtime.display import visible
 from robustok.runtime.files import JsonObject
@@ -299,8 +299,7 @@ def _ends(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
 
 
 def _spelled(vocab: Vocabulary, ids: np.ndarray) -> str:
-    parts = [visible(vocab.tokens[i]) for i in ids[:_SHOWN].tolist()]
-    return "|".join(parts) + ("|…" if len(ids) > _SHOWN else "")
+    return spelled(vocab, ids[:_SHOWN].tolist()) + ("|…" if len(ids) > _SHOWN else "")
 
 
 @dataclass(frozen=True, eq=False)
