@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Shell
+
+from robustok.cli import app
 
 # A command => a part of its error.
 MISTAKES = """
@@ -47,6 +50,11 @@ embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
 embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
 embeddings =x --seed 0 --words-file {w} => names no model
 bound {m} --items {i} => --seed
+bound {m} --seed 5 => --seed: nothing is drawn without --items: leave it out
+bound {m} --draws 999 => --draws: nothing is drawn without questions: leave it out
+bound {m} --limit 7 => --limit: nothing is drawn without questions: leave it out
+bound {m} -s characters => --scheme: nothing is drawn without questions: leave it out
+bound {m} --no-attack => --attack/--no-attack: nothing is drawn without questions: leave it out
 certify {m} --seed 0 => give either items, or one text
 certify {m} --seed 0 --items {i} --distance far => or all
 certify {m} --seed 0 --text a --out {out} => two options
@@ -83,6 +91,13 @@ attack {m} --seed 0 --items {i} --objective loss => objective
 {finetune} --preset paper-finetune -s stochastok(alpha=0->x) => alpha
 {finetune} -s uniform --preset paper-finetune --overflow cut => unknown overflow policy
 """
+
+
+def test_a_library_that_exits_with_a_text_is_an_error(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app.ROBUSTOK, "invoke", lambda _: sys.exit("the tasks\ncannot be read"))
+    assert shell.fails("lm-eval run") == "robustok: the tasks cannot be read\n"
 
 
 @pytest.mark.parametrize("line", MISTAKES.split("\n")[1:-1])

@@ -72,6 +72,11 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("  layers: 2\n", "", "give layers, or the name of a model that exists"),
     ("  heads: 4", "  heads: 3", "width 128 does not split into 3 heads"),
     ("  layers: 2", "  layers: 2\n  start_token: x", "has no start_token"),
+    ("  layers: 2", "  layers: 2\n  label: own", "label and parameters are of a model with a name"),
+    ("  layers: 2", "  layers: 2\n  parameters: 5", "label and parameters are of a model with"),
+    ("seed: 0", "seed: true", "seed is no number: give one"),
+    ("  steps: 1500", "  steps: yes", "finetune.steps is no number"),
+    ("attacks:", "attacks:\n  - distances: [true]", "attacks.0.distances.0 is no number"),
     ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "give files as corpus"),
     ("  schemes: [canonical]", "  schemes: [uniform, uniform]", "uniform is already in the list"),
     ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
@@ -89,12 +94,18 @@ def test_what_cannot_be_is_one_line(old: str, new: str, hint: str) -> None:
 
 
 NAMED = {"model": {"name": "m", "chat": True}, "tokenizer": None, "pretrain": None}
+BOUND = {"model": {"name": "m"} | dict.fromkeys(TINY["model"])} | dict.fromkeys(
+    ("task", "tokenizer", "pretrain", "finetune", "evaluate")
+)
 STRENGTH = {"strength": {"splits": [0.25, 0.5]}}
 
 
 @pytest.mark.parametrize(("sections", "hint"), [
     ({"attacks": [{"suite": True, "max_scored": 12, "steps": 3}]}, "leave steps out"),
     ({"attacks": [{"suite": "best", "max_scored": 12}]}, "True"),
+    ({"attacks": [{"suite": True, "overflow": "drop"}]}, "leave overflow out"),
+    (BOUND | {"bound": {"draws": 999}}, "bound.draws: nothing is drawn without questions"),
+    (BOUND | {"bound": {"attack": False}}, "bound.attack: nothing is drawn without questions"),
     ({"certify": {"distances": ["far"]}}, "whole number, or all"),
     ({"certify": {"distances": [0]}}, "from 1 on"),
     ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
@@ -217,6 +228,23 @@ def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
     assert error in error_of(wrong, scale="small")
     assert "no scale 'smal': did you mean 'small'" in error_of(SCALED, scale="smal")
     assert "it has none" in error_of(QUICK, scale="small")
+
+
+def test_a_null_that_is_a_value_stays_in_a_replaced_section() -> None:
+    text = """
+name: own
+title: Own
+seed: 0
+model: {name: smollm2-135m}
+corpus: {held_out: a.txt, measured: %s}
+perplexity: {eval_schemes: [canonical]}
+scales: {all: {corpus: {measured: null}}, other: {corpus: {sample_by: document}}}
+"""
+    for written, scale, held_out in (
+        ("null", None, "b.txt"), ("null", "other", None), ("60", "all", None)
+    ):  # fmt: skip
+        study = load_study(text % written, "own.yaml", scale=scale, held_out=held_out)
+        assert study.corpus and study.corpus.measured is None
 
 
 def test_a_replacement_needs_its_section() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_the_content_of_the_files_is_in_the_key(tmp_path: Path) -> None:
     same = data_cell(tmp_path, ITEMS[:8], ITEMS[8:], name="elsewhere")
     other = data_cell(tmp_path, ITEMS[1:8], ITEMS[8:], name="other")
     assert first.key == same.key != other.key
+
+
+def test_questions_that_the_name_of_the_file_words_are_others(tmp_path: Path) -> None:
+    row = {"question": "Which?", "query": "The sky _ blue", "choices": ["is", "are"], "label": 0}
+    keys, questions = set(), set()
+    for name in ("winogrande.jsonl", "own.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+        data = dict.fromkeys(("train", "test"), str(tmp_path / name))
+        study = tiny(task={"train": 1, "test": 1, "data": data}, evaluate=None, finetune=None)
+        (cell,) = (c for c in plan(study) if isinstance(c, DataCell))
+        keys.add(cell.key)
+        questions.add(read_items(tmp_path / name)[0].question)
+    assert len(questions) == len(keys) == 2
 
 
 def test_questions_that_cannot_be_used_are_an_error_before_anything_is_trained(

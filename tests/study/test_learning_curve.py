@@ -39,6 +39,9 @@ def test_the_curve_is_measured_drawn_and_kept_out_of_the_tables(tmp_path: Path, 
     models = len(finetune["schemes"])
     run_study(tiny(**PARTS | {"finetune": finetune}), tmp_path)
     write_report(tmp_path)
+    kept = [*tmp_path.glob("cells/finetune-*/model/steps/*")]
+    assert len(kept) == models * 2
+    assert all((folder / "tokenizer.json").is_file() for folder in kept)
     rows = rows_of(tmp_path)
     assert sum("step" in row for row in rows) == models * 2 * 2
     assert {row["precision"] for row in rows} == {"float32"}

@@ -6,12 +6,14 @@ import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.study.conftest import QUICK
+from tests.study.conftest import QUICK, TINY, tiny
 
 from robustok.errors import RobustokError
-from robustok.study import Cell, find_study, load_study, plan
+from robustok.study import Cell, Study, find_study, load_study, plan
+from robustok.study.cells import models
 from robustok.study.cells.inputs import (
     BenchmarkCell,
     CorpusCell,
@@ -32,9 +34,15 @@ def changed(text: str) -> set[str]:
     return {label.split()[0] for label in before if before[label] != after.get(label)}
 
 
-def test_every_cell_comes_after_its_inputs() -> None:
+# Perplexity before the fine-tuning is measured on the questions of all tasks.
+TASKS = {"kind": "cute", "format": "short", "words": 40, "train": 64, "test": 12}
+ON_QUESTIONS = tiny(other_tasks=[TASKS], perplexity={"eval_schemes": ["canonical"]})
+
+
+@pytest.mark.parametrize("study", [load_study(QUICK, "a"), ON_QUESTIONS], ids=lambda one: one.name)
+def test_every_cell_comes_after_its_inputs(study: Study) -> None:
     seen: set[str] = set()
-    for cell in plan(load_study(QUICK, "a")):
+    for cell in plan(study):
         assert all(other.key in seen for other in cell.inputs.values())
         assert cell.key not in seen
         seen.add(cell.key)
@@ -66,6 +74,13 @@ def test_every_model_is_trained_from_every_base() -> None:
     kinds, labels = Counter(cell.kind for cell in cells), {cell.label for cell in cells}
     assert (kinds["pretrain"], kinds["finetune"], len(labels)) == (2, 2 * 4, len(cells))
     assert "finetune uniform, then canonical" in labels
+
+
+def test_the_bound_of_a_model_is_computed_beside_benchmarks() -> None:
+    study = tiny(task=None, pretrain=None, finetune=None, tokenizer=None, evaluate=None, bound={},
+                 benchmarks={"names": ["copa"]},
+                 model={"name": "smollm2-135m"} | dict.fromkeys(TINY["model"]))  # fmt: skip
+    assert "bound" in {cell.kind for cell in plan(study, by_content=False)}
 
 
 def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
@@ -100,6 +115,8 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
         return next(cell.key for cell in cells if cell.kind == "pretrain")
 
     assert key("a.txt", "one text") == key("b.txt", "one text") != key("b.txt", "another")
+    rows = '{"text": "one"}'  # of which a line is another document in a text file
+    assert key("a.txt", rows) != key("a.jsonl", rows) == key("b.jsonl", rows)
     with pytest.raises(RobustokError, match="cannot be read"):
         plan(load_study(text, "a", corpus=(str(tmp_path / "none.txt"),)))
 
@@ -147,17 +164,45 @@ def test_the_place_of_a_file_does_not_enter_the_key() -> None:
     assert here.key == there.key != BaseCell(External("a", "other"), 1e6).key
 
 
-@pytest.mark.parametrize(
-    "name", ["tokenizer.model", "adapter_config.json", "generation_config.json"]
-)
+@pytest.mark.parametrize("name", [
+    "tokenizer.model", "adapter_config.json", "generation_config.json", "chat_template.jinja",
+    "additional_chat_templates/tools.jinja",
+])  # fmt: skip
 def test_every_file_of_a_model_folder_that_is_read_enters_the_key(
     tmp_path: Path, name: str
 ) -> None:
     identities = set()
     for content in ("one", "other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
         identities.add(external_model(str(tmp_path)).identity)
     assert len(identities) == 2
+
+
+def test_the_base_of_lora_weights_enters_the_key(tmp_path: Path) -> None:
+    base, lora = tmp_path / "base", tmp_path / "lora"
+    base.mkdir()
+    lora.mkdir()
+    (lora / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    identities = set()
+    for weights in (b"one", b"other"):
+        (base / "model.safetensors").write_bytes(weights)
+        identities.add(external_model(str(lora)).identity)
+    assert len(identities) == 2
+
+
+def test_models_that_a_study_trains_are_measured_in_its_precision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(models, "load_model", lambda _, **options: loaded.append(options["dtype"]))
+    name = {"name": "smollm2-135m"} | dict.fromkeys(TINY["model"])
+    named = tiny(model={"dtype": "bfloat16"} | name, tokenizer=None, pretrain=None)
+    for study in (named, tiny(model={"dtype": "bfloat16"})):
+        for cell in plan(study, by_content=False):
+            if isinstance(cell, models.ModelCell):
+                cell.load(tmp_path)
+    assert loaded == ["bfloat16"] * 4
 
 
 def test_a_version_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

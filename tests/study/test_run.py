@@ -150,6 +150,15 @@ def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) 
     assert read_json(tmp_path / "study.json")["repeats"] == 3
 
 
+def test_no_finished_seed_is_left_out_of_the_same_folder(tmp_path: Path, works: Works) -> None:
+    run_study(tiny(**PARTS, repeats=2), tmp_path)
+    before = (tmp_path / "results.jsonl").read_bytes()
+    for changes in ({"first_repeat": 1, "repeats": 1}, {"repeats": 1}):
+        with pytest.raises(RobustokError, match="change --first-repeat or --repeats so that"):
+            run_study(tiny(**PARTS, **changes), tmp_path)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
 def test_layers_of_models_that_differ_in_pretraining_have_names(tmp_path: Path) -> None:
     study = tiny(
         pretrain={"schemes": ["canonical", "uniform"]}, finetune=None, evaluate=None,

@@ -65,7 +65,9 @@ def _run(args: Sequence[str], debug: bool) -> int:
         pipe = error if isinstance(error, BrokenPipeError) else error.__context__
         if isinstance(pipe, BrokenPipeError):
             return _broken_pipe(pipe)
-        code = getattr(error, "code", 0)
+        code = getattr(error, "code", None)
+        if isinstance(code, str):  # as `sys.exit("what is wrong")` of a library
+            return _fail(" ".join(code.split()), 2)
         return code if isinstance(code, int) else 0
     except BaseException as error:
         # A panic of a Rust library is no Exception.

@@ -181,6 +181,8 @@ def checked_study(data: Mapping[str, object], error: Callable[[str, str], Robust
     ``error`` makes the exception of the first problem from the dotted name of the field and a
     message that begins with this name.
     """
+    if field := _boolean_number(data, Study):
+        raise error(field, f"{field} is no number: give one")
     try:
         study = STUDY.validate_python(data)
     except ValidationError as invalid:
@@ -201,12 +203,19 @@ def _replaced_model(section: Any, name: str, source: str) -> JsonObject:
     return {"name": name} | ({"start_token": start} if start else {})
 
 
-def _merged(base: object, over: object) -> Any:
-    """Nested fields replaced one by one; a null removes a field."""
+def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
+    """The fields of a study, those of each section replaced one by one; a null removes a section.
+
+    The null of a field stays, since it may be another value than the default.
+    """
+    both = _replaced(base, over)
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _replaced(base: object, over: object) -> Any:
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    both = {**base, **{name: _merged(base.get(name), value) for name, value in over.items()}}
-    return {name: value for name, value in both.items() if value is not None}
+    return {**base, **{name: _replaced(base.get(name), value) for name, value in over.items()}}
 
 
 def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
@@ -298,6 +307,22 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
         return field, f"{field}: {reason.removeprefix('Value error, ')}"
     shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
     return field, f"{field}{shown}: {reason[0].lower()}{reason[1:]}"
+
+
+def _boolean_number(value: object, hint: object, field: str = "") -> str:
+    """The dotted name of a field that has true or false in place of a number; empty for none."""
+    types = [*types_in(hint)]
+    if isinstance(value, bool):
+        is_number = {int, float} & {*types} and bool not in types
+        return field if is_number and not any(one is value for one in types) else ""
+    if isinstance(value, dict):
+        section: Any = next(filter(dataclasses.is_dataclass, types), None)
+        hints = get_type_hints(section) if section else {}
+        parts = [(name, one, hints.get(name)) for name, one in value.items()]
+    else:
+        parts = [(i, one, hint) for i, one in enumerate(value)] if isinstance(value, list) else []
+    named = (_boolean_number(one, own, f"{field}.{name}".lstrip(".")) for name, one, own in parts)
+    return next(filter(None, named), "")
 
 
 def _allowed(path: tuple[str | int, ...]) -> list[str]:

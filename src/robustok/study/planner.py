@@ -139,8 +139,7 @@ class _Planner:
         wanted = list(study.measurements)
         if isinstance(model, models.StepCell):  # evaluated alone, on the task
             questions, wanted = questions[:1], [study.evaluate] if study.evaluate else []
-        if is_last:
-            yield from questions
+        yield from questions
         few_shots = tuple(few_shot.variants()) if few_shot else (None,)
         subject = Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
         for measurement in wanted:
@@ -191,9 +190,12 @@ class _Planner:
         return pinned(name, "dataset") if self.by_content else name
 
     def _data(self, task: WordTask) -> inputs.DataCell:
-        """The task's questions. Only the content of a file matters, not its place."""
+        """The task's questions. Only what is read of a file matters, not its place."""
         if task.data is not None:
-            files = self.file(task.data.train), self.file(task.data.test)
+            files = tuple(
+                inputs.external_questions(path, by_content=self.by_content)
+                for path in (task.data.train, task.data.test)
+            )
             return inputs.DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
         words: int | tuple[str, ...] = task.words
         if task.words_file is not None and self.by_content:
@@ -207,6 +209,7 @@ class _Planner:
         if corpus.hub:
             name = self._pinned(corpus.hub)
             return inputs.HubText(count if self.on_text else 0, measured or 0, name)
-        files = tuple(map(self.file, corpus.train)) if self.on_text else ()
-        held_out = tuple(map(self.file, corpus.held_out))
+        file = partial(inputs.external_text, by_content=self.by_content)
+        files = tuple(map(file, corpus.train)) if self.on_text else ()
+        held_out = tuple(map(file, corpus.held_out))
         return inputs.FileText(count, measured, files, held_out, corpus.sample_by)

@@ -204,6 +204,13 @@ def _claim(study: Study, folder: Path) -> None:
             f"{folder} holds a run with another configuration ({name} is {before!r} in the folder, "
             f"{now!r} now): run in another folder, or remove this one"
         )
+    first = written["first_repeat"]
+    if left := set(range(first, first + written["repeats"])).difference(study.repeat_numbers):
+        raise RobustokError(
+            f"{folder} also holds repeat {min(left)}, which first_repeat {study.first_repeat} with "
+            f"repeats {study.repeats} leaves out: change --first-repeat or --repeats so that all "
+            "are among them, or run in another folder"
+        )
     if written != wanted:
         write_json(path, wanted)
 

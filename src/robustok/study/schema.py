@@ -155,6 +155,14 @@ def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     yield from _of_one_model(study)
     yield from _of_training(study)
     yield from _of_counts(study)
+    yield from _of_bound(study)
+
+
+def _of_bound(study: Study) -> Iterator[tuple[str, str]]:
+    if study.bound and not (study.task or study.questions):
+        for name in ("items", "scheme", "draws", "attack"):
+            if getattr(study.bound, name) != getattr(Bound, name):
+                yield f"bound.{name}", "nothing is drawn without questions: leave it out"
 
 
 def _of_one_model(study: Study) -> Iterator[tuple[str, str]]:

@@ -179,6 +179,8 @@ class ModelSection(ChatModel):
             raise RobustokError(
                 "a model from random weights has no start_token and no chat template"
             )
+        if self.name is None and (self.label is not None or self.parameters is not None):
+            raise RobustokError("label and parameters are of a model with a name: leave them out")
         _ = self.name is not None or self.shape
 
     @property

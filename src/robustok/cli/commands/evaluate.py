@@ -206,5 +206,7 @@ def bound(
     """
     if questions and options.seed is None:
         raise RobustokError("--items draws tokenizations: give a --seed")
+    if options.seed is not None and not questions:
+        raise RobustokError("--seed: nothing is drawn without --items: leave it out")
     options = replace(options, seed=options.seed or 0)
     measure(models, "bound", options, bound=measurement, questions=questions or None)

@@ -13,10 +13,11 @@ from robustok.cli.options import TEXTS, Argument, folder_option, option
 from robustok.cli.printing import print_json, training_log
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
-from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
+from robustok.models import SHAPES, add_lora, load_model, small_model
 from robustok.models.load import overflow_option
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
+from robustok.study.cells.models import save_tokenizers
 from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import PRESETS, Recipe
@@ -73,7 +74,7 @@ def pretrain(
             progress=progress,
             **settings,
         )
-    _save_tokenizers(tokenizer, out)
+    save_tokenizers(tokenizer, out)
     _print(done, draw.spec, out, as_json)
 
 
@@ -135,14 +136,8 @@ def finetune(
             progress=progress,
             **settings,
         )
-    _save_tokenizers(tokenizer or model, out)
+    save_tokenizers(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
-
-
-def _save_tokenizers(source: str, out: Path) -> None:
-    """Save the tokenizer with the model and with those of ``--keep-every``."""
-    for folder in (out, *(out / "steps").glob("*")):
-        save_tokenizer(source, folder)
 
 
 def _settings(preset: str | None, recipe: JsonObject) -> JsonObject:

@@ -13,7 +13,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -25,7 +25,14 @@ from robustok.models import train_tokenizer
 from robustok.models.load import pinned
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.runtime.files import read_json, sha256_of, write_json, write_whole
+from robustok.runtime.files import (
+    json_digest,
+    read_json,
+    read_json_or_none,
+    sha256_of,
+    write_json,
+    write_whole,
+)
 from robustok.runtime.hub import (
     is_packaged,
     own_tokenizer,
@@ -48,8 +55,14 @@ from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.recipe import recorded_identity
 
 _CHUNK = 1_000  # documents that are encoded together
-# The files of a model, of LoRA weights, and of generation that change a result.
-_CONFIGS = ("config.json", "adapter_config.json", "generation_config.json")
+# The files of a model, of LoRA weights, of generation and of chats that change a result.
+_CONFIGS = (
+    "config.json",
+    "adapter_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+)
 QUESTIONS_OF_A_FILE = 500  # for estimates of cost
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
 
@@ -341,6 +354,20 @@ def external_file(path: str | Path, *, by_content: bool = True) -> External:
     return External(str(path), hashlib.sha256("\n".join(named).encode()).hexdigest()[:16])
 
 
+def external_questions(path: str | Path, *, by_content: bool = True) -> External:
+    """A file of questions, identified by them as they are read: the file's name may word them."""
+    items = [asdict(item) for item in read_items(path)] if by_content else []
+    return External(str(path), json_digest(items) if by_content else str(path))
+
+
+def external_text(path: str | Path, *, by_content: bool = True) -> External:
+    """A file or a folder of text, identified by its content and by the format that its name has."""
+    from robustok.corpus.sources import kind_of  # pyarrow
+
+    text, kind = external_file(path, by_content=by_content), kind_of(Path(path))
+    return replace(text, identity=" ".join([text.identity, *filter(None, kind or ())]))
+
+
 def external_model(name: str, *, by_content: bool = True) -> External:
     """A model or tokenizer: one of the hub by its commit, a folder or file by its content.
 
@@ -369,9 +396,13 @@ def _content_or_name(name: str) -> str:
         return _digest(path)
     if not path.is_dir():
         return name
-    configs = [file for name in _CONFIGS if (file := path / name).is_file()]
+    configs = [file for name in _CONFIGS for file in sorted(path.glob(name)) if file.is_file()]
     files = [*sorted(path.glob("*.safetensors")), *tokenizer_files(path), *configs]
     digests = [_digest(file) for file in files]
+    adapter = read_json_or_none(path / "adapter_config.json")
+    base = adapter.get("base_model_name_or_path") if isinstance(adapter, dict) else None
+    if base and Path(base).is_dir():
+        digests.append(_content_or_name(base))
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
 

@@ -36,6 +36,12 @@ FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last
 _OPENED: dict[tuple[Path, str], Any] = {}
 
 
+def save_tokenizers(source: str, out: Path) -> None:
+    """Save the tokenizer with a trained model and with those kept on its way."""
+    for folder in (out, *(out / "steps").glob("*")):
+        save_tokenizer(source, folder)
+
+
 def close_model() -> None:
     """Free the model that :meth:`ModelCell.open` keeps."""
     _OPENED.clear()
@@ -86,6 +92,7 @@ class ModelCell(Cell):
         return self.path(folder) / "model"
 
     def load(self, folder: Path, **options: Any) -> Any:
+        options.setdefault("dtype", self.origin.dtype)
         return load_model(self.source(folder), **options)
 
     def open(self, folder: Path) -> Any:
@@ -106,6 +113,7 @@ class OriginCell(ModelCell):
 
     parameters: float  # about how many, for estimates of cost
     start_token: str | None  # before every text, by its name
+    dtype: str  # of the weights to measure, also of models trained from it
 
     @property
     def origin(self) -> OriginCell:
@@ -131,9 +139,6 @@ class BaseCell(OriginCell):
 
     def source(self, folder: Path) -> str:
         return self.model.name
-
-    def load(self, folder: Path, **options: object) -> Any:
-        return super().load(folder, **{"dtype": self.dtype} | options)
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class TrainedCell(ModelCell):
         common: Any = {"seed": self.seed, "out": out, "progress": progress}
         result = train(model, vocab, content, **common, **self.options.recipe, **settings)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # no cell continues with more steps
-        save_tokenizer(self.tokenizer.source(folder), out)
+        save_tokenizers(self.tokenizer.source(folder), out)
         return {
             "parameters": model.num_parameters(),
             "last_loss": result.losses[-1][1] if result.losses else None,
@@ -234,6 +239,10 @@ class PretrainCell(TrainedCell, OriginCell):
     model: ModelSection
     parameters: float = field(metadata=NOT_IN_KEY)
     corpus: CorpusCell | None = None
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.model.dtype
 
     @property
     def _row_length(self) -> int | None:

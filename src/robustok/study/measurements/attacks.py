@@ -58,6 +58,7 @@ class Attack(AttackSettings, OnQuestions):
         object.__setattr__(self, "start", eval_spec(self.start))
         own = AttackSettings(max_scored=self.max_scored)
         changed = [one for one in _SETTINGS if getattr(self, one) != getattr(own, one)]
+        changed += ["overflow"] if self.overflow != Attack.overflow else []
         if self.suite is not None and changed:
             raise RobustokError(f"the suite has its own searches: leave {', '.join(changed)} out")
 

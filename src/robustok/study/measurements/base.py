@@ -97,9 +97,9 @@ class Measurement(Settings, ABC):
         """
         yield {name: value for name, value in row.items() if name not in ("items", "answers")}
 
+    @abstractmethod
     def line(self, row: JsonFields) -> str:
         """One of ``rows`` as a line for people."""
-        raise NotImplementedError(f"no command prints {self.kind}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class Bound(OnQuestions):
     )
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
-        if subject.questions:
+        if any(data.is_attacked for data in subject.questions):
             yield from super().measured_on(subject)
         elif subject.is_last:
             yield {}
