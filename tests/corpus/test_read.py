@@ -19,7 +19,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.corpus.conftest import write_jsonl
+from tests.corpus.conftest import write_jsonl, write_rows
 
 from robustok.corpus.read import find_column, find_kept, read_chunk
 from robustok.corpus.sources import (
@@ -184,6 +184,8 @@ def test_rejects_say_why_and_where(tmp_path: Path) -> None:
         '{"text": 5}': "field 'text' is not a string",
         '{"text": "a\\ud800"}': r"lone surrogate (U+D800 at position 1)",
         '{"text": "a", "id": "\\ud800"}': "its id holds a lone surrogate",
+        '{"text": "a", "id": [1]}': "field 'id' is neither a text nor a number",
+        '{"text": "a", "id": {"a": 1}}': "field 'id' is neither a text nor a number",
     }
     path = tmp_path / "a.jsonl"
     path.write_bytes(("\n".join([good, *bad, "", good]) + "\n").encode() + b'{"text": "\xff"}\n')
@@ -366,3 +368,20 @@ def test_parquet_columns_that_cannot_be_read(tmp_path: Path, columns: Any, reaso
     pq.write_table(table, tmp_path / "b.parquet")
     with pytest.raises(RobustokError, match=reason):
         read(tmp_path)
+
+
+def test_the_id_of_a_document_is_the_same_in_json_and_parquet(tmp_path: Path) -> None:
+    for ids in ([1.0, 2.5, 1e22, 0.1], [True, False], [1, 2**62], ["1.0", "é"]):
+        rows = [{"text": "x", "id": name} for name in ids]
+        write_rows(tmp_path / "a.jsonl", rows)
+        pq.write_table(pa.table({"text": ["x"] * len(ids), "id": ids}), tmp_path / "a.parquet")
+        json_ids, parquet_ids = (
+            [
+                name
+                for chunk in cut_chunks(find_sources(tmp_path / name), 1 << 20)
+                for batch in read_chunk(chunk, batch_schema(), 1000)
+                for name in batch.table.column("id").to_pylist()
+            ]
+            for name in ("a.jsonl", "a.parquet")
+        )
+        assert json_ids == parquet_ids and len(json_ids) == len(ids)

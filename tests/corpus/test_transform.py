@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.corpus.conftest import documents
+from tests.corpus.conftest import documents, write_rows
 from tests.oracles.lattice import splits
 
 import robustok as rt
@@ -93,3 +95,65 @@ def test_datasets_map_it_as_it_is(vocab: rt.Vocabulary, tmp_path: Path, form: st
     )
     expected = work(pa.table({"text": texts}))
     assert mapped.with_format(None)["input_ids"][:] == expected.column("input_ids").to_pylist()
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"id": [[1]]}, "a list<.*a document's id is a text or a number"),
+    ({"id": [{"a": 1}]}, "a struct<.*a document's id is a text or a number"),
+    ({"id": [b"\xff"]}, "the field 'id' is not text"),
+])  # fmt: skip
+def test_ids_that_are_neither_texts_nor_numbers_are_errors(
+    vocab: rt.Vocabulary, given: dict, message: str
+) -> None:
+    with pytest.raises(RobustokError, match=message):
+        Retokenize(vocab, "uniform", seed=0)(pa.table({"text": ["x"], **given}))
+
+
+def test_names_of_columns_are_checked_when_it_is_made(vocab: rt.Vocabulary) -> None:
+    for name in SCHEMA.names:
+        with pytest.raises(RobustokError, match=f"'{name}' has the name of an output column"):
+            Retokenize(vocab, "uniform", seed=0, keep=("url", name))
+    with pytest.raises(RobustokError, match="cannot be in the field 'id'"):
+        Retokenize(vocab, "uniform", seed=0, column="id")
+    with pytest.raises(RobustokError, match="keep: give a list"):
+        Retokenize(vocab, "uniform", seed=0, keep="url")  # type: ignore[arg-type]
+    given = pa.table({"text": ["x"], "url": ["u"]})
+    out = Retokenize(vocab, "uniform", seed=0, keep=("url", "url"))(given)
+    assert out.column_names == [*SCHEMA.names, "url"]
+    for name in ("text", "url"):
+        twice = given.append_column(name, pa.array(["y"]))
+        with pytest.raises(RobustokError, match=f"several columns '{name}'"):
+            Retokenize(vocab, "uniform", seed=0, keep=("url",))(twice)
+
+
+def test_draws_beyond_what_a_column_holds_are_errors(
+    vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustok.corpus.transform._MOST", 1000)
+    text, long = "a b c d", "u" * 200
+    work = Retokenize(vocab, SCHEME, seed=0, draws=50, keep=("url",))
+    assert len(work(pa.table({"text": [text], "url": ["u"]}))) == 50
+    dictionary = pa.array([long]).dictionary_encode()
+    assert len(work(pa.table({"text": [text], "url": dictionary}))) == 50
+    for given, what in (
+        ({"text": [text * 40], "url": ["u"]}, "ids"),
+        ({"text": [text], "url": [long]}, "bytes of the column 'url'"),
+        ({"text": [text], "url": ["u"], "id": [long]}, "bytes of the column 'id'"),
+    ):
+        with pytest.raises(RobustokError, match=f"50 draws have .* {what}, more than the 1,000"):
+            work(pa.table(given))
+
+
+def test_a_document_of_too_many_draws_is_a_reject(
+    run: Any, inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustok.corpus.transform._MOST", 2000)
+    rows = [{"text": "a b c d", "url": "u"} for _ in range(3)]
+    rows[1]["text"] *= 100
+    rows[2]["url"] *= 100
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    receipt = run(path, draws=20, keep_columns=["url"])
+    assert (receipt.documents, receipt.rejects) == (1, 2)
+    lines = (tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text().splitlines()
+    for line in lines:
+        assert "20 draws have" in json.loads(line)["reason"]

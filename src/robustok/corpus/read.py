@@ -35,7 +35,7 @@ from robustok.corpus.sources import (
     too_long,
     until_damage,
 )
-from robustok.corpus.transform import SCHEMA, is_list
+from robustok.corpus.transform import check_column, check_id_type, check_kept, is_list
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
 
@@ -60,10 +60,7 @@ def find_column(
     Its type is `TEXT` or `IDS` (canonical ids), by the first row that has the field, or the schema
     of a Parquet file. Raises RobustokError where no file has it.
     """
-    if name == "id":
-        raise RobustokError(
-            "the documents cannot be in the field 'id', which names them: rename the field"
-        )
+    check_column(name)
     wanted = COLUMNS if name is None else (name,)
     seen: dict[str, None] = {}
     damage = ""
@@ -115,11 +112,7 @@ def find_kept(
     for name in wanted:
         if name not in types:
             raise RobustokError(f"no field '{name}' to keep; {nearest(name, types)}")
-        if name in SCHEMA.names:
-            raise RobustokError(
-                f"the field '{name}' has the name of an output column and cannot be kept: rename"
-                " it, or name the others in keep_columns"
-            )
+    check_kept(wanted)
     has_json = any(source.format == "jsonl" for source in sources)
     return tuple(
         pa.field(name, pa.string() if has_json else _common(types[name] - {pa.null()}))
@@ -308,17 +301,26 @@ def _parser(format: str, schema: pa.Schema) -> Callable[[bytes], Fields]:
         if row.get(column) is None:
             is_null = column in row
             raise _NoDocument(f"field '{column}' is null" if is_null else f"no field '{column}'")
-        name = row.get("id")
-        if name is not None:
-            name = str(name)
-            _encode(name, "its id")
         return [
             convert(row[column], column),
-            name,
+            _document_id(row.get("id")),
             *(_kept_value(row.get(field), field) for field in kept),
         ]
 
     return parse
+
+
+def _document_id(value: object) -> str | None:
+    """The id of a document, spelled as Arrow spells one of Parquet: 1.0 is "1", and True "true"."""
+    if value is None:
+        return None
+    if isinstance(value, (list, dict)):
+        raise _NoDocument("field 'id' is neither a text nor a number")
+    if isinstance(value, (bool, float)):
+        value = pa.scalar(value).cast(pa.string()).as_py()
+    name = str(value)
+    _encode(name, "its id")
+    return name
 
 
 def _kept_value(value: object, field: str) -> str | None:
@@ -442,11 +444,8 @@ def _wanted(source: InputFile, stored: pa.Schema, schema: pa.Schema) -> list[str
         raise RobustokError(
             f"{source.path}: no field '{document.name}' that holds {kind}, as the other files have"
         )
-    if "id" in wanted and pa.types.is_nested(stored.field("id").type):
-        raise RobustokError(
-            f"{source.path}: the field 'id' is a {stored.field('id').type}; a document's id is a"
-            " text or a number: drop or rename the field"
-        )
+    if "id" in wanted:
+        check_id_type(stored.field("id").type, f"{source.path}: ")
     return wanted
 
 

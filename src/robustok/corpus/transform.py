@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from robustok.checks import check_list
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
@@ -28,6 +29,7 @@ SCHEMA = pa.schema(
         ("distance", pa.int32()),
     ]
 )
+_MOST = 2**31 - 1  # ids of a list column and bytes of a text column: their offsets are int32
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Retokenize:
         draws: tokenizations of each document, at least 1.
         column: name of the column that holds texts (string or binary) or canonical ids (lists of
             integers).
-        keep: names of columns that are repeated for every draw, after the others.
+        keep: names of columns that are repeated for every draw, after the others; none may have
+            the name of an output column.
 
     The output has a row for each draw, those of a document one after another, with the schema
     :data:`SCHEMA`: the draw's number, its ids, how many splits it has and its distance from the
@@ -58,7 +61,8 @@ class Retokenize:
     A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
     else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
 
-    Raises RobustokError for a document that cannot be tokenized.
+    Raises RobustokError for a document that cannot be tokenized, an ``id`` that is neither a text
+    nor a number, and a batch whose draws have more than 2**31 - 1 ids or bytes of a kept column.
     """
 
     vocab: Vocabulary
@@ -69,22 +73,32 @@ class Retokenize:
     column: str = "text"
     keep: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        keep = tuple(dict.fromkeys(check_list("keep", self.keep, "[column]")))
+        check_kept(keep)
+        object.__setattr__(self, "keep", keep)
+
     def __call__(self, batch: pa.Table | Mapping[str, object]) -> pa.Table:
         table: Any = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
-        for name in (self.column, *self.keep):
-            if name not in table.column_names:
-                raise RobustokError(
-                    f"the table has no column '{name}': it has {', '.join(table.column_names)}"
-                )
+        has_id = "id" in table.column_names
+        for name in (self.column, *self.keep, *(("id",) if has_id else ())):
+            if (times := table.column_names.count(name)) != 1:
+                columns = ", ".join(table.column_names)
+                number = "no column" if not times else "several columns"
+                raise RobustokError(f"the table has {number} '{name}': it has {columns}")
+        names = document_ids(table.column("id")) if has_id else pa.nulls(len(table), pa.string())
+        kept = [_kept(table.column(name)) for name in self.keep]
+        for name, column in (("id", names), *zip(self.keep, kept, strict=True)):
+            if not pa.types.is_dictionary(column.type):
+                self._check_size(column.nbytes * self.draws, f"bytes of the column '{name}'")
         rows = self._canonical(table.column(self.column))
         count = len(rows)
-        names = pa.nulls(count, pa.string())
-        if "id" in table.column_names:
-            names = table.column("id").cast(pa.string()).combine_chunks()
         keys = document_keys(names.to_pylist(), rows)
         samples = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
         )
+        self._check_size(len(samples.values), "ids")
         strength = measure(self.vocab, rows, samples)
         again = np.repeat(np.arange(count), self.draws)
         ids = pa.ListArray.from_arrays(samples.offsets.astype(np.int32), pa.array(samples.values))
@@ -98,9 +112,16 @@ class Retokenize:
             strength.distance,
         ]
         out = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
-        for name in self.keep:
-            out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
+        for name, column in zip(self.keep, kept, strict=True):
+            out = out.append_column(name, column.take(pa.array(again)))
         return out
+
+    def _check_size(self, size: int, what: str) -> None:
+        if size > _MOST:
+            raise RobustokError(
+                f"{self.draws} draws have {size:,} {what}, more than the {_MOST:,} that a column "
+                "holds: take fewer draws, or shorter documents"
+            )
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the output for tables of ``schema``.
@@ -151,6 +172,46 @@ def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
         for name, a, b in zip(names, edges, edges[1:], strict=False)
     ]
     return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
+
+
+def document_ids(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The ids of documents as strings; raises RobustokError for other types than texts and numbers.
+
+    >>> document_ids(pa.chunked_array([[1.0, 2.5]])).to_pylist()
+    ['1', '2.5']
+    """
+    check_id_type(column.type)
+    try:
+        return column.cast(pa.string()).combine_chunks()
+    except pa.ArrowException as error:
+        raise RobustokError(f"the field 'id' is not text: {error}") from None
+
+
+def check_id_type(kind: pa.DataType, where: str = "") -> None:
+    """Raise RobustokError for a column of ids of documents that are no texts and no numbers."""
+    if pa.types.is_nested(kind):
+        raise RobustokError(
+            f"{where}the field 'id' is a {kind}; a document's id is a text or a number: drop or "
+            "rename the field"
+        )
+
+
+def check_column(name: str | None) -> None:
+    """Raise RobustokError for a column of documents that has the name of their ids."""
+    if name == "id":
+        raise RobustokError(
+            "the documents cannot be in the field 'id', which names them: rename the field"
+        )
+
+
+def check_kept(names: Sequence[str]) -> None:
+    """Raise RobustokError for a column to keep that has the name of an output column."""
+    for name in names:
+        if name in SCHEMA.names:
+            raise RobustokError(
+                f"the field '{name}' has the name of an output column and cannot be kept: rename "
+                "it, or name the others to keep"
+            )
 
 
 def is_list(kind: pa.DataType) -> bool:
