@@ -135,7 +135,7 @@ class Attack:
         success: whether the attack succeeded: for a question, whether the answer is wrong. None
             where the objective has no threshold.
         reached_at: number of tokenizations scored at the first success; None for never.
-        n_scored: tokenizations scored, each counted once.
+        n_scored: tokenizations that the search scored, each counted once.
         steps: each :class:`Step` of the search, the start first.
         objective: name of what was maximized.
         settings: the attack's settings as a string.

@@ -180,7 +180,7 @@ class Trial:
 
     @property
     def n_scored(self) -> int:
-        """Tokenizations scored, each counted once."""
+        """Tokenizations that the search scored, each counted once."""
         return len(self.scores)
 
     @property
@@ -215,7 +215,7 @@ class Trial:
                 self._add(new, (yield new))
             answer = np.array([self.scores.get(row.tobytes(), -math.inf) for row in rows])
         canonical = self.scores.get(self.text.canonical.tobytes())
-        if canonical is None:  # the search had another start
+        if canonical is None:  # the search had another start, so that it does not count
             canonical = float((yield [self.text.canonical]).scores[0])
         return self._record(canonical)
 

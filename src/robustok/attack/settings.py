@@ -58,8 +58,10 @@ class AttackSettings(Settings):
         search: ``"greedy"`` (default), ``"random"`` to score uniform draws instead of neighbors,
             ``"annealing"`` for chains that also accept worse neighbors, ever less often, a
             registered search, or ``MODULE:FUNCTION``.
-        max_scored: greatest number of tokenizations scored for a text, each counted once, at least
-            1; by default there is no limit. Required by the random search and by annealing.
+        max_scored: greatest number of tokenizations that the search scores for a text, each counted
+            once, at least 1; by default there is no limit. Required by the random search and by
+            annealing. The canonical one, whose score is part of the result, does not count where
+            the search does not reach it.
         stop_when_wrong: whether the attack ends at the first success: the same accuracy for fewer
             scored tokenizations, but smaller margins. By default it continues while a step gains.
 
