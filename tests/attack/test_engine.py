@@ -22,7 +22,7 @@ from robustok.attack import (
     search,
 )
 from robustok.attack.objectives import OBJECTIVES
-from robustok.attack.search import SEARCHES
+from robustok.attack.search import SEARCHES, AttackedText, Scored, Trial
 
 PROMPTS = [Prompt(str(n), text) for n, text in enumerate(
     ("happen, glad", "glad rain", "happen rain", "straight garden", "half", "carry, baby up")
@@ -118,6 +118,44 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> Non
     assert len(seen) == len(set(seen)) == attack.n_scored <= 37
     assert vocab.decode(attack.ids) == TEXT
     assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)
+
+
+def held_bytes(rows: Any) -> int:
+    """Size of the memory that arrays keep alive."""
+    roots = {}
+    for root in rows:
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        roots[id(root)] = root.nbytes
+    return sum(roots.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"distances": (2, 4), "max_neighbors": 9, "beam": 2},
+        {"search": "annealing", "max_scored": 40, "beam": 4},
+        {"search": "random", "max_scored": 40},
+    ],
+)
+def test_neither_a_search_nor_its_result_keeps_neighborhoods(vocab, changes) -> None:
+    text = AttackedText(vocab, Prompt("a", TEXT * 3), as_objective(rugged_rows))
+    settings = AttackSettings(**changes)
+    driver = Trial(text, settings, 0).drive()
+    rows = next(driver)
+    while True:
+        if len(rows) in (settings.max_neighbors, settings.beam):
+            assert held_bytes(rows) == sum(row.nbytes for row in rows)
+        scores = rugged_rows(rows)
+        try:
+            rows = driver.send(Scored(scores, scores > np.inf, np.zeros((len(rows), 0))))
+        except StopIteration as stop:
+            attack = stop.value
+            break
+    assert len(attack.steps) > 1
+    for step in attack.steps:
+        assert held_bytes([step.ids]) == step.ids.nbytes
 
 
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:

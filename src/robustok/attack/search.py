@@ -231,7 +231,7 @@ class Trial:
             highest = self.steps[-1].score if self.steps else -math.inf
             # Margins of probabilities that underflow are all 0, and one of them may be a success.
             if not self.steps or score > highest or (is_first and score == highest):
-                ids = np.asarray(row, np.int32)
+                ids = np.array(row, np.int32)  # a copy, since a row holds its whole neighborhood
                 best = tuple(log_probs.tolist())
                 self.steps.append(Step(ids, score, self.n_scored, self.rounds, best))
         self.rounds += 1
@@ -362,14 +362,19 @@ def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
         if trial.stopped:
             return
         highest, known = beam[0][0], [ids for _, ids in beam]
-        groups = [text.neighbors(ids, d) for ids in known for d in settings.distances]
         rng = np.random.default_rng([check_seed(trial.seed), text.draw_key, restart, step])
-        rows = choose(groups, known, settings.max_neighbors, trial.left, rng)
+        rows = choose(  # which alone holds the neighborhoods: those of all texts would be large
+            [text.neighbors(ids, d) for ids in known for d in settings.distances],
+            known,
+            settings.max_neighbors,
+            trial.left,
+            rng,
+        )
         if not rows:
             return
         scores = yield rows
         top = np.argsort(-scores, kind="stable")[: settings.beam].tolist()
-        beam += [(float(scores[i]), rows[i]) for i in top]
+        beam += [(float(scores[i]), rows[i].copy()) for i in top]
         beam = sorted(beam, key=lambda entry: -entry[0])[: settings.beam]
         if beam[0][0] <= highest:
             return
@@ -385,7 +390,8 @@ def choose(
     """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``.
 
     ``groups`` are the neighbors of each tokenization of the beam, ``known``, at each distance;
-    ``cap`` is ``AttackSettings.max_neighbors``, and ``left`` how many may still be scored.
+    ``cap`` is ``AttackSettings.max_neighbors``, and ``left`` how many may still be scored. A choice
+    among more is a copy, so that the others can be freed.
     """
     rows = [row for group in groups for row in group]
     if len(groups) > 1:
@@ -393,7 +399,8 @@ def choose(
         rows = list({row.tobytes(): row for row in rows if row.tobytes() not in seen}.values())
     limit = min(len(rows) if cap is None else cap, len(rows) if left is None else left)
     if len(rows) > limit:
-        rows = [rows[i] for i in np.sort(rng.choice(len(rows), limit, replace=False)).tolist()]
+        chosen = np.sort(rng.choice(len(rows), limit, replace=False)).tolist()
+        rows = [rows[i].copy() for i in chosen]
     return rows
 
 
@@ -445,4 +452,4 @@ def anneal(trial: Trial) -> Search:
 def _proposal(trial: Trial, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A uniform neighbor, or the tokenization itself where it has none."""
     rows = [row for d in trial.settings.distances for row in trial.text.neighbors(ids, d)]
-    return rows[int(rng.integers(len(rows)))] if rows else ids
+    return rows[int(rng.integers(len(rows)))].copy() if rows else ids
