@@ -11,6 +11,7 @@ from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError
+from robustok.attack import attack_items, greedy_answer
 from robustok.evaluation import (
     embedding_distances,
     evaluate,
@@ -22,6 +23,8 @@ from robustok.evaluation import (
 from robustok.evaluation.embeddings import last_states
 from robustok.models import small_model
 from robustok.tasks import Item
+
+NO_IDS: Any = [5.5]
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
@@ -115,6 +118,13 @@ def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
         (lambda m, v, i: lipschitz_ratios(m, v, i, sampler="canonical", seed=0), "stronger"),
         (lambda m, v, i: lipschitz_ratios(m, v, i, attacked=[[5]], seed=0), "1 attacks for 12"),
         (lambda m, v, i: lipschitz_ratios(m, v, i, draws=0, seed=0), "1 or more"),
+        (lambda m, v, i: evaluate(m, v, i, "uniform", seed=0, prefix=NO_IDS), "integers"),
+        (lambda m, v, i: solved_examples(v, i[:1], seed=0, start=NO_IDS), "integers"),
+        (lambda m, v, i: last_states(m, Ragged.from_rows([[1]]), prefix=NO_IDS), "integers"),
+        (lambda m, v, i: lipschitz_ratios(m, v, i[:1], seed=0, attacked=[NO_IDS]), "integers"),
+        (lambda m, v, i: attack_items(m, v, i, seed=0, prefix=NO_IDS), "integers"),
+        (lambda m, v, i: attack_items(m, v, i, seed=0, suffix=NO_IDS), "integers"),
+        (lambda m, v, i: greedy_answer(m, v, NO_IDS), "integers"),
         (lambda m, v, i: lipschitz_bound(tiny_model("bloom")), "other names"),
         (lambda m, v, i: lipschitz_bound(m).c1(0, tokens=0), "tokens=0"),
         (lambda m, v, i: lipschitz_bound(m).log10_gamma(0), "from 1 on"),

@@ -274,11 +274,22 @@ def test_training_mode_and_gradients_are_left_as_they_were() -> None:
         ([[1]], [[VOCABULARY]], None, "own vocabulary"),
         ([[-1]], [[1]], None, "own vocabulary"),
         ([[1]], [[-1]], None, "token id -1 .* own vocabulary"),
+        ([[1]], [[5.9], [6]], None, "token ids are integers, not float64"),
+        ([[1]], [5, 6], None, "flat list"),
+        ([[1]], [" up", " rain"], None, "not str"),
+        ([[1]], [[[5, 6]], [[6, 7]]], None, "flat list"),
+        ([[1]], " up", None, "give a list"),
+        ([[1]], [[5], [6]], [3.7, 4.2], "token ids are integers"),
+        ([[1]], [[5], [6]], "abc", "not str"),
+        ([[1]], [[5], [6]], [2**40], "is not from"),
     ],
 )
 def test_errors_say_what_to_do(questions, options, prefix, message) -> None:
     with pytest.raises(RobustokError, match=message):
         score(tiny_model("llama"), questions, options, prefix)
+    for tokens in (0, -1, 2.5):
+        with pytest.raises(RobustokError, match="max_batch_tokens"):
+            score(tiny_model("llama"), [[1]], [[2]], max_batch_tokens=tokens)  # type: ignore
     with pytest.raises(RobustokError, match="256 positions"):
         score(tiny_model("gpt2"), [[1] * 300], [[2]])
 

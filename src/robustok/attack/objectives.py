@@ -23,7 +23,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     objectives_reading,
 )
-from robustok.checks import check_integer
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
@@ -162,7 +162,7 @@ class CausalObjective:
         window: Window | None = None,
     ) -> None:
         self.model, self.vocab, self.suffix, self.window = model, vocab, suffix, window
-        self.prefix = None if prefix is None or not len(prefix) else np.asarray(prefix, np.int32)
+        self.prefix = None if prefix is None or not len(prefix) else check_ids(prefix)
         self.continuations = encode_options(vocab, continuations)
         self.max_length = max_length_of(model)
         if self.max_length is not None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from robustok.checks import check_integer
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.embeddings import check_states, last_logits, last_states
 from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
@@ -400,7 +400,7 @@ def lipschitz_ratios(
     longest = 0
     for i, item in enumerate(items):
         others = [*samples.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
-        rows = [np.asarray(ids, np.int32) for ids in (vocab.encode(item.question), *others)]
+        rows = [check_ids(ids) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
         ratios = _ratios(model, vocab, rows, f"item '{item.key}'")
         sampled_rows += [r for r in ratios[:draws] if r is not None]

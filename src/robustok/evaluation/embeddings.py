@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from robustok.checks import check_integer, check_list
+from robustok.checks import check_ids, check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import mean_of
 from robustok.evaluation.questions import Ids, item_keys
@@ -90,7 +90,7 @@ def _read_last(
     """Call ``keep`` with what ``outputs`` reads from a part of the model at each row's last id."""
     if not len(rows) or not rows.lengths.min():
         raise RobustokError("an empty row has no last token: give rows of at least one id")
-    before = np.asarray([] if prefix is None else prefix, np.int64)
+    before = check_ids([] if prefix is None else prefix).astype(np.int64)
     lengths = rows.lengths
     matrix = np.zeros((len(rows), int(lengths.max())), np.int64)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values

@@ -104,14 +104,14 @@ def margins(log_probs: np.ndarray, label: int, scale: str = "log-probability") -
 
 def plain_ids(ids: Ids | None) -> list[int]:
     """Ids as a list for JSON; none as an empty one."""
-    return [] if ids is None else [int(i) for i in ids]
+    return [] if ids is None else check_ids(ids).tolist()
 
 
 def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     """The same rows, each followed by ``suffix``."""
     if suffix is None or not len(suffix):
         return rows
-    end = np.asarray(suffix, np.int32)
+    end = check_ids(suffix)
     return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
@@ -169,7 +169,7 @@ def solved_examples(
         epoch=_EXAMPLES_EPOCH,
     )
     between, *answers = vocab.encode_continuations(["\n\n", *(e.answer for e in examples)])
-    parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
+    parts = [check_ids(start), vocab.encode(HEADER), between]
     for question, answer in zip(questions, answers, strict=True):
         parts += [question, answer, between]
     return np.concatenate(parts).astype(np.int32)

@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from robustok.checks import check_ids, check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
@@ -54,12 +55,20 @@ class Request:
         options: token ids of each option, none empty.
         prefix: token ids before every question; by default none.
         name: what errors call it, such as "item 'q1'"; by default the number of a question.
+
+    Raises RobustokError for options and a prefix that are no ids.
     """
 
     questions: Ragged
     options: Sequence[Ids]
     prefix: Ids | None = None
     name: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        options = [check_ids(ids) for ids in check_list("options", self.options, "[[5], [6, 7]]")]
+        object.__setattr__(self, "options", options)
+        if self.prefix is not None:
+            object.__setattr__(self, "prefix", check_ids(self.prefix))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +117,10 @@ def score(
 
     Equal to scoring one sequence at a time up to rounding, however much of the work is shared.
 
-    Raises RobustokError for an empty option, for an empty question without prefix, for an id that
-    the model has no embedding for, for more tokens than its learned positions, for a score that is
-    not a number, and where all of several options have a probability of zero.
+    Raises RobustokError for what is no ids, for an empty option, for an empty question without
+    prefix, for an id that the model has no embedding for, for more tokens than its learned
+    positions, for a score that is not a number, and where all of several options have a probability
+    of zero.
     """
     rows = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     request = Request(rows, options, prefix)
@@ -145,7 +155,9 @@ def score_many(
     if requests:
         check_no_overflow(model, requests[0].name or "question 0")
     mode = scoring_mode(model)
-    max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
+    if max_batch_tokens is None:
+        max_batch_tokens = default_max_batch_tokens(model)
+    check_integer("max_batch_tokens", max_batch_tokens, 1)
     prefix_cache = {} if prefix_cache is None else prefix_cache
     results: dict[int, Scores] = {}
     for members in _groups(requests):
