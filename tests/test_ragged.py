@@ -17,7 +17,25 @@ def test_rows_come_back(rows: list[list[int]]) -> None:
     assert ragged.lengths.tolist() == [len(r) for r in rows]
     assert [r.tolist() for r in ragged] == rows
     if rows:
-        assert ragged[-1].tolist() == rows[-1]
+        assert ragged[-1].tolist() == ragged[np.int64(-1)].tolist() == rows[-1]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 10), max_size=5), max_size=6),
+    st.none() | st.integers(-9, 9),
+    st.none() | st.integers(-9, 9),
+)
+def test_a_slice_is_the_ragged_of_its_rows(rows: list[list[int]], begin, end) -> None:
+    ragged = rt.Ragged.from_rows(rows)
+    assert ragged[begin:end] == ragged[begin:end:1] == rt.Ragged.from_rows(rows[begin:end])
+
+
+@pytest.mark.parametrize(
+    "index", [slice(None, None, 2), slice(None, None, -1), 0.5, "0", None, [0], np.arange(2)]
+)
+def test_other_indices_are_errors(index) -> None:
+    with pytest.raises(rt.RobustokError, match="an integer or a slice of step 1, not"):
+        rt.Ragged.from_rows([[1], [2]])[index]
 
 
 def test_arrow_shares_the_memory() -> None:

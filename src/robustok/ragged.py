@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from robustok.checks import check_id_rows, check_ids, check_offsets
+from robustok.checks import check_id_rows, check_ids, check_offsets, shown
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Ragged:
     >>> r = Ragged.from_rows([[5, 6], [], [7]])
     >>> len(r), r[0], r.lengths
     (3, array([5, 6], dtype=int32), array([2, 0, 1]))
+    >>> r[1:]
+    Ragged(2 rows, 1 ids)
 
     ``values`` is int32 of shape [total], ``offsets`` int64 of shape [rows + 1],
     starting at 0 and never falling; both are the memory layout of an Arrow
@@ -112,12 +115,25 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        if index < 0:
-            index += len(self)
-        if not 0 <= index < len(self):
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> Ragged: ...
+    def __getitem__(self, index: Any) -> Any:
+        is_range = isinstance(index, slice) and index.step in (None, 1)
+        if is_range:
+            begin, end, _ = index.indices(len(self))
+            return self.between(begin, max(begin, end))
+        try:
+            row = operator.index(index)
+        except TypeError:
+            message = f"a row is an integer or a slice of step 1, not {shown(index)}"
+            raise RobustokError(message) from None
+        if row < 0:
+            row += len(self)
+        if not 0 <= row < len(self):
             raise IndexError(f"row {index} of a batch of {len(self)}")
-        return self.values[self.offsets[index] : self.offsets[index + 1]]
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
         for i in range(len(self)):

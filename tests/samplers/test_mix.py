@@ -12,6 +12,7 @@ from tests.oracles.chi_square import assert_distribution
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
+from robustok.samplers.parameters import Ramp
 
 TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"], [b"<s>"])
 TEXT = "abcab d"
@@ -64,3 +65,11 @@ def test_a_schedule_moves_in_a_line() -> None:
         assert TOY.decode_bytes(scheme.sample(TEXT, seed=0)) == TEXT.encode()
     with pytest.raises(rt.RobustokError, match="from 0 to 1"):
         spec.at(1.5)
+
+
+def test_a_mixture_with_a_sampler_inside_is_a_schedule_like_others() -> None:
+    spec = rt.Spec(
+        "mix", {"parts": [(Ramp(1, 0.5), "canonical"), (Ramp(0, 0.5), rt.sampler("uniform", TOY))]}
+    )
+    assert str(spec.at(1)) == "mix(0.5 canonical, 0.5 uniform)"
+    assert rt.schedule(spec, TOY).at(1).spec == "mix(0.5 canonical, 0.5 uniform)"

@@ -535,15 +535,10 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
     return Schedule(str(parsed), vocab)
 
 
-def runs_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
-    """The runs of ordinary ids and of others, in order, int32 each, none empty."""
-    runs = np.split(ids, np.flatnonzero(np.diff(vocab.ordinary[ids])) + 1)
-    return runs if len(ids) else []
-
-
 def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
     """The texts of a row: the runs of ids between fixed ones, int32 each, none empty."""
-    return [run for run in runs_of(vocab, ids) if vocab.ordinary[run[0]]]
+    runs = np.split(ids, np.flatnonzero(np.diff(vocab.ordinary[ids])) + 1)
+    return [run for run in runs if vocab.ordinary[run[:1]].any()]
 
 
 def _draw_rows(

@@ -57,7 +57,10 @@ class Parts(Parameter):
         return parts
 
     def at(self, value: Sequence[tuple[Any, Any]], progress: float) -> tuple[tuple[Any, Any], ...]:
-        return tuple((_WEIGHT.at(w, progress), scheme.at(progress)) for w, scheme in value)
+        return tuple(
+            (_WEIGHT.at(w, progress), part.at(progress) if isinstance(part, Spec) else part)
+            for w, part in value
+        )
 
     def show(self, name: str, value: Sequence[tuple[Any, Any]]) -> str:
         return ", ".join(
@@ -161,7 +164,7 @@ class Spec:
     Args:
         name: name of the scheme.
         params: values by parameter name. The attribute holds the strength parameter and every other
-            one that differs from its default; a scheme inside another is a Spec.
+            one that differs from its default; a scheme inside another is a Spec or a sampler.
 
     Equal specs have equal strings. Raises RobustokError for an unknown scheme or parameter, naming
     the nearest, and for a value outside its range.
