@@ -54,6 +54,14 @@ def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
         assert item.label == 1
 
 
+@pytest.mark.parametrize("name", [name for name in ROWS if "question" not in ROWS[name]])
+def test_the_question_of_a_benchmark_may_be_under_that_name(name: str, tmp_path: Path) -> None:
+    row = {"label": 1, **ROWS[name]}
+    row["question"] = row.pop("query")
+    (item,) = read_items(write(tmp_path / f"{name}.jsonl", row))
+    assert (item.question, item.choices) == WANTED[name]
+
+
 def test_a_file_holds_the_fields_of_an_item(tmp_path: Path) -> None:
     write_items(tmp_path / "a.jsonl", [Item("a", "Which?", (" x", " y"), 1, "odd")])
     assert json.loads((tmp_path / "a.jsonl").read_text()) == {
@@ -138,7 +146,8 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
     [
         ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),
         ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
-        ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question'"),
+        ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question': give question"),
+        ({"question": "q", "choices": ["a", "b"], "label": 0}, "lacks 'query': .* rename the file"),
         (
             {"query": "q", "question": "?", "choices": ["a", 2], "label": 0},
             "copa.* no text",

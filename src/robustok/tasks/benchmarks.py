@@ -51,14 +51,18 @@ def _kind(row: Row) -> str:
     return str(row.get("kind", row.get("task", "")))
 
 
+def _question(row: Row) -> str:
+    # `query` is the field of the benchmarks' own files.
+    return row["query" if "query" in row else "question"]
+
+
 def as_written(row: Row) -> Worded:
     return Worded(row["question"], row["choices"], _kind(row))
 
 
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
-    # `query` is the field of the benchmarks' own files.
-    question = row["query" if "query" in row else "question"]
+    question = _question(row)
     # Whole sentences start a text, so nothing precedes them.
     choices = _after_space(row["choices"]) if question else [c.strip() for c in row["choices"]]
     return Worded(question, choices, _kind(row))
@@ -77,16 +81,16 @@ def _social_iqa(row: Row) -> Worded:
 
 def _hellaswag(row: Row) -> Worded:
     # The context alone: the data set's own question begins with the activity's label.
-    return plain({**row, "query": row.get("ctx", row["query"])})
+    return plain({**row, "query": row["ctx"] if "ctx" in row else _question(row)})
 
 
 def _winogrande(row: Row) -> Worded:
-    before, _, after = row["query"].partition("_")
+    before, _, after = _question(row).partition("_")
     return Worded(before.rstrip(), [f" {c}{after}" for c in row["choices"]])
 
 
 def _cute(row: Row) -> Worded:
-    return Worded(f'{row["query"]} Answer: "', [f'{c}"' for c in row["choices"]], _kind(row))
+    return Worded(f'{_question(row)} Answer: "', [f'{c}"' for c in row["choices"]], _kind(row))
 
 
 def _blimp(row: Row) -> Worded:

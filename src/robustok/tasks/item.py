@@ -311,6 +311,11 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
         question, choices, kind = word(row)
         return Item(key, question, tuple(choices), row["label"], kind)
     except KeyError as e:
-        raise RobustokError(f"{where} lacks {e}: give question, choices and label") from None
+        advice = "give question, choices and label"
+        if e.args[0] not in ("question", "choices", "label"):
+            advice = (
+                "the benchmark that the file is named after has it, so add it or rename the file"
+            )
+        raise RobustokError(f"{where} lacks {e}: {advice}") from None
     except RobustokError as e:
         raise RobustokError(f"{where}: {e}") from None
