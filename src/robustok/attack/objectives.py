@@ -92,7 +92,6 @@ def as_objective(
     *,
     name: str | None = None,
     threshold: float | None = None,
-    max_length: int | None = None,
 ) -> FunctionObjective:
     """An objective from any Python function.
 
@@ -103,12 +102,11 @@ def as_objective(
         function: takes a :class:`robustok.Ragged` of candidates, and returns a number for each.
         name: what is maximized, by default the name of the function.
         threshold: score above which an attack succeeds, by default none.
-        max_length: greatest number of tokens of a candidate, by default unlimited.
 
     An attack raises RobustokError where there is not one number for each candidate.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
-    return FunctionObjective(function, name or own_name, threshold, max_length)
+    return FunctionObjective(function, name or own_name, threshold)
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,10 @@ class FunctionObjective:
     function: Callable[[Ragged], Any]
     name: str
     threshold: float | None
-    max_length: int | None
+
+    @property
+    def max_length(self) -> None:
+        """No limit: a function excludes what is too long by minus infinity."""
 
     def __call__(self, rows: Ragged) -> np.ndarray:
         return np.asarray(self.function(rows), np.float64)

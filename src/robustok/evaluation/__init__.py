@@ -1,7 +1,7 @@
 """Accuracy of a model over tokenizations, its intervals, and answers from many tokenizations.
 
 The names of `robustok.evaluation.public` are imported when one of them is used, so that the
-statistics and tables (`intervals`, `results`) need no torch.
+statistics (`intervals`, `comparison`) need no torch.
 """
 
 from typing import TYPE_CHECKING

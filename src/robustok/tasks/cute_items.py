@@ -67,7 +67,7 @@ def cute(
         n: number of questions, at least 1.
         seed: any integer; the same arguments give the same questions.
         split: ``"train"`` (default) or ``"test"``. The two never share a question, whatever the
-            seeds.
+            seeds. A question of ``orthography`` with its two words in the other order is another.
         kinds: kinds of questions, in turn; by default all seven. A word can be spelled out once
             only, so a kind without new questions ends and the others continue.
         format: ``"paper"`` (default) for the spaces of the paper's examples and twelve options, or
