@@ -189,6 +189,8 @@ def test_the_base_of_lora_weights_enters_the_key(tmp_path: Path) -> None:
         (base / "model.safetensors").write_bytes(weights)
         identities.add(external_model(str(lora)).identity)
     assert len(identities) == 2
+    (lora / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(lora)}))
+    assert external_model(str(lora)).identity not in identities  # beside its base
 
 
 def test_models_that_a_study_trains_are_measured_in_its_precision(

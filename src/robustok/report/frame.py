@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
+from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference, variance_of
 from robustok.evaluation.intervals import interval
@@ -89,7 +90,7 @@ def _answers(row: Row, folder: Path) -> Row:
     return parts
 
 
-_APART = "merge runs with the same settings, or of models or studies with other names"
+_APART = "merge runs with the same settings, or name the models (NAME=FOLDER) or studies apart"
 _MEASURED = (  # of a row: what it measured, and not the seed
     "study",
     "scale",
@@ -322,7 +323,8 @@ def check_repeats(name: str, rows: Sequence[JsonFields]) -> None:
         if change := first_change(_settings(rows[0]), _settings(row)):
             field, one, other = change
             raise RobustokError(
-                f"two results of {name} differ in {field} ({one} and {other}): {_APART}"
+                f"two results of {name} differ in {field} ({shown(one)} and {shown(other)}): "
+                f"{_APART}"
             )
     seeds = [row["seed"] for row in rows]
     if repeated := [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]:

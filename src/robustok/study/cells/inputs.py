@@ -401,7 +401,7 @@ def _content_or_name(name: str) -> str:
     digests = [_digest(file) for file in files]
     adapter = read_json_or_none(path / "adapter_config.json")
     base = adapter.get("base_model_name_or_path") if isinstance(adapter, dict) else None
-    if base and Path(base).is_dir():
+    if base and Path(base).is_dir() and not path.samefile(base):
         digests.append(_content_or_name(base))
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
