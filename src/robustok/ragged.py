@@ -120,15 +120,10 @@ class Ragged:
     @overload
     def __getitem__(self, index: slice) -> Ragged: ...
     def __getitem__(self, index: Any) -> Any:
-        is_range = isinstance(index, slice) and index.step in (None, 1)
-        if is_range:
+        if isinstance(index, slice) and index.step in (None, 1):
             begin, end, _ = index.indices(len(self))
             return self.between(begin, max(begin, end))
-        try:
-            row = operator.index(index)
-        except TypeError:
-            message = f"a row is an integer or a slice of step 1, not {shown(index)}"
-            raise RobustokError(message) from None
+        row = _integer(index)
         if row < 0:
             row += len(self)
         if not 0 <= row < len(self):
@@ -148,3 +143,11 @@ class Ragged:
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows, {len(self.values)} ids)"
+
+
+def _integer(index: Any) -> int:
+    try:
+        return operator.index(index)
+    except TypeError:
+        message = f"a row is an integer or a slice of step 1, not {shown(index)}"
+        raise RobustokError(message) from None
