@@ -6,7 +6,7 @@ uniformly.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import comb, inf, log
@@ -275,11 +275,11 @@ def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
         for j, (a, b) in enumerate(zip(numerator, [*denominator[1:], 0], strict=True))
         if a or b
     ]
-    counts = [1]
+    counts = deque([1], len(denominator))  # the last ones, the latest first
     for r in range(rest):
-        later = sum((a - b * (r - j)) * counts[r - j] for j, a, b in terms if j <= r)
-        counts.append(later // (r + 1))
-    return counts[rest]
+        later = sum((a - b * (r - j)) * counts[j] for j, a, b in terms if j <= r)
+        counts.appendleft(later // (r + 1))
+    return counts[0]
 
 
 def _differences(sizes: list[int]) -> list[int]:
