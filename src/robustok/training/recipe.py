@@ -89,7 +89,9 @@ class Recipe(Settings):
     )
     torch_compile: bool = _option("compile the model", default=False, flags=(), in_key=False)
     workers: int = _option("data loader processes", default=0, min=0, flags=(), in_key=False)
-    save_every: int = _option("steps between checkpoints", default=200, min=1, flags=())
+    save_every: int = _option(
+        "steps between checkpoints", default=200, min=1, flags=(), in_key=False
+    )
     dropout: float | None = _option(
         "after embeddings and layers, and in attention  [default: the model's]",
         default=None,
