@@ -113,10 +113,12 @@ def test_a_strength_that_rounding_up_skips_is_an_error_with_a_mixture_that_has_i
     assert abs(mean - wanted) < 0.1 * change
 
 
-def test_the_search_goes_on_where_both_of_its_first_ends_are_canonical() -> None:
+def test_what_few_or_short_texts_cannot_have_is_searched_and_is_an_error() -> None:
     texts = ["abc"] * 300  # of one token, without a tokenization at distance 1
     with pytest.raises(rt.RobustokError, match=r"the nearest are 0 .* and \d.*alpha=1.000"):
         rt.at_strength("uniform-k", TOY, texts, splits=0.5)
+    with pytest.raises(rt.RobustokError, match=r"the nearest are 0 .*; give more texts"):
+        rt.at_strength("mix(0.5 canonical, 0.5 uniform)", TOY, texts[:1], splits=0.3)
 
 
 def test_a_strength_out_of_reach_is_an_error() -> None:

@@ -189,7 +189,9 @@ def _solved(
     else:
         reach = f"it goes from {min(tried)[0]:.3g} to {max(tried)[0]:.3g}"
     beyond = [pair for pair in tried if (pair[0] - target) * (target - canonical) > 0]
-    if beyond:
+    if kind.inner:  # the share of a mixture is of any size, but each draw is one of its schemes
+        reach += "; give more texts"
+    elif beyond:
         stronger, value = min(beyond, key=lambda pair: abs(pair[0] - target))
         share = float(f"{(target - canonical) / (stronger - canonical):.3g}")
         mixed = f"mix({1 - share:.9g} canonical, {share:g} {with_strength(value).spec})"
