@@ -64,7 +64,7 @@ def last_logits(model: Any, rows: Ragged) -> np.ndarray:
     """The model's logits after each row, float32 [rows, vocabulary], scaled or capped as it does.
 
     >>> last_logits(model, Ragged.from_rows([[5, 6], [7]])).shape
-    (2, 330)
+    (2, 278)
 
     Raises RobustokError as :func:`last_states`.
     """
