@@ -286,7 +286,7 @@ class Task:
             seed=self.seed, draws=draws, keys=self.keys,
         )  # fmt: skip
         requests = [
-            Request(drawn.between(i * draws, (i + 1) * draws), options, self.prefix, item.key)
+            Request(drawn[i * draws : (i + 1) * draws], options, self.prefix, item.key)
             for i, (options, item) in enumerate(zip(self.options, self.items, strict=True))
         ]
         scores = score_many(model, requests)

@@ -99,19 +99,6 @@ class Ragged:
             padded[number, longest - len(row) :] = row
         return padded
 
-    def between(self, begin: int, end: int) -> Ragged:
-        """The rows from ``begin`` to before ``end``, on the same ``values``.
-
-        >>> Ragged.from_rows([[5, 6], [], [7]]).between(1, 3).lengths
-        array([0, 1])
-
-        Args:
-            begin: number of the first row.
-            end: number of the row after the last one.
-        """
-        offsets = self.offsets[begin : end + 1]
-        return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
-
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -122,7 +109,8 @@ class Ragged:
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice) and index.step in (None, 1):
             begin, end, _ = index.indices(len(self))
-            return self.between(begin, max(begin, end))
+            offsets = self.offsets[begin : max(begin, end) + 1]  # on the same values
+            return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
         row = _integer(index)
         if row < 0:
             row += len(self)

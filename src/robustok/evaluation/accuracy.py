@@ -150,7 +150,7 @@ def _drawn(
     requests, begin = [], 0
     for item in block:
         end = begin + draws * len(item.drawn_texts)
-        own, name = rows.between(begin, end), f"item '{item.key}'"
+        own, name = rows[begin:end], f"item '{item.key}'"
         if item.question:
             request = Request(own, encode_options(vocab, item.choices), prefix, name)
         else:  # as options after one prefix: draw by draw, choice by choice

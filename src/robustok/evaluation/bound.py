@@ -399,7 +399,7 @@ def lipschitz_ratios(
     attacked_rows: list[np.ndarray] = []
     longest = 0
     for i, item in enumerate(items):
-        others = [*samples.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
+        others = [*samples[i * draws : (i + 1) * draws], *attacked[i : i + 1]]
         rows = [check_ids(ids) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
         ratios = _ratios(model, vocab, rows, f"item '{item.key}'")

@@ -312,7 +312,7 @@ def draw_others(
             epoch=epoch,
         )
         for i, text in enumerate(waiting):
-            samples = rows.between(2 * draws * i, 2 * draws * (i + 1))
+            samples = rows[2 * draws * i : 2 * draws * (i + 1)]
             others[text] += [row for row in samples if not np.array_equal(row, texts[text])]
         waiting = [text for text in waiting if len(others[text]) < draws]
         epoch += 1
