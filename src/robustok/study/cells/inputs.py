@@ -24,7 +24,7 @@ from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
 from robustok.models.load import pinned
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import (
     json_digest,
     read_json,
@@ -127,9 +127,16 @@ class DataCell(QuestionsCell):
         if isinstance(words, int):
             words = frequent_words(words)
         make, settings = GAMES[self.game], {"seed": self.seed, "format": self.format}
-        for done, (split, count) in enumerate(counts.items(), 1):
-            own = self._read if self.files else partial(make, words, **settings)
-            write_items(self.path(folder) / f"{split}.jsonl", own(count, split=split))
+        own = self._read if self.files else partial(make, words, **settings)
+        train, test = (own(count, split=split) for split, count in counts.items())
+        trained = {(item.question, item.choices) for item in train}
+        if shared := [item.key for item in test if (item.question, item.choices) in trained]:
+            raise RobustokError(
+                f"task.data.test shares {counted(len(shared), 'question')} with task.data.train, "
+                f"such as '{shared[0]}': leave them out of one"
+            )
+        for done, (split, items) in enumerate((("train", train), ("test", test)), 1):
+            write_items(self.path(folder) / f"{split}.jsonl", items)
             progress(done, 2)
         return {"words": len(words), **counts}
 
