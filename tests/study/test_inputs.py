@@ -49,7 +49,7 @@ def test_the_first_questions_of_the_files_are_used(tmp_path: Path) -> None:
 def test_questions_that_are_trained_on_are_no_test(tmp_path: Path) -> None:
     again = Item("again", ITEMS[5].question, ITEMS[5].choices, ITEMS[5].label)
     cell = data_cell(tmp_path, ITEMS[:8], [*ITEMS[8:11], again])
-    with pytest.raises(RobustokError, match="shares 1 question .* such as 'again'"):
+    with pytest.raises(RobustokError, match=r"shares 1 question .* such as 'again'"):
         cell.run(tmp_path, lambda *_: None)
     # The seventh is in the file and not trained on.
     assert data_cell(tmp_path, ITEMS[:8], ITEMS[6:10]).run(tmp_path, lambda *_: None)["test"] == 4
