@@ -108,13 +108,34 @@ for name in ("evaluation import evaluate", "scoring import *", "training import 
         exec(f"from robustok.{name}")
     except ModuleNotFoundError as error:
         print(error)
+from robustok.models import load_model
+try:
+    load_model("model")
+except ModuleNotFoundError as error:
+    print(error)
 """
 
 
 def test_a_bare_import_says_which_extra_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout == "this needs torch: pip install 'robustok[train]'\n" * 3
+    assert done.stdout == "this needs torch: pip install 'robustok[train]'\n" * 4
+
+
+@pytest.mark.parametrize("line", [
+    "evaluate nowhere --items none.jsonl --seed 0 --out", "study run quick --out",
+    "analyze split-counts -t demo --seed 0 --out",
+])  # fmt: skip
+def test_figures_that_cannot_be_drawn_are_an_error_before_anything_runs(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "robustok.runtime.environment.find_spec",
+        lambda name: None if name == "matplotlib" else object(),
+    )
+    assert cli.run([*line.split(), str(tmp_path / "out")]) == 2
+    assert "this needs matplotlib: pip install 'robustok[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("without", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import click
 
-from robustok.cli.options import by_name, folder_option, option
+from robustok.cli.options import by_name, figure_folder, folder_option, option
 from robustok.cli.printing import print_json, print_written
 from robustok.cli.terminal import ProgressCallback, bar
 from robustok.errors import RobustokError
@@ -40,7 +40,8 @@ class RunOptions(LoadedModel):
 
     seed: int = option("the same seed, the same draws")
     out: Path | None = folder_option(
-        "folder of the results, for `robustok study report`; the same command goes on there"
+        "folder of the results, for `robustok study report`; the same command goes on there",
+        check=figure_folder,
     )
     as_json: bool = option("print JSON", "--json", default=False)
 

@@ -16,6 +16,7 @@ import click
 from robustok.checks import check_setting
 from robustok.checks import option as option
 from robustok.errors import RobustokError
+from robustok.runtime.environment import require
 from robustok.samplers import schemes
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
@@ -213,7 +214,7 @@ def output_folder(path: Path | None) -> Path | None:
 def figure_folder(path: Path | None) -> Path | None:
     """As ``output_folder``; also raises where figures cannot be drawn."""
     if path is not None:
-        import matplotlib  # noqa: F401
+        require("matplotlib", "pandas")
     return output_folder(path)
 
 

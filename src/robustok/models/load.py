@@ -28,6 +28,7 @@ import numpy as np
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
 from robustok.models.small import END_OF_TEXT
+from robustok.runtime.environment import require
 from robustok.runtime.files import write_json
 from robustok.runtime.hub import (
     check_hub_name,
@@ -173,6 +174,7 @@ def load_model(
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
+    require("torch", "transformers")
     device = default_device() if device is None else device
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)

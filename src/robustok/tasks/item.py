@@ -256,7 +256,10 @@ def _pair(row: JsonObject, where: str, key: str) -> Pair:
     answer = row.get("answer", row.get("completion"))
     for name, value in (("prompt", prompt), ("answer", answer)):
         if not isinstance(value, str) or not value:
-            raise RobustokError(f"{where} has no text '{name}': give prompt and answer")
+            raise RobustokError(
+                f"{where} has no text '{name}': give prompt and answer, or "
+                "question, choices and label"
+            )
     return Pair(key, str(prompt), str(answer))
 
 

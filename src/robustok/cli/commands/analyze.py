@@ -98,7 +98,10 @@ def split_counts(
     tokenizer: str,
     options: AnalysisOptions,
 ) -> None:
-    """Count the splits inside the first token, drawn and in theory."""
+    """Count the splits inside the first token.
+
+    The known distributions of this number are printed beside the draws.
+    """
     results = [
         counts
         for spec in scheme
@@ -120,7 +123,7 @@ def segmentations(
     ),
     options: AnalysisOptions,
 ) -> None:
-    """Count how often each segmentation of the first token is drawn."""
+    """Count the segmentations of the first token."""
     results = options.each(
         tokenizer, analysis.segmentations, text.text, list(scheme), draws=text.draws
     )

@@ -21,7 +21,7 @@ from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.load import model_fingerprint, precision_of
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonObject, in_groups, json_digest, write_rows
 from robustok.runtime.registry import function_named
 from robustok.study.measurements import Attack
@@ -199,8 +199,8 @@ def _print_suite(result: Any, as_json: bool) -> None:
             for name in ("canonical_score", "score")
         )
         click.echo(
-            f"{row['search']:>12}: {share}score {before} → {after}, {row['n']} prompts, "
-            f"{row['n_scored']} tokenizations scored"
+            f"{row['search']:>12}: {share}score {before} → {after}, "
+            f"{counted(row['n'], 'prompt')}, {counted(row['n_scored'], 'tokenization')} scored"
         )
 
 

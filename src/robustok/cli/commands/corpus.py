@@ -11,7 +11,7 @@ import click
 from robustok.cli.options import Argument, draws_option, folder_option, option
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar
-from robustok.errors import check_choice
+from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import counted
 from robustok.tasks import GAMES, frequent_words, read_words, write_items
 
@@ -99,14 +99,16 @@ def data(
     *,
     seed: int,
     out: Path = folder_option("folder of the data set", required=True),
-    language: str = option(
-        "language of the frequent words, such as de", default="en", metavar="CODE"
+    language: str | None = option(
+        "language of the frequent words, such as de  [default: en]", default=None, metavar="CODE"
     ),
     train: int = option("training questions", default=10_000, min=1),
     test: int = option("test questions", default=1_000, min=1),
-    words: int = option("number of the most frequent words", default=1000, min=1),
+    words: int | None = option(
+        "number of the most frequent words  [default: 1000]", default=None, min=1
+    ),
     words_file: str | None = option(
-        "file with one word per line, instead of --words", default=None, metavar="FILE"
+        "file with one word per line, instead of the frequent words", default=None, metavar="FILE"
     ),
     as_json: bool = False,
 ) -> None:
@@ -115,7 +117,12 @@ def data(
     Writes train.jsonl and test.jsonl; `datasets.load_dataset` reads the folder.
     """
     check_choice("data set", game, GAMES)
-    names = read_words(words_file) if words_file else frequent_words(words, language=language)
+    if words_file is None:
+        names = frequent_words(words or 1000, language=language or "en")
+    elif words is None and language is None:
+        names = read_words(words_file)
+    else:
+        raise RobustokError("--words-file has all words: leave out --words and --language")
     for split, count in (("train", train), ("test", test)):
         items = GAMES[game](names, count, seed=seed, split=split)
         write_items(out / f"{split}.jsonl", items)

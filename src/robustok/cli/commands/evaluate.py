@@ -16,6 +16,7 @@ from robustok.cli.measuring import ChatRunOptions, RunOptions, measure, print_co
 from robustok.cli.options import limit_option, option
 from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
+from robustok.runtime.files import JsonObject
 from robustok.study.measurements import Bound, Certify, Embeddings, Evaluate, Perplexity
 from robustok.study.sections import FewShot, QuestionsSection, Sources
 
@@ -33,6 +34,7 @@ def evaluate(
     Several models are also compared with the first one. Items without a question, such as BLiMP's,
     are scored as whole sentences.
     """
+    _check_items(questions)
     rows = measure(models, "evaluate", options, evaluate=measurement, questions=questions)
     print_comparison(rows, options.as_json)
 
@@ -53,6 +55,7 @@ def icl(
     The last items of a task are the examples, and are not evaluated. Their questions are drawn with
     --example-scheme; their answers stay canonical.
     """
+    _check_items(questions)
     attacked = {name: measurement[name] for name in ("items", "overflow") if name in measurement}
     measure(
         [model],
@@ -63,6 +66,12 @@ def icl(
         few_shot=few_shot,
         attacks=[attacked] if attack else [],
     )
+
+
+def _check_items(questions: JsonObject) -> None:
+    """Raise RobustokError where no questions are given to a command that takes no single text."""
+    if not questions.get("items"):
+        raise RobustokError("give --items: a file of questions, a folder, or a benchmark's name")
 
 
 def perplexity(
@@ -87,8 +96,8 @@ robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own setti
 --model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
   pretrained  a model's folder or hub name
   scheme      such as 'uniform-k(alpha=0.5)'; default canonical
-  draws       tokenizations of each context, over which accuracies are averaged
-  seed        the same seed gives the same draws
+  draws       tokenizations of each context, over which accuracies are averaged; default 1
+  seed        the same seed gives the same draws; default 0
   dtype       type of the weights: float32 or bfloat16; default as saved
 --scheme, given several times, runs each scheme and compares it with the first one.
 --model is robustok if not given. All other arguments are lm-eval's:

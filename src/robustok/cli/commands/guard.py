@@ -106,7 +106,8 @@ def _parsed(text: str) -> Any:
         raise
     except (ValueError, RecursionError):
         raise RobustokError(
-            f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
+            f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3], and "
+            "for a file robustok guard - < FILE"
         ) from None
     if value == [] and not text.lstrip().startswith("["):
         raise RobustokError("no ids, as from an empty variable; an empty sequence is []")

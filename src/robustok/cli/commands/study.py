@@ -17,6 +17,7 @@ from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
+from robustok.runtime.environment import require
 
 if TYPE_CHECKING:
     from robustok.study import Study
@@ -61,7 +62,7 @@ class StudyOptions:
     )
     repeats: int | None = option("number of seeds  [default: the study's own]", default=None, min=1)
     first_repeat: int | None = option(
-        "leave out the seeds before the study's own plus N, which another run has",
+        "number of the first seed, where another run has those before it",
         default=None,
         metavar="N",
         min=0,
@@ -131,6 +132,7 @@ def run(
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
 
+    require("matplotlib", "pandas")  # before the cells run, not after
     study, folder, cells_folder = _find(name, options)
     if jobs is not None and study.threads is None:
         raise RobustokError(

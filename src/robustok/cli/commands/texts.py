@@ -88,6 +88,8 @@ def count(
 
     JSON output has the counts as strings, since they exceed the range of JSON numbers.
     """
+    if most is not None and by is None:
+        raise RobustokError("--max limits a table: give --by too")
     vocab = Vocabulary.load(tokenizer)
     for source in texts_of(text):
         lattice = vocab.lattice(source)

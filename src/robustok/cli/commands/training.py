@@ -15,6 +15,7 @@ from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, small_model
 from robustok.models.load import overflow_option
+from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
 from robustok.study.cells.models import save_tokenizers
@@ -163,6 +164,7 @@ def _print(done: Any, spec: str, out: Path, as_json: bool) -> None:
         print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
         return
     last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
-    click.echo(f"{done.steps} steps in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
+    steps = counted(done.steps, "step")
+    click.echo(f"{steps} in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
     for entry in {entry.scheme: entry for entry in done.perplexities}.values():
         click.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
