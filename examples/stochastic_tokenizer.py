@@ -43,6 +43,7 @@ def main(out: str = "runs/stochastic-tokenizer") -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 

@@ -45,6 +45,7 @@ def main(out: str = "runs/torch-loop") -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")
     model.save_pretrained(out)
 
 

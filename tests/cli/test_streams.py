@@ -31,6 +31,7 @@ def shell(line: str) -> tuple[int, str, str]:
 SAMPLE = f"{ROBUSTOK} sample '{TEXT}' -t {{tokenizer}} -s uniform --seed 0 -n {{draws}}"
 ROWS = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\" 2>/dev/null"
 COMPLETE = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=bash_complete"
+COMPLETE_STUDY = COMPLETE.replace("samp", "study r").replace("WORD=1", "WORD=2")
 
 
 @pytest.mark.parametrize(("line", "code", "out", "err"), [
@@ -50,6 +51,8 @@ COMPLETE = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=bash_comp
     pytest.param(f"{ROBUSTOK} --version", 0, f"robustok {robustok.__version__}\n", "",
                  id="the version"),
     pytest.param(f"{COMPLETE} {ROBUSTOK}", 0, "plain,sample\n", "", id="completion of commands"),
+    pytest.param(f"{COMPLETE_STUDY} {ROBUSTOK}", 0, "plain,run\nplain,report\n", "",
+                 id="completion of the commands of studies"),
 ])  # fmt: skip
 def test_streams_and_exit_codes(
     line: str, code: int, out: str | None, err: str, tokenizer: str

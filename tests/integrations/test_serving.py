@@ -291,6 +291,12 @@ def test_a_text_that_the_tokenizer_refuses_is_not_deleted(policy: str, status: i
     assert call(app, {"prompt": ids})[0] == status
 
 
+def test_a_guard_in_place_of_the_policy_is_an_error() -> None:
+    guard: Any = rt.Guard(unigram_with_bytes())
+    with pytest.raises(rt.RobustokError, match="a PromptGuard is needed here, not Guard"):
+        GuardMiddleware(Server(), guard)
+
+
 def test_unknown_fields_pass_with_a_counter_unless_the_policy_is_strict() -> None:
     server = Server()
     body = {"prompt": "a", "x": [5, "a"], "y": {"prompt": [[5]]}}

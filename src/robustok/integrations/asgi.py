@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from robustok.checks import check_integer
+from robustok.errors import RobustokError
 from robustok.integrations.bodies import Refused, RequestBody
 from robustok.integrations.serving import PromptGuard
 from robustok.runtime.environment import give_back_memory
@@ -66,6 +67,8 @@ class GuardMiddleware:
         metrics_path: str | None = METRICS_PATH,
         other_types: Sequence[str] = OTHER_TYPES,
     ) -> None:
+        if not isinstance(prompts, PromptGuard):
+            raise RobustokError(f"a PromptGuard is needed here, not {type(prompts).__name__}")
         self.app = app
         self.prompts = prompts
         self.counters = self.prompts.counters

@@ -27,6 +27,8 @@ class _RunByDefault(Group):
     """`study NAME` is `study run NAME`, and `study` alone is `study list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell completes the names
+            return super().parse_args(ctx, args)
         if not args:
             args = ["list"]
         elif args[0] not in (*self.commands, "-h", "--help"):
