@@ -29,6 +29,7 @@ sample x -t {t} -s uniform-k(alpa=1) --seed 0 => alpha
 sample x -t {t} -s uniform-k(alpha=-1) --seed 0 => alpha
 sample x -t {t} -s stochastok(alpha=nan) --seed 0 => alpha
 sample x -t nowhere.json -s uniform --seed 0 => nowhere.json
+sample x --tokenizer= -s uniform --seed 0 => an empty name of a tokenizer
 count x -t {broken} => tokenizer.json
 study quik => quick
 study nowhere.yaml => nowhere.yaml

@@ -376,6 +376,7 @@ ACCIDENTS = {
     b'{"model_type": "llama", "architectures": []}': "configuration of a model: pass its folder",
     b'{"tokenizer_class": "GPT2Tokenizer"}': "settings beside a tokenizer",
     b'{"a": 0, "b": 1}': "tokens without merges",
+    b'{"a": 0, "model": 1}': "tokens without merges",
     b"#version: 0.2\na b": "merges of a tokenizer",
     b"[PAD]\n[UNK]\nthe": "WordPiece",
     b"<!DOCTYPE html><html>": "a web page",

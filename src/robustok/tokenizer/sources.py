@@ -61,6 +61,7 @@ _WHOLE = (
 )
 _PATTERNS = ("*.model", "*.model.v*", "*.spm", "*.tiktoken", "tekken*.json")  # of other names
 _RANK = re.compile(rb"[A-Za-z0-9+/]+=* [0-9]+\r?\n")
+_MODEL = re.compile(r'"model"\s*:\s*\{')  # in a list of tokens "model" is one, with its id
 
 
 class Opened(NamedTuple):
@@ -150,6 +151,8 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def _open_name(name: str) -> Opened:
+    if not name:
+        raise RobustokError("an empty name of a tokenizer: give a file, a folder or a hub name")
     path = Path(name)
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -301,7 +304,7 @@ def _open_file(path: Path) -> Opened:
             raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
         if '"token_bytes"' in text[:8192]:
             return Opened(open_tekken(text, name), name)
-        if '"model"' not in text and (other := _other_json(text)):
+        if not _MODEL.search(text) and (other := _other_json(text)):
             raise RobustokError(f"{name}: {other}")
         return Opened(text, name)
     if _RANK.match(start):
