@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,16 @@ def test_a_segmentation_too_rare_to_be_drawn_ends_in_an_error() -> None:
     scheme = rt.sampler("stochastok-uniform(alpha=19, support=pairwise)", vocab)
     with pytest.raises(rt.RobustokError, match="come from two-way splits: use support='all'"):
         scheme.sample([7], seed=0)
+
+
+def test_the_longest_token_that_is_split_is_cut_uniformly() -> None:
+    """It has 2**1023 segmentations, nearly as many as float64 holds."""
+    vocab = toy([b"a" * n for n in range(1, 1025)])
+    scheme = rt.sampler("stochastok-uniform(alpha=511)", vocab)
+    rows = scheme.sample_batch([[1023]], seed=0, draws=20)
+    halves = [int((np.cumsum(row + 1) <= 512).sum()) for row in rows]  # 256 of 512 cuts, sd 8
+    assert all(len(row) == 512 for row in rows)
+    assert min(halves) > 200 and max(halves) < 312 and len({*halves}) > 5
 
 
 def test_a_text_of_large_distinct_words_leaves_the_store_at_its_first_size() -> None:

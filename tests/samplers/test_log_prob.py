@@ -49,10 +49,13 @@ def test_a_long_token_with_few_segmentations_has_a_log_prob_under_pairwise_suppo
         scheme.log_prob(scheme.sample(long, seed=0))
 
 
-def test_a_token_too_long_for_pairwise_support_stays_whole_in_draws_and_probabilities() -> None:
-    long, half = b"a" * 300, b"a" * 150
+@pytest.mark.parametrize(("support", "most"), [("all", 1024), ("pairwise", 256)])
+def test_a_token_too_long_to_be_split_stays_whole_in_draws_and_probabilities(
+    support: str, most: int
+) -> None:
+    long, half = b"a" * (most + 2), b"a" * (most // 2 + 1)
     vocab = toy([long, half])
-    scheme = rt.sampler("stochastok-uniform(alpha=1, support=pairwise)", vocab)
+    scheme = rt.sampler(f"stochastok-uniform(alpha=1, support={support})", vocab)
     whole, cut = (vocab.encode(text) for text in (long, half))
     assert all(
         row.tolist() == whole.tolist() for row in scheme.sample_batch([long], seed=0, draws=20)

@@ -34,7 +34,8 @@ from robustok.kernels.store import (
 )
 from robustok.kernels.trie import ROOT, child, token_of
 
-MOST = 256  # bytes of the longest token that is split under support="pairwise"
+MOST = 1024  # bytes of the longest token that is split: float64 holds its 2**1023 segmentations
+MOST_PAIRWISE = 256  # the same under support="pairwise"
 # Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
 # of real vocabularies (64 equal characters), so all are rejected with probability exp(-32).
 TRIES = 1 << 16
@@ -188,13 +189,16 @@ def _draw_share(stars, bars, state):
 def _segment(tokens, store, key, share, pairwise, state, out, at):
     """Append token key[0] in share + 1 segments, or the most below; returns the end, the state.
 
+    A token of more than MOST bytes stays whole.
+
     ``key``: int32 [1]. ``out``: int32, with space for an id for each byte of the token from
     index ``at`` on. The end is NO_ROOM or NO_PATH where the store gives no record, and NOT_DRAWN
     where TRIES draws in a row were none that two-way splits reach.
     """
     t = key[0]
     length = tokens.offsets[t + 1] - tokens.offsets[t]
-    if share == 0 or length < 2 or (pairwise is not None and length > MOST):
+    is_whole = length < 2 or length > MOST or (pairwise is not None and length > MOST_PAIRWISE)
+    if share == 0 or is_whole:
         out[at] = t
         return at + 1, state
     record = _record(tokens, store, key, pairwise)
@@ -252,12 +256,12 @@ def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, 
     """Draw texts first..last; returns the text reached and a code of `store`.
 
     ``last`` and DRAWN, or the first text that was not drawn and why, see :func:`_segment`.
-    ``alpha``: float64, splits for each token of a
-    text (`picks_of`). ``pairwise``: True: draw only what repeated two-way splits
-    reach. None: all segmentations; the code of the others is left out of this kernel. ``rows``:
-    `batch.Rows` of the texts first..last.
+    ``alpha``: float64, splits for each token of a text (`picks_of`). ``pairwise``: True: draw only
+    what repeated two-way splits reach. None: all segmentations; the code of the others is left out
+    of this kernel. ``rows``: `batch.Rows` of the texts first..last.
     """
     scratch = None
     if pairwise is not None:
-        scratch = Pairwise(np.empty(MOST + 1, np.int64), np.empty((MOST + 1, MOST + 1), np.bool_))
+        size = MOST_PAIRWISE + 1
+        scratch = Pairwise(np.empty(size, np.int64), np.empty((size, size), np.bool_))
     return _draw_texts(tokens, store, batch, alpha, scratch, first, last, rows)

@@ -252,7 +252,8 @@ def priced_edges(tokens, mode, ids, start, end, text, size):
 def _count_paths(edges, degrees):
     """[i, g]: the paths from byte i to the end of degree g; float64 [n + 1, degrees + 1].
 
-    ``edges``: those of a block of n bytes. ``degrees``: the largest degree to count.
+    ``edges``: those of a block of n bytes. ``degrees``: the largest degree to count. Of more than
+    1,024 bytes a number may be infinite; those of the smallest degrees are not.
     """
     n = len(edges.first) - 1
     counts = np.zeros((n + 1, degrees + 1))

@@ -26,6 +26,7 @@ from robustok.kernels.stochastok import (
 )
 from robustok.kernels.stochastok_uniform import (
     MOST,
+    MOST_PAIRWISE,
     Pairwise,
     draw_stochastok_uniform,
     is_pairwise,
@@ -134,9 +135,10 @@ class StochasTokUniform(StoredSampler):
         alpha: α, splits for each canonical token, from 0 to 10,000; m is the number of these
             tokens.
         support: ``"all"`` (default), or ``"pairwise"`` for the segmentations only that repeated
-            two-way splits through tokens reach, and tokens of more than 256 bytes whole.
+            two-way splits through tokens reach.
 
-    The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
+    Tokens of more than 1,024 bytes stay whole, those of more than 256 under ``"pairwise"``. The
+    shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
     allows is clipped to the greatest that it does.
     """
 
@@ -199,13 +201,9 @@ class StochasTokUniform(StoredSampler):
         """
         if len(cut) == 1:
             return bool(cut[0] == token)
-        if not self.vocab.ordinary[cut].all():
+        if not self.vocab.ordinary[cut].all() or is_whole(self.vocab, token, self.support):
             return False
-        if self.support == "all":
-            return True
-        if len(self.vocab.tokens[token]) > MOST:
-            return False
-        if len(cut) == 2:
+        if self.support == "all" or len(cut) == 2:
             return True
         return _pairwise_test(self.vocab, token)(np.asarray(cut, np.int32))
 
@@ -218,16 +216,21 @@ class StochasTokUniform(StoredSampler):
         return draw_stochastok_uniform, self.vocab.kernel_tokens, settings
 
 
+def is_whole(vocab: Vocabulary, token: int, support: str) -> bool:
+    """Whether draws leave a token whole because of its length."""
+    return len(vocab.tokens[token]) > (MOST if support == "all" else MOST_PAIRWISE)
+
+
 def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
     """[s]: the exact number of segmentations of one token into s segments, in the support.
 
     Raises RobustokError for the pairwise support of a token with more than 2^19 segmentations.
     """
+    if is_whole(vocab, token, support):
+        return [0, 1]
     lattice = Lattice(vocab, [token])
     if support == "all":
         return lattice.counts(by="segments")
-    if len(vocab.tokens[token]) > MOST:
-        return [0, 1]  # draws leave it whole
     n, count = len(vocab.tokens[token]), lattice.count()
     if count > _MOST_LISTED:
         raise RobustokError(
