@@ -55,7 +55,7 @@ class Beforehand(torch.utils.data.Dataset):
 
     def __init__(self, drawn: PromptDataset) -> None:
         self.rows = drawn.__getitems__(range(len(drawn)))
-        self.seed, self.state = drawn.seed, drawn.state  # of `RowOrder`
+        self.seed = drawn.seed  # of `RowOrder`
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class Ragged:
         return len(self.offsets) - 1
 
     @overload
-    def __getitem__(self, index: int) -> np.ndarray: ...
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray: ...
     @overload
     def __getitem__(self, index: slice) -> Ragged: ...
     def __getitem__(self, index: Any) -> Any:

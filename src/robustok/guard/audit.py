@@ -166,7 +166,7 @@ class Audit:
     def add(
         self,
         rows: Ragged | Iterable[Any],
-        turns: Sequence[int] | None = None,
+        turns: Sequence[int] | np.ndarray | None = None,
         roles: Sequence[str] | None = None,
     ) -> Verdicts:
         """Check some rows, add their drift to the totals, and return their verdicts.
