@@ -178,6 +178,8 @@ def report(
     first, *others = folders
     if others and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
+    if table is not None and table.is_dir():
+        raise RobustokError(f"--table: {table} is a folder: give a file")
     page = write_report(first, others, out=out, table=table)
     click.echo(f"The report is at {page.resolve()}")
 
