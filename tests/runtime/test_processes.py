@@ -39,6 +39,8 @@ def prepare(shared: Any) -> Callable[..., Any]:
     def run(task: Any, progress: Callable[[Any], None]) -> Any:
         if task == "threads":
             return os.environ["OMP_NUM_THREADS"]
+        if task == "mask":
+            return signal.pthread_sigmask(signal.SIG_BLOCK, ())
         if task == "exit":
             os._exit(7)
         if isinstance(task, Exception):
@@ -71,6 +73,11 @@ def test_a_worker_does_one_task_after_another(worker: Worker) -> None:
     assert reports(worker, "exit") == [(DIED, None)]
     assert worker.exit_reason() == "ended with exit code 7"
     assert "OMP_NUM_THREADS" not in os.environ or os.environ["OMP_NUM_THREADS"] != "3"
+
+
+def test_ctrl_c_never_reaches_a_worker_also_while_it_starts(worker: Worker) -> None:
+    assert signal.SIGINT in reports(worker, "mask")[0][1]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize("fails", [False, True])

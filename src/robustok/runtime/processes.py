@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import parent_process
+from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,7 +56,7 @@ class Worker:
         self.task: Any = None
         self.pipe, child = context.Pipe()
         self._process = context.Process(target=_serve, args=(child,), daemon=True)
-        with environment(thread_limits(threads)):
+        with environment(thread_limits(threads)), _interrupts_later():
             self._process.start()
         child.close()
         self._send((prepare, shared))
@@ -305,6 +306,23 @@ def _serve(pipe: Connection) -> None:
             send(RESULT, run(next_message(), lambda value: send(PROGRESS, value)))
     except Exception as error:
         send(ERROR, portable(error))
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back: a process started inside never gets it, this one gets it at the end.
+
+    A process that imports what it needs would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    ensure_running()  # its start would end the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
