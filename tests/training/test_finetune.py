@@ -104,6 +104,7 @@ def test_a_step_of_dropped_rows_changes_no_weight_to_nan(tmp_path):
         ({"pack": 257}, "pack is 257"),
         ({"overflow": "lef"}, "did you mean 'left'"),
         ({"fixed_draws": 0}, "at least 1"),
+        ({"sampler": "uniform"}, "'uniform' is no sampler: make one"),
         ({"items": [Item("k", "q", (" " + "z" * 300, " b"), 0)]}, "the answer of"),
     ],
 )

@@ -476,7 +476,11 @@ def check_order(spec: object, vocab: object) -> None:
 
 
 def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
-    """Raise RobustokError for a sampler or a schedule of another vocabulary."""
+    """Raise RobustokError for what is no sampler or schedule, and for one of another vocabulary."""
+    if not isinstance(scheme, Sampler | Schedule):
+        raise RobustokError(
+            f"{shown(scheme)} is no sampler: make one with rt.sampler(spec, vocab), or a schedule"
+        )
     if scheme.vocab is not vocab and scheme.vocab.fingerprint != vocab.fingerprint:
         raise RobustokError(
             f"{scheme.spec} is a sampler of another vocabulary ({scheme.vocab}): make it for "

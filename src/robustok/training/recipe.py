@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError
-from robustok.models.load import PRECISIONS
+from robustok.models.load import PRECISIONS, save_tokenizer
 from robustok.runtime.files import (
     JsonObject,
     digests_of,
@@ -133,6 +133,12 @@ class Recipe(Settings):
 def step_folder(out: Path, step: int) -> Path:
     """The folder of the model that a training with ``keep_every`` keeps after a step."""
     return out / "steps" / str(step)
+
+
+def save_tokenizers(source: str, out: Path) -> None:
+    """Save the tokenizer with a trained model and with those kept on its way."""
+    for folder in (out, *(out / "steps").glob("*")):
+        save_tokenizer(source, folder)
 
 
 PRESETS = {

@@ -18,10 +18,9 @@ from robustok.models.load import overflow_option
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
-from robustok.study.cells.models import save_tokenizers
 from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import PRESETS, Recipe
+from robustok.training.recipe import PRESETS, Recipe, save_tokenizers
 
 _PRESET: Any = option(
     f"the paper's settings: {', '.join(PRESETS)}", "--preset", default=None, metavar="NAME"

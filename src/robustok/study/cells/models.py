@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robustok import training
-from robustok.models import add_lora, load_model, load_tokenizer, save_tokenizer, small_model
+from robustok.models import add_lora, load_model, load_tokenizer, small_model
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import schedule
@@ -28,18 +28,12 @@ from robustok.study.sections import (
 )
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import CHECKPOINTS, step_folder
+from robustok.training.recipe import CHECKPOINTS, save_tokenizers, step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 
 # The model that this process opened last, by the folder of the run and the key of its cell.
 _OPENED: dict[tuple[Path, str], Any] = {}
-
-
-def save_tokenizers(source: str, out: Path) -> None:
-    """Save the tokenizer with a trained model and with those kept on its way."""
-    for folder in (out, *(out / "steps").glob("*")):
-        save_tokenizer(source, folder)
 
 
 def close_model() -> None:
