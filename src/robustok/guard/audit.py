@@ -240,8 +240,9 @@ class Audit:
         rows = np.ones(len(verdicts), np.int64)
         counts = np.stack([rows, ~verdicts.canonical, ids, drifted], axis=1)
         for totals, names in ((self._turns, turns), (self._roles, roles)):
-            for name, count in zip(names or (), counts, strict=names is not None):
-                totals[name] = totals.get(name, 0) + count
+            if names is not None:
+                for name, count in zip(names, counts, strict=True):
+                    totals[name] = totals.get(name, 0) + count
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""

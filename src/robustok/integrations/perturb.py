@@ -306,7 +306,9 @@ class Perturb:
         self.draw, self.seed, self.state = scheme, check_seed(seed), State()
         self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
         self.cut = cut if cut is None else check_choice("cut", cut, ("end", "start"))
-        self.max_length = max_length if max_length is None else check_max_length(max_length)
+        if max_length is not None:
+            max_length = check_integer("max_length", max_length, 1)
+        self.max_length = max_length
         self.encoded_by = encoded_by
         self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
@@ -559,15 +561,6 @@ def _tensor(name: str, values: list[Any]) -> torch.Tensor:
             f"the column '{name}' of the rows makes no tensor ({error}): remove it, or give "
             "numbers, as many in each row"
         ) from error
-
-
-def check_max_length(max_length: object) -> int:
-    """A longest row of at least one id, as int.
-
-    >>> check_max_length(512)
-    512
-    """
-    return check_integer("max_length", max_length, 1)
 
 
 def check_rows(rows: Sequence[object]) -> None:

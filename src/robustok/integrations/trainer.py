@@ -16,13 +16,13 @@ from transformers import (
     default_data_collator,
 )
 
+from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import Guard
 from robustok.integrations.perturb import (
     WHERE,
     Perturb,
     Row,
-    check_max_length,
     is_per_id,
     padded,
     repacked,
@@ -101,7 +101,7 @@ def robustify(
     """
     check_choice("where", where, WHERE)
     if max_length is not None:
-        check_max_length(max_length)
+        check_integer("max_length", max_length, 1)
     if not hasattr(trainer, "get_train_dataloader"):
         raise RobustokError(
             f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"

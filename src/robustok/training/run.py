@@ -226,7 +226,8 @@ def train(
     arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
     first_in, first = getattr(model, _FIRST, (None, ""))
-    if first_in != out.resolve():  # else an earlier call has already changed the weights
+    is_same_run = first_in == out.resolve()  # of an earlier call, which has changed the weights
+    if not is_same_run:
         first = model_fingerprint(model)
     _to_float32(model)
     identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
@@ -260,11 +261,7 @@ def train(
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
-            if (
-                checkpoint is None
-                and first_in == out.resolve()
-                and model_fingerprint(model) != first
-            ):
+            if checkpoint is None and is_same_run and model_fingerprint(model) != first:
                 raise RobustokError(
                     f"the model was changed by an interrupted training in {out}, which has no "
                     "checkpoint to continue from: load the model again"
