@@ -35,18 +35,19 @@ PAGE = """
 import contextlib, io
 from robustok.cli.app import run
 with contextlib.redirect_stdout(io.StringIO()):
-    run(["--help"])
+    run({0})
 """
 
 
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        (PAGE, ["numpy", "tokenizers", "rich", "robustok.api", "robustok.cli.options",
-                "robustok.models", "robustok.study"]),
+        (PAGE.format(["--help"]), ["numpy", "tokenizers", "rich", "robustok.api",
+                                   "robustok.cli.options", "robustok.models", "robustok.study"]),
+        (PAGE.format(["study", "list"]), ["torch", "transformers", "pyarrow", "matplotlib"]),
         ("import robustok.attack.settings", ["torch"]),
     ],
-    ids=["the page of help", "the settings of attacks"],
+    ids=["the page of help", "the list of studies", "the settings of attacks"],
 )  # fmt: skip
 def test_what_starts_often_loads_little(statement: str, absent: list[str]) -> None:
     assert loaded_after(statement).isdisjoint(absent)

@@ -21,15 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustok.errors import RobustokError, check_choice
-from robustok.runtime.files import COMPRESSIONS, DAMAGE, decompressed
+from robustok.runtime.files import COMPRESSIONS, DAMAGE, FORMATS, decompressed, kind_of
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-}
 SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
@@ -149,19 +142,6 @@ def _files_below(folder: Path) -> list[Path]:
             )
         files.append(path)
     return files
-
-
-def kind_of(path: Path) -> tuple[str, str] | None:
-    """Format and compression by the file's name, or None.
-
-    >>> kind_of(Path("a.jsonl.zst")), kind_of(Path("a.parquet")), kind_of(Path("a.csv"))
-    (('jsonl', '.zst'), ('parquet', ''), None)
-    """
-    compression = path.suffix if path.suffix in COMPRESSIONS else ""
-    kind = FORMATS.get((path.with_suffix("") if compression else path).suffix)
-    if kind is None or (kind == "parquet" and compression):
-        return None
-    return kind, compression
 
 
 def _source(path: Path, name: str, sample_by: str) -> InputFile:

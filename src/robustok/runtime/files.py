@@ -24,6 +24,13 @@ from robustok.runtime.display import Progress, part_of_progress
 
 _log = logging.getLogger(__name__)
 COMPRESSIONS = (".gz", ".xz", ".zst")
+FORMATS = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".txt": "text",
+}  # of files of text
 JsonObject = dict[str, Any]
 """An object of JSON that is made: a row of results, a record, a request."""
 JsonFields = Mapping[str, Any]
@@ -227,6 +234,19 @@ def read_json_or_none(path: Path) -> Any:
         return read_json(path)
     except RobustokError:
         return None
+
+
+def kind_of(path: Path) -> tuple[str, str] | None:
+    """Format and compression by the file's name, or None.
+
+    >>> kind_of(Path("a.jsonl.zst")), kind_of(Path("a.parquet")), kind_of(Path("a.csv"))
+    (('jsonl', '.zst'), ('parquet', ''), None)
+    """
+    compression = path.suffix if path.suffix in COMPRESSIONS else ""
+    kind = FORMATS.get((path.with_suffix("") if compression else path).suffix)
+    if kind is None or (kind == "parquet" and compression):
+        return None
+    return kind, compression
 
 
 def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:

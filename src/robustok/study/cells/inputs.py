@@ -27,6 +27,7 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import (
     json_digest,
+    kind_of,
     read_json,
     read_json_or_none,
     sha256_of,
@@ -369,8 +370,6 @@ def external_questions(path: str | Path, *, by_content: bool = True) -> External
 
 def external_text(path: str | Path, *, by_content: bool = True) -> External:
     """A file or a folder of text, identified by its content and by the format that its name has."""
-    from robustok.corpus.sources import kind_of  # pyarrow
-
     text, kind = external_file(path, by_content=by_content), kind_of(Path(path))
     return replace(text, identity=" ".join([text.identity, *filter(None, kind or ())]))
 
