@@ -307,7 +307,10 @@ def _rows(folder: Path) -> list[Row]:
 
 
 def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
-    """The merged rows of both sides; None where one has none, or they share no seed."""
+    """The merged rows of both sides, of the first seeds that they share; None without such rows.
+
+    The seeds are as many as planned: more, run for another test, would be a second chance.
+    """
     second = _merged(rows, test.rows | test.of)
     if test.against:
         first = _merged(rows, test.rows | test.against)
@@ -317,7 +320,12 @@ def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
     if not first or not second:
         return None
     by_seed = "answers" if first["measure"] == "accuracy" else "values"
-    return (first, second) if first[by_seed].keys() & second[by_seed].keys() else None
+    seeds = sorted(first[by_seed].keys() & second[by_seed].keys())[: test.seeds]
+    if not seeds:
+        return None
+    return tuple(
+        side | {by_seed: {seed: side[by_seed][seed] for seed in seeds}} for side in (first, second)
+    )
 
 
 def _merged(rows: list[Row], wanted: Row) -> Row:

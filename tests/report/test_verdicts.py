@@ -74,6 +74,8 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
     (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
     (HIGH, (0.99, 1.0, 1.0), MARGIN | {"hypothesis": "equal"}, "contradicted here", None),
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "equal"}, "confirmed", None),
+    # Of more seeds than planned the first ones count: with the fourth this would be undecided.
+    ((*HALF, 0.9), (0.8, 0.81, 0.79, 0.5), {"hypothesis": "higher"}, "confirmed", ""),
     # Fewer seeds than planned decide nothing.
     (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 48}, "undecided",
      "2 of 3 seeds; the paper's difference is excluded"),

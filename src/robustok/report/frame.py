@@ -379,7 +379,8 @@ def precisions_text(rows: Sequence[JsonFields]) -> str:
         return ""
     *fewer, most = sorted(seeds, key=lambda precision: len(seeds[precision]))
     parts = [f"{_seeds_text(sorted(seeds[precision]))} in {precision}" for precision in fewer]
-    text = ", ".join([parts[0].replace(" in ", " were computed in ", 1), *parts[1:]])
+    verb = "were" if len(seeds[fewer[0]]) > 1 else "was"
+    text = ", ".join([parts[0].replace(" in ", f" {verb} computed in ", 1), *parts[1:]])
     return f"{text}, the others in {most}."
 
 
