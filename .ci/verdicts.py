@@ -321,11 +321,9 @@ def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
         return None
     by_seed = "answers" if first["measure"] == "accuracy" else "values"
     seeds = sorted(first[by_seed].keys() & second[by_seed].keys())[: test.seeds]
-    if not seeds:
-        return None
-    return tuple(
-        side | {by_seed: {seed: side[by_seed][seed] for seed in seeds}} for side in (first, second)
-    )
+    for side in (first, second):
+        side[by_seed] = {seed: side[by_seed][seed] for seed in seeds}
+    return (first, second) if seeds else None
 
 
 def _merged(rows: list[Row], wanted: Row) -> Row:

@@ -363,6 +363,8 @@ def precisions_text(rows: Sequence[JsonFields]) -> str:
     >>> rows = [{"seed": s, "precision": "float32" if s > 2 else "bfloat16"} for s in range(5)]
     >>> precisions_text(rows)
     'Seeds 3 and 4 were computed in float32, the others in bfloat16.'
+    >>> precisions_text(rows[:4])
+    'Seed 3 was computed in float32, the others in bfloat16.'
 
     Empty where every measurement has one precision. ``rows`` are those of results.jsonl.
     """
@@ -378,9 +380,9 @@ def precisions_text(rows: Sequence[JsonFields]) -> str:
     if not seeds:
         return ""
     *fewer, most = sorted(seeds, key=lambda precision: len(seeds[precision]))
-    parts = [f"{_seeds_text(sorted(seeds[precision]))} in {precision}" for precision in fewer]
-    verb = "were" if len(seeds[fewer[0]]) > 1 else "was"
-    text = ", ".join([parts[0].replace(" in ", f" {verb} computed in ", 1), *parts[1:]])
+    texts = [_seeds_text(sorted(seeds[precision])) for precision in fewer]
+    texts[0] += " were computed" if len(seeds[fewer[0]]) > 1 else " was computed"
+    text = ", ".join(f"{one} in {precision}" for one, precision in zip(texts, fewer, strict=True))
     return f"{text}, the others in {most}."
 
 

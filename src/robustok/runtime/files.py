@@ -24,13 +24,14 @@ from robustok.runtime.display import Progress, part_of_progress
 
 _log = logging.getLogger(__name__)
 COMPRESSIONS = (".gz", ".xz", ".zst")
+# Formats of a corpus file, by its suffix. They are here and not in corpus/, which needs pyarrow.
 FORMATS = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".txt": "text",
-}  # of files of text
+}
 JsonObject = dict[str, Any]
 """An object of JSON that is made: a row of results, a record, a request."""
 JsonFields = Mapping[str, Any]
@@ -237,7 +238,7 @@ def read_json_or_none(path: Path) -> Any:
 
 
 def kind_of(path: Path) -> tuple[str, str] | None:
-    """Format and compression by the file's name, or None.
+    """Format and compression of a corpus file by its name, or None.
 
     >>> kind_of(Path("a.jsonl.zst")), kind_of(Path("a.parquet")), kind_of(Path("a.csv"))
     (('jsonl', '.zst'), ('parquet', ''), None)
