@@ -84,7 +84,7 @@ def test_the_tests_above_can_fail() -> None:
 
 
 def test_the_command_starts_without_the_train_extra() -> None:
-    """`robustok[cli,study,report]` lists studies where no deep-learning library is installed."""
+    """`robustok[cli,study]` lists studies where no deep-learning library is installed."""
     code = (
         f"import sys; sys.modules |= dict.fromkeys({TRAIN}); "
         "sys.argv = ['robustok', 'study', 'list']; from robustok.cli import main; main()"

@@ -179,6 +179,12 @@ def test_the_worst_of_equal_attacks_is_one_that_succeeded(vocab) -> None:
     assert SuiteResult(0, 9, parts, dict.fromkeys(parts, 1.0)).worst == parts["b"]
 
 
+def test_success_of_the_canonical_tokenization_is_no_success_of_the_attack_in_words(vocab) -> None:
+    for threshold, words in ((9, "held"), (0.5, "broken"), (-9, "canonical tokenization itself")):
+        attack = attack_prompt(vocab, TEXT, as_objective(rugged_rows, threshold=threshold), seed=0)
+        assert attack.outcome.endswith(words), (threshold, attack.outcome)
+
+
 def test_the_answer_is_the_greedy_one(model, vocab) -> None:
     ids, prefix, suffix = vocab.encode(TEXT), [5, 9], [7]
     whole = [*prefix, *ids.tolist(), *suffix]

@@ -40,14 +40,16 @@ study run => NAME
 study --out {out} => NAME
 study quick --corpus {empty} --out {out} => leave corpus and held_out out
 study plan quick --held-out {empty} => leave corpus and held_out out
-study plan quick --held-out= => leave corpus and held_out out
+study plan quick --held-out= => '--held-out': it is empty: give a file or folder
 study quick --benchmarks {out} --out {out} => leave benchmarks out
-study plan quick --benchmarks= => leave benchmarks out
+study plan quick --benchmarks= => '--benchmarks': it is empty: give a file or folder
 study list quick => quick
 guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 guard requests.jsonl -t {t} => for a file robustok guard - < FILE
 count x --max 3 => give --by
 evaluate {m} --seed 0 => give --items
+evaluate {m} --items= --seed 0 => no file ''
+perplexity {m} --texts= --seed 0 => '--texts': it is empty: give a file or folder
 icl {m} --seed 0 --limit 2 => give --items
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
 attack nowhere --seed 0 => give either items, or one text

@@ -240,6 +240,8 @@ class Attack:
     def outcome(self) -> str:
         """Both scores, and whether the attack succeeded, in words."""
         outcome = {True: ", broken", False: ", held", None: ""}[self.success]
+        if self.reached_at == 1 and np.array_equal(self.start, self.canonical_ids):
+            outcome = ", broken by the canonical tokenization itself"
         return f"{self.canonical_score:+.3f} → {self.score:+.3f}{outcome}"
 
     def __str__(self) -> str:

@@ -165,7 +165,7 @@ class _Planner:
             if name in HUB and not Path(source).exists():
                 yield self._benchmark(name, revision=revision)
                 continue
-            if not Path(source).exists():
+            if not source or not Path(source).exists():
                 raise RobustokError(f"no file '{source}': give a JSONL file of questions")
             name = Path(source).stem if source.endswith(".jsonl") else source
             files = benchmark_files(source) if Path(source).is_dir() else {name: source}
