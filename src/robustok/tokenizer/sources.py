@@ -38,6 +38,7 @@ from robustok.tokenizer.auto import (
     differences,
 )
 from robustok.tokenizer.data import TokenizerData, library_errors
+from robustok.tokenizer.json_tokens import check_holes
 from robustok.tokenizer.libraries import (
     from_processor,
     from_tiktoken,
@@ -45,7 +46,7 @@ from robustok.tokenizer.libraries import (
     open_sentencepiece,
     open_tekken,
 )
-from robustok.tokenizer.tokenizer_json import check_holes, errors_name, from_json, open_json
+from robustok.tokenizer.tokenizer_json import errors_name, from_json, open_json
 
 _log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
