@@ -56,6 +56,7 @@ attack nowhere --seed 0 => give either items, or one text
 embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
 embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
 embeddings =x --seed 0 --words-file {w} => names no model
+embeddings {m} --seed 0 --words 4 --words-file {w} => --words-file has all words: leave out --words
 bound {m} --items {i} => --seed
 bound {m} --seed 5 => --seed: nothing is drawn without --items: leave it out
 bound {m} --draws 999 => --draws: nothing is drawn without questions: leave it out

@@ -110,6 +110,7 @@ def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
         ('{"a": [1]}\n{"a": [1.5]}\n', None, "line 2: expected a list of token ids"),
         ('{"a": [1]}\n{"a": null}\n', None, "line 2: expected a list of token ids"),
         ('[1, 2]\n["x"]\n', None, "line 2: expected a list of token ids"),
+        ('[1, 2]\n{"a": [1]}\n', None, "line 2: expected a list of token ids, got {'a'"),
         ("[1, 2\n", None, ":1 is not JSON"),
         ('{"a": [{"ids": [1]}], "b": [{"ids": [1]}]}', None, r"several columns of ids \(a, b\)"),
         ('{"a": [{"ids": [1]}]}\n{"b": 1}', None, "line 2: no conversation in 'a'"),

@@ -372,7 +372,7 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     name, is_conversation = _column_of(path, column)
     sequences: list[_Sequence] = []
     for label, row, share in _rows(path, name):
-        value = row.get(name) if isinstance(row, dict) else row
+        value = row.get(name) if name is not None and isinstance(row, dict) else row
         if not is_conversation:
             sequences.append((_ids(value, label), None, None))
         elif _is_list(value):

@@ -191,6 +191,8 @@ def embeddings(
     uniformly drawn tokenizations, per layer. The report in --out has one figure of all models and
     sentences.
     """
+    if {"words", "words_file"} <= measurement.keys():
+        raise RobustokError("--words-file has all words: leave out --words")
     measure(models, "embeddings", options, embeddings=measurement)
 
 
