@@ -79,3 +79,11 @@ def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path
     rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
     assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
     assert sorted(table["correct"]) == sorted(rows["correct"][:])
+
+
+def test_a_folder_of_folders_of_results_is_refused_with_their_names(
+    tmp_path: Path, shell: Shell
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "results.jsonl").write_text("")
+    assert f"such as {tmp_path / 'a'}" in shell.fails("study", "report", str(tmp_path))

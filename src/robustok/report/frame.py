@@ -57,7 +57,9 @@ def read_source(folder: Path) -> ReportSource:
     """Read a folder of results; raises RobustokError for one without them."""
     results = folder / "results.jsonl"
     if not results.is_file():
-        raise RobustokError(f"{folder} has no results.jsonl: {ACCEPTED}")
+        inside = [str(path.parent) for path in sorted(folder.glob("*/results.jsonl"))[:3]]
+        advice = f"give folders inside it, such as {' '.join(inside)}" if inside else ACCEPTED
+        raise RobustokError(f"{folder} has no results.jsonl: {advice}")
     rows = read_rows(results)
     if not rows:
         raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
