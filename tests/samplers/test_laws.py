@@ -283,7 +283,7 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
                 bytes=words.view(np.uint8),
             )  # fmt: skip
 
-        monkeypatch.setattr("robustok.samplers.base.new_store", small)
+        monkeypatch.setattr("robustok.samplers.stored.new_store", small)
         drawn = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2, threads=1)
         assert drawn == expected
         assert max(sizes) < 2000

@@ -14,7 +14,7 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
   ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
   memory. The default, one id a byte, is always enough.
-- ``_kernel`` is what a `StoredSampler` draws with, whose kernel keeps tables of blocks.
+- ``_kernel`` is what a `stored.StoredSampler` draws with, whose kernel keeps tables of blocks.
 - ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
 - ``_bytes_of(text)`` returns the bytes of a string that need not be encoded: ``_draw`` gets them in
   place of its canonical ids. By default every string is encoded.
@@ -27,11 +27,11 @@ Attributes whose names start with ``_`` are caches: they are not pickled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -47,16 +47,6 @@ from robustok.checks import (
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
-from robustok.kernels.store import (
-    DRAWN,
-    NO_PATH,
-    NO_ROOM,
-    RARE,
-    Store,
-    clear,
-    copy_records,
-    new_store,
-)
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.runtime.processes import available_cores
@@ -69,7 +59,6 @@ _MANY_IDS = 1 << 19  # ids of a batch that are checked in threads
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 _MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
 _FEW = 64  # ids of one call whose bytes Python joins faster than kernels
-_LARGER = 4  # times the size of the store before
 _ONE_DRAW = np.int64(1)
 _FIRST_PART = np.zeros(1, np.int64)
 
@@ -368,83 +357,6 @@ class Sampler(Scheme):
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
 
-# A draw kernel, what it reads of the vocabulary, and its settings.
-Kernel = tuple[Callable[..., tuple[int, int]], kernels.Tokens, tuple[Any, ...]]
-
-
-class StoredSampler(Sampler):
-    """A sampler whose kernel keeps tables of blocks in a store.
-
-    Stores outlive a call, since blocks come back in the next batch. Each is used by one thread at a
-    time; which one a row meets changes the time and not the draw.
-    """
-
-    # Why a text cannot be drawn, by the code that its kernel ends with.
-    _failures: ClassVar[dict[int, str]] = {
-        NO_PATH: "the vocabulary has no tokenization of the text: it lacks a token for one of its "
-        "bytes; use a tokenizer with all 256 bytes, or take such characters out"
-    }
-
-    @computed_once
-    def _stores(self) -> list[Store]:
-        """The idle stores."""
-        return []
-
-    @property
-    def _kernel(self) -> Kernel:
-        """The draw kernel, what it reads of the vocabulary, and its settings; made once.
-
-        It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
-        from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns the first text that it has
-        not drawn and a code of `kernels.store`. A kernel that returns RARE is called again from
-        there on with True as its last setting: the code of rare texts is compiled when one occurs.
-        """
-        raise NotImplementedError
-
-    def _draw(
-        self, batch: kernels.Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray
-    ) -> None:
-        """Draw texts first..last by the kernel; where it stops, change what it lacks and go on."""
-        kernel, tables, settings = self._kernel
-        if self._reads_bytes and batch.values.dtype != np.uint8:
-            texts = kernels.texts_between(batch, first, last)
-            batch = kernels.spelled(texts, self.vocab.token_bytes, self.vocab.token_offsets)
-            first, last = 0, last - first
-        try:
-            store = self._stores.pop()
-        except IndexError:
-            store = new_store()
-        draws, scale = int(batch.draws), 1
-        text = first  # the first text that is not drawn
-        while True:
-            done = (text - first) * draws
-            total = int(ends[done - 1]) if done else 0
-            rows = kernels.Rows(out[total:], ends[done:])
-            used = store.used.copy()
-            reached, code = kernel(tables, store, batch, *settings, text, last, rows)
-            if total:
-                ends[done : (reached - first) * draws] += total
-            if code == RARE:
-                settings = (*settings[:-1], True)
-            elif code != NO_ROOM:
-                break
-            elif reached == text and _is_small(store, used):
-                scale *= _LARGER
-                smaller, store = store, new_store(scale)
-                copy_records(smaller, store)
-            else:
-                clear(store)
-            text = reached
-        # Keep at most one idle store for each core: more threads gain nothing, and a store may hold
-        # 36 MB. A larger store serves only the rare text that fills one alone.
-        if scale == 1:
-            self._stores.append(store)
-            if len(self._stores) > 1:
-                del self._stores[cores_read_once() :]
-        if code != DRAWN:
-            raise RobustokError(f"{self.name}: {self._failures[code]}")
-
-
 def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
     """The sampler of a spec.
 
@@ -709,13 +621,6 @@ def _check_keep(keep: object, rows: Ragged) -> np.ndarray | None:
     if marks.shape != rows.values.shape or (marks.dtype != np.bool_ and marks.size):
         raise RobustokError("keep marks ids: one bool for each id of the batch")
     return marks.astype(np.bool_)
-
-
-def _is_small(store: Store, used: np.ndarray) -> bool:
-    """Whether one text alone fills the store, or half of it, which had ``used`` before the text."""
-    words, records = (store.used - used)[:2].tolist()
-    # Records may fill half of the slots.
-    return bool(used[0] == 0 or 2 * words > len(store.words) or 4 * records > len(store.slots))
 
 
 @cache

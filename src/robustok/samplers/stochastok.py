@@ -35,8 +35,8 @@ from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.kernels.store import NOT_DRAWN
 from robustok.lattice import Lattice
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.parameters import Choice, count, per_token
+from robustok.samplers.stored import Kernel, StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _MOST_LISTED = 1 << 19  # segmentations of a token that are enumerated

@@ -13,8 +13,8 @@ from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice, distance
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.parameters import count, per_token
+from robustok.samplers.stored import Kernel, StoredSampler
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 # Of a text whose every draw is canonical, and what to do.

@@ -21,10 +21,10 @@ from robustok.kernels.walk import (
     log_prob_walk,
 )
 from robustok.runtime.environment import computed_once
-from robustok.samplers.base import Kernel, StoredSampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import SCORES, count, probability
 from robustok.samplers.parameters import temperature as temperature_range
+from robustok.samplers.stored import Kernel, StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _LARGEST_SCORE = 1e6
