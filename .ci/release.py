@@ -96,10 +96,9 @@ def smoke(python: str, wheel: Path, source: Path, folder: Path) -> None:
     run(python, "-m", "venv", str(folder / "venv"))
     binaries = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     interpreter = str(binaries / "python")
-    install = (
-        interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        "--no-compile", "--no-cache-dir",
-    )  # fmt: skip
+    # Without bytecode and a cache of packages, which fill a small disk.
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-cache-dir")
+    install = (interpreter, "-m", "pip", "install", *options)
     run(*install, str(wheel))
     packages = run(interpreter, "-m", "pip", "list", "--format=freeze").lower()
     assert "torch" not in packages and "transformers" not in packages, packages

@@ -18,10 +18,10 @@ from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
+_ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 _HEX = "0123456789ABCDEFabcdef"
 _BYTE_NAMES = [f"<0x{a}{b}>" for a in _HEX for b in _HEX]
 _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
-_ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
 # A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
 _NO_BYTE = 256
 _BYTES = dict.fromkeys(range(256), _NO_BYTE) | {ord(c): b for c, b in byte_alphabet().items()}
