@@ -270,10 +270,14 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
 
 
 def _at_chance(test: Test, rows: list[Row]) -> bool:
-    """Whether neither side is above chance on canonical questions: then no effect can show."""
+    """Whether neither side is above chance on canonical questions: then no effect can show.
+
+    As the test itself, it has no more seeds than planned.
+    """
     for side in (test.of, test.against):
         chosen = _chosen(rows, test.rows | side | {"eval_scheme": "canonical"})
-        merged = Results([row for row in chosen if "chance" in row]).rows
+        by_seed = sorted((row for row in chosen if "chance" in row), key=_seed)
+        merged = Results(by_seed[: test.seeds]).rows
         if not merged or merged[0]["low"] > merged[0]["chance"]:
             return False
     return True
@@ -330,7 +334,7 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
     """The rows with these fields as one, with the answers or the value of each seed."""
     layer = wanted.get("layer")
     chosen = _chosen(rows, wanted)
-    seeds = {row.get("seed", 0): row for row in chosen}
+    seeds = {_seed(row): row for row in chosen}
     if len(seeds) < len(chosen):
         raise ValueError(f"{wanted} is true of several rows of one seed")
     if not seeds:
@@ -360,6 +364,10 @@ def _chosen(rows: list[Row], wanted: Row) -> list[Row]:
         and ("layers" in row) == (wanted.get("layer") is not None)
         and all(_field(row, name) == value for name, value in fields.items())
     ]
+
+
+def _seed(row: Row) -> int:
+    return row.get("seed", 0)
 
 
 def _field(row: Row, name: str) -> Any:
