@@ -38,10 +38,10 @@ study quick --words-file {empty} --out {out} => words
 attack m --items i --label 1 --seed 0 => are of one text
 study run => NAME
 study --out {out} => NAME
-study quick --corpus {empty} --out {out} => leave corpus and held_out out
-study plan quick --held-out {empty} => leave corpus and held_out out
+study quick --corpus {empty} --out {out} => leave --corpus and --held-out out
+study plan quick --held-out {empty} => leave --corpus and --held-out out
 study plan quick --held-out= => '--held-out': it is empty: give a file or folder
-study quick --benchmarks {out} --out {out} => leave benchmarks out
+study quick --benchmarks {out} --out {out} => leave --benchmarks out
 study plan quick --benchmarks= => '--benchmarks': it is empty: give a file or folder
 study list quick => quick
 guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'

@@ -77,11 +77,15 @@ def find_column(
             damage = damage or f"{source.path}: {error}"
     if damage and not seen:
         raise RobustokError(damage)
+    place = f"{sources[0].path}{' and the other files' if len(sources) > 1 else ''}"
+    if not seen:
+        raise RobustokError(
+            f'{place}: no line is a JSON object, such as {{"text": "one document"}}'
+        )
     requested = " or ".join(map(repr, wanted))
-    fields = f"its fields are {', '.join(map(repr, seen))}" if seen else "no row could be read"
     raise RobustokError(
-        f"no field {requested} with a text or a list of ids in {sources[0].path}"
-        f"{' and the other files' if len(sources) > 1 else ''}: {fields}; give its name as column"
+        f"no field {requested} with a text or a list of ids in {place}: its fields are "
+        f"{', '.join(map(repr, seen))}; give its name as column"
     )
 
 

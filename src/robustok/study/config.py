@@ -149,9 +149,9 @@ def load_study(
     texts: JsonObject = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
     for section, fields, names in (
-        ("task", {"words_file": words_file} if words_file else {}, "words_file"),
-        ("corpus", texts | {"hub": None} if texts else {}, "corpus and held_out"),
-        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "benchmarks"),
+        ("task", {"words_file": words_file} if words_file else {}, "--words-file"),
+        ("corpus", texts | {"hub": None} if texts else {}, "--corpus and --held-out"),
+        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
     ):
         if fields and section not in data:
             raise RobustokError(f"{source} has no section '{section}': leave {names} out")

@@ -192,9 +192,9 @@ def _of_training(study: Study) -> Iterator[tuple[str, str]]:
         yield "pretrain", message
     if on_text or (study.perplexity and not study.task):
         if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield "corpus", "this study needs text: give files as corpus and held_out"
+            yield "corpus", "this study needs text: give files with --corpus and --held-out"
         elif study.perplexity and not (corpus.hub or corpus.held_out):
-            yield "corpus.held_out", "perplexity needs text held out: give a file as held_out"
+            yield "corpus.held_out", "perplexity needs text held out: give a file with --held-out"
 
 
 def _of_counts(study: Study) -> Iterator[tuple[str, str]]:
