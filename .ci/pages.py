@@ -142,7 +142,12 @@ def pages() -> dict[str, list[str]]:
 
 def draw(name: str, folder: Path) -> str:
     """Draw a page: figures into a folder, and its text as it is returned."""
-    page = verdicts.read_claims().pages[name]
+    claims = verdicts.read_claims()
+    if name == "index":
+        return verdicts.index(claims, verdicts.judge_all(claims), folder)
+    if name == "fidelity":
+        return fidelity.page()
+    page = claims.pages[name]
     sections = [section(run, folder) for run in pages()[name]]
     return "\n\n".join([f"# {page['title']}", page["about"], *sections]) + "\n"
 
@@ -174,13 +179,7 @@ def _source(name: str) -> str:
     )
 
 
-def index() -> str:
-    """The page of all claims."""
-    claims = verdicts.read_claims()
-    return verdicts.index(claims, verdicts.judge_all(claims))
-
-
-OF_ALL = {"index": index, "fidelity": fidelity.page}  # pages that are drawn from all results
+OF_ALL = ("index", "fidelity")  # pages that are drawn from all results
 
 
 def main() -> None:
@@ -198,8 +197,7 @@ def main() -> None:
         return
     for name in options.names or (*pages(), *OF_ALL):
         page = PAGES / f"{name}.md"
-        text = OF_ALL[name]() if name in OF_ALL else draw(name, PAGES / "figures")
-        page.write_text(text, encoding="utf-8")
+        page.write_text(draw(name, PAGES / "figures"), encoding="utf-8")
         print(page)
 
 

@@ -2,7 +2,8 @@
 
 Accuracies are compared by the package's one comparison, question by question and seed by seed, and
 the comparisons of a family by Holm's method. Perplexities and distances have no answers: they are
-paired by seed (Student's t). `judge` makes the verdict of a test, and `index` the page of all.
+paired by seed (Student's t). `judge` makes the verdict of a test, and `index` the page of all, with
+its figure.
 
 A verdict is one of five: confirmed (the 95% interval excludes zero in the claim's direction),
 contradicted here (it excludes the claim's direction), no loss larger than the margin (the 90%
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ import yaml
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import Results, points_text
+from robustok.report.style import GRID, MUTED, figure_style, legend_above, new_figure, save_figure
 from robustok.runtime.files import read_json, read_rows
 from robustok.study import find_study, studies
 
 RESULTS = Path(__file__).parents[1] / "results"
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
 NO_LOSS, NOT_TESTED = "no loss larger than X", "not tested"
+ORDER = (CONFIRMED, NO_LOSS, CONTRADICTED, UNDECIDED, NOT_TESTED)
+PUBLISHED = ("fine-tuning", "few-shot")  # pages of models that were published
 HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  # with a margin?
 TIMES = ("before", "after")  # of the choice of a family or margin, relative to its data
 LEVEL_OF_NO_LOSS = 0.1
@@ -102,6 +106,11 @@ class Verdict:
     note: str = ""
     change: Difference | None = None
     measure: str = "accuracy"
+
+    @property
+    def kind(self) -> str:
+        """One of `ORDER`: the verdict without the margin's size."""
+        return re.sub(r"[\d.]+$", "X", self.verdict)
 
 
 @dataclass(frozen=True)
@@ -377,21 +386,29 @@ def _field(row: Row, name: str) -> Any:
     return row.get(name)
 
 
-def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESULTS) -> str:
-    """The page docs/results/index.md: its text, a table of each topic, and what was not run."""
+def index(
+    claims: Claims, verdicts: Mapping[Test, Verdict], figures: Path, results: Path = RESULTS
+) -> str:
+    """The page docs/results/index.md: its text, a table of each topic, and what was not run.
+
+    Its figure is written into the folder ``figures``.
+    """
+    draw_differences(claims, verdicts, figures / "index-differences.png")
     about = {}
     for model in claims.models.values():
         about.setdefault(model["model"], model.get("about"))
-    text = claims.page.format(
-        tests=len(verdicts),
-        counts=_counts(verdicts.values()),
-        untested=sum(not claim.tests for claim in claims.claims),
-        models=table(("model", "what it is"), [*about.items()]),
-    )
-    parts = [text.strip()]
     topics: dict[str, list[Claim]] = {}
     for claim in claims.claims:
         topics.setdefault(claim.topic, []).append(claim)
+    counts = [
+        _counts(f"[{topic}](#{topic.lower().replace(' ', '-')})", own, verdicts)
+        for topic, own in topics.items()
+    ]
+    text = claims.page.format(
+        counts=table(_COUNT_HEAD, [*counts, _counts("all", claims.claims, verdicts)]),
+        models=table(("model", "what it is"), [*about.items()]),
+    )
+    parts = [text.strip()]
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
         parts += [f"## {topic}", table(_HEAD, lines)]
@@ -412,6 +429,7 @@ def index(claims: Claims, verdicts: Mapping[Test, Verdict], results: Path = RESU
 
 
 _HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
+_COUNT_HEAD = ("topic", "claims", *ORDER)
 _FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
 
 
@@ -422,10 +440,59 @@ def _not_run(results: Path) -> str:
     return "\n".join(f"- `{name}`: {paper.where}" for name, paper in papers.items() if paper)
 
 
-def _counts(verdicts: Iterable[Verdict]) -> str:
-    counts = Counter(re.sub(r"[\d.]+$", "X", one.verdict) for one in verdicts)
-    order = (CONFIRMED, CONTRADICTED, NO_LOSS, UNDECIDED, NOT_TESTED)
-    return ", ".join(f"{counts[name]} {name}" for name in order)
+def _counts(
+    name: str, claims: Sequence[Claim], verdicts: Mapping[Test, Verdict]
+) -> tuple[str, ...]:
+    """A line of the table of topics: its claims, and its tests by verdict."""
+    tests = [test for claim in claims for test in claim.tests]
+    counts = Counter(verdicts[test].kind for test in tests)
+    counts[NOT_TESTED] += sum(not claim.tests for claim in claims)
+    return (name, str(len(claims)), *(str(counts[one] or "") for one in ORDER))
+
+
+def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
+    """Draw each difference in accuracy against the paper's: one panel for published models, one for
+    small models."""
+    published = {run for name in PUBLISHED for run in claims.pages[name]["runs"]}
+    marks: dict[tuple[bool, str], list[tuple[float, Difference]]] = {}
+    for test, own in verdicts.items():
+        if own.change and own.measure == "accuracy" and test.against and test.paper is not None:
+            place = test.results in published, own.kind
+            marks.setdefault(place, []).append((test.paper, own.change))
+    with figure_style():
+        figure, panels = new_figure((8.4, 4.3), columns=2)
+        for axes, is_published in zip(panels, (True, False), strict=True):
+            axes.axline((0, 0), slope=1, color=GRID, zorder=0)
+            axes.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
+            axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
+            for kind, style in _MARKERS.items():
+                own = marks.get((is_published, kind), [])
+                below = [100 * (change.mean - change.low) for _, change in own]
+                above = [100 * (change.high - change.mean) for _, change in own]
+                axes.errorbar(
+                    [paper for paper, _ in own],
+                    [100 * change.mean for _, change in own],
+                    yerr=[below, above],
+                    label=kind,
+                    linestyle="",
+                    elinewidth=0.7,
+                    **style,
+                )
+            title = "Published models" if is_published else "Small models from random weights"
+            axes.set(xlim=(-105, 105), ylim=(-105, 105), title=title)
+            axes.set_xlabel("the paper's difference, points")
+        panels[0].set_ylabel("difference here, points, 95% interval")
+        legend_above(figure, *panels)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_figure(figure, path)
+
+
+_MARKERS: dict[str, dict[str, Any]] = {
+    CONFIRMED: {"marker": "o", "color": "#009e73"},
+    NO_LOSS: {"marker": "s", "color": "#0072b2"},
+    CONTRADICTED: {"marker": "X", "color": "#d55e00"},
+    UNDECIDED: {"marker": "o", "color": MUTED, "markerfacecolor": "white"},
+}
 
 
 def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> list[list[str]]:
