@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from tests.integrations.conftest import TEXTS
 from tests.integrations.test_stochastic import byte_level, metaspace, texts
 from tests.oracles.data import data_path
-from tokenizers import AddedToken, Encoding, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer, processors
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.encoding import DrawnEncoding
 
 
 def processed(tokenizer: Tokenizer, processor: Any) -> Tokenizer:
@@ -137,12 +136,9 @@ def test_several_spaces_at_the_start_are_no_prefix(name: str, text: str) -> None
 def test_changes_are_those_of_the_library(data, name):
     plain = TOKENIZERS[name]
     same = rt.stochastic(plain, "canonical", seed=0)
-    encodings = [
-        (plain.encode(text), same.encode(text))
-        for text in data.draw(st.lists(texts, min_size=2, max_size=3))
-    ]
-    for theirs, ours in encodings:
-        for method in data.draw(st.lists(st.sampled_from(["truncate", "pad", "set"]), max_size=3)):
+    for text in data.draw(st.lists(texts, min_size=1, max_size=3)):
+        theirs, ours = plain.encode(text), same.encode(text)
+        for method in data.draw(st.lists(st.sampled_from(["truncate", "pad"]), max_size=3)):
             size, direction = (
                 data.draw(st.integers(0, 9)),
                 data.draw(st.sampled_from(["left", "right"])),
@@ -150,15 +146,9 @@ def test_changes_are_those_of_the_library(data, name):
             for one in (theirs, ours):
                 if method == "truncate":
                     one.truncate(size, stride=min(1, max(size - 1, 0)), direction=direction)
-                elif method == "pad":
-                    one.pad(size, direction=direction, pad_id=1)
                 else:
-                    one.set_sequence_id(0)
+                    one.pad(size, direction=direction, pad_id=1)
         assert everything(ours) == everything(theirs)
-    grows = data.draw(st.booleans())
-    theirs, ours = [pair[0] for pair in encodings], [pair[1] for pair in encodings]
-    merged = DrawnEncoding.merge(ours, grows)
-    assert everything(merged) == everything(Encoding.merge(theirs, grows))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "llama2", "qwen3", "internlm2"])

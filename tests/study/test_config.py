@@ -77,7 +77,7 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("seed: 0", "seed: true", "seed is no number: give one"),
     ("  steps: 1500", "  steps: yes", "finetune.steps is no number"),
     ("attacks:", "attacks:\n  - distances: [true]", "attacks.0.distances.0 is no number"),
-    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "give files with --corpus"),
+    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "with --corpus"),
     ("  schemes: [canonical]", "  schemes: [uniform, uniform]", "uniform is already in the list"),
     ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
     ("  batch_size: 64", "  batch_size: 64\n  gradient_accumulation_steps: 3", "a multiple"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, product, takewhile
+from itertools import accumulate, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +127,7 @@ class Text:
 class Part(NamedTuple):
     """Tokens ``begin`` to ``end`` of a text.
 
-    ``shift`` is added to the offsets. ``keeps_prefix``: a byte-level post-processor has cut white
+    ``keeps_prefix``: a byte-level post-processor has cut white
     space off the offsets; where it is true, a single space at the start of the text counts as the
     tokenizer's own, which has no offsets to cut. ``first``: the token that was the first of its
     encoding then.
@@ -141,7 +141,6 @@ class Part(NamedTuple):
     special: int = 0
     keeps_prefix: bool | None = None
     first: int = -1
-    shift: int = 0
 
     @property
     def size(self) -> int:
@@ -165,8 +164,7 @@ class Part(NamedTuple):
         if self.keeps_prefix is not None:
             rows = enumerate(zip(self.tokens, spans, strict=True), self.begin)
             spans = [self._trimmed(i, token or "", span) for i, (token, span) in rows]
-        shift = self.shift
-        return [(low + shift, high + shift) for low, high in spans] if shift else spans
+        return spans
 
     def _trimmed(self, number: int, token: str, span: Span) -> Span:
         """The offsets of token ``number`` without white space."""
@@ -183,6 +181,8 @@ class Part(NamedTuple):
 
 class DrawnEncoding:
     """Drawn tokens with the attributes and methods of `tokenizers.Encoding`, which mean the same.
+
+    The methods that build encodings of others are left out: `merge` and `set_sequence_id`.
 
     >>> drawing = rt.stochastic(tokenizer, "uniform", seed=0)
     >>> encoding = drawing.encode("hello world")
@@ -275,9 +275,7 @@ class DrawnEncoding:
     def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
         begin, end = self._range(sequence_index)
         words = enumerate(self._list("word_ids")[begin:end], begin)
-        # Words ascend, but in merged encodings: the library looks no further than a later one.
-        some = takewhile(lambda pair: pair[1] is None or pair[1] <= word_index, words)
-        places = [i for i, word in some if word == word_index]
+        places = [i for i, word in words if word == word_index]
         return (places[0], places[-1] + 1) if places else None
 
     def word_to_chars(self, word_index: int, sequence_index: int = 0) -> Span | None:
@@ -301,9 +299,6 @@ class DrawnEncoding:
         return self._known[name]
 
     # --- changes ----------------------------------------------------------------------------------
-
-    def set_sequence_id(self, sequence_id: int) -> None:
-        self.ranges[sequence_id] = (0, len(self))
 
     def pad(
         self,
@@ -361,29 +356,6 @@ class DrawnEncoding:
         self._change(first)
         self.ranges = {}
         self.overflowing = [DrawnEncoding(parts) for parts in others]
-
-    @staticmethod
-    def merge(encodings: Iterable[DrawnEncoding], growing_offsets: bool = True) -> DrawnEncoding:
-        whole = DrawnEncoding()
-        for one in encodings:
-            whole = whole._joined(one, growing_offsets)
-        return whole
-
-    def _joined(self, other: DrawnEncoding, growing_offsets: bool) -> DrawnEncoding:
-        """Both side by side; ``overflowing`` has all other pairs of both and their windows."""
-        pairs = product((*self.overflowing, self), (other, *other.overflowing))
-        overflowing = [
-            one._joined(another, growing_offsets)
-            for one, another in pairs
-            if one is not self or another is not other
-        ]
-        parts, offset = other.parts, 0
-        if growing_offsets and self.parts:
-            offset = self.offsets[-1][1] if len(self) else 0
-        if offset:
-            parts = [part._replace(shift=part.shift + offset) for part in parts]
-        ranges = {**self.ranges, **_moved(other.ranges, len(self))}
-        return DrawnEncoding([*self.parts, *parts], ranges, overflowing)
 
     def _change(self, parts: Iterable[Part]) -> None:
         self.parts, self._known = tuple(parts), {}
