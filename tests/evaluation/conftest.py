@@ -23,8 +23,8 @@ def draws_of(vocab: Vocabulary, item: Item, draws: int, seed: int) -> Ragged:
 def evaluation_of(answers: np.ndarray, scheme: str = "uniform") -> Evaluation:
     """Answers [items, draws], right or wrong, as an evaluation."""
     outcomes = tuple(
-        Outcome(str(i), "", 1, tuple(map(int, own)), (0.0,) * len(own), tuple(map(int, own)))
-        for i, own in enumerate(answers)
+        Outcome(Item(str(i), "", ("a", "b"), 1), own, (0.0,) * len(own), own)
+        for i, own in enumerate(map(tuple, answers.astype(int).tolist()))
     )
     accuracy = float(answers.mean())
     return Evaluation(

@@ -81,9 +81,9 @@ def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
     assert pickle.loads(pickle.dumps(whole)) == whole
     assert [row["correct"] for row in whole.table()] == [o.correct for o in whole.outcomes]
     part = evaluate(model, vocab, items[::-3], "uniform", draws=3, seed=5)
-    of_key = {o.key: o for o in whole.outcomes}
+    of_key = {o.item.key: o for o in whole.outcomes}
     for outcome in part.outcomes:
-        assert outcome.margins == pytest.approx(of_key[outcome.key].margins, abs=1e-4)
+        assert outcome.margins == pytest.approx(of_key[outcome.item.key].margins, abs=1e-4)
     other = evaluate(model, vocab, items, "uniform", draws=3, seed=6)
     assert other.outcomes[0].margins != pytest.approx(whole.outcomes[0].margins, abs=1e-4)
 

@@ -103,8 +103,9 @@ def test_items_are_paired_by_their_key_in_any_order() -> None:
     assert (result.lost, result.won, result.n, result.seeds) == (2, 1, 6, 1)
     assert result.mean == pytest.approx(-1 / 6)
     assert result == paired(first, second)
-    for change in ({"label": 0}, {"kind": "ends"}):  # under the same key another question
-        other = (replace(second.outcomes[0], **change), *second.outcomes[1:])
+    last = second.outcomes[-1]
+    for change in ({"label": 0}, {"kind": "ends"}, {"question": "b?"}, {"choices": ("b", "c")}):
+        other = (*second.outcomes[:-1], replace(last, item=replace(last.item, **change)))
         with pytest.raises(RobustokError, match="different items"):
             paired(first, replace(second, outcomes=other))
 

@@ -49,7 +49,7 @@ def test_the_default_is_one_line(short, vocab, questions) -> None:
 
 def test_drop_leaves_the_item_out_and_counts_its_draws(short, vocab, questions) -> None:
     result = measured(short, vocab, questions, "drop")
-    assert [o.key for o in result.outcomes] == ["fits"]
+    assert [o.item.key for o in result.outcomes] == ["fits"]
     assert (result.n, result.overflowed) == (1, 3)
     with pytest.raises(RobustokError, match="no item fits"):
         measured(short, vocab, questions[:1], "drop")

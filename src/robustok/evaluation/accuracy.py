@@ -171,9 +171,7 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:
     # Characters of each option: lm-eval adds the space before them itself.
     lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
     return Outcome(
-        key=item.key,
-        kind=item.kind,
-        label=item.label,
+        item=item,
         predictions=tuple(log_probs.argmax(axis=1).tolist()),
         margins=tuple(margins(log_probs, item.label).tolist()),
         norm_predictions=tuple((log_probs / lengths).argmax(axis=1).tolist()),

@@ -21,6 +21,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import LEVEL, Z95, compare_answers, interval
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields, JsonObject
+from robustok.tasks.item import Item
 
 Row = Mapping[str, Any]
 
@@ -173,13 +174,11 @@ class Outcome:
 
     >>> from robustok.evaluation import evaluate
     >>> outcome = evaluate(model, vocab, items, "uniform", draws=3, seed=0).outcomes[1]
-    >>> outcome.key, outcome.label, len(outcome.predictions)
+    >>> outcome.item.key, outcome.item.label, len(outcome.predictions)
     ('q1', 1, 3)
 
     Args:
-        key: key of the item.
-        kind: group of the item; empty for none.
-        label: index of the right option, from 0.
+        item: the item.
         predictions: index of the option with the greatest log-probability, [draws].
         margins: greatest log-probability of a wrong option minus that of the right one, in nats,
             [draws]; above 0 the draw is wrong.
@@ -187,9 +186,7 @@ class Outcome:
             characters of the option, [draws].
     """
 
-    key: str
-    kind: str
-    label: int
+    item: Item
     predictions: tuple[int, ...]
     margins: tuple[float, ...]
     norm_predictions: tuple[int, ...]
@@ -197,12 +194,13 @@ class Outcome:
     @property
     def correct(self) -> float:
         """Fraction of draws that got the label."""
-        return sum(p == self.label for p in self.predictions) / len(self.predictions)
+        return sum(p == self.item.label for p in self.predictions) / len(self.predictions)
 
     @property
     def correct_norm(self) -> float:
         """Fraction of draws that got the label by ``norm_predictions``."""
-        return sum(p == self.label for p in self.norm_predictions) / len(self.norm_predictions)
+        right = sum(p == self.item.label for p in self.norm_predictions)
+        return right / len(self.norm_predictions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,9 +309,9 @@ class Evaluation(Accuracy):
         """
         return [
             {
-                "key": o.key,
-                "kind": o.kind,
-                "label": o.label,
+                "key": o.item.key,
+                "kind": o.item.kind,
+                "label": o.item.label,
                 "predictions": list(o.predictions),
                 "margins": [round(m, 6) for m in o.margins],
                 "correct": o.correct,
@@ -343,9 +341,9 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
     The draws of one item are a cluster. Items are paired by their key, also where the two
     evaluations have other seeds.
 
-    Raises RobustokError where the items differ: their keys, labels or kinds.
+    Raises RobustokError where the items differ, also in their question or choices alone.
     """
-    before, after = ({o.key: (o.label, o.kind) for o in one.outcomes} for one in (first, second))
+    before, after = ({o.item.key: o.item for o in one.outcomes} for one in (first, second))
     if before != after:
         raise RobustokError(
             "the two evaluations have different items: compare evaluations of the same items"
@@ -355,4 +353,4 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
 
 def _row_of(evaluation: Evaluation) -> JsonObject:
     """The answers of an evaluation as a row to compare, as those of one seed."""
-    return {"answers": {0: {outcome.key: outcome.correct for outcome in evaluation.outcomes}}}
+    return {"answers": {0: {one.item.key: one.correct for one in evaluation.outcomes}}}
