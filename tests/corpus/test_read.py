@@ -267,7 +267,7 @@ for path in sys.argv[1:]:
     try:
         find_column(sources, None)
     except ValueError as error:
-        assert "no line is a JSON object" in str(error), error
+        assert "none of the first lines" in str(error), error
     for chunk in cut_chunks(sources):
         for batch in read_chunk(chunk, batch_schema(), 1 << 19):
             rows, rejects = rows + len(batch.table), rejects + len(batch.rejects)

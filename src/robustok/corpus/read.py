@@ -80,7 +80,7 @@ def find_column(
     place = f"{sources[0].path}{' and the other files' if len(sources) > 1 else ''}"
     if not seen:
         raise RobustokError(
-            f'{place}: no line is a JSON object, such as {{"text": "one document"}}'
+            f'{place}: none of the first lines is a JSON object, such as {{"text": "a document"}}'
         )
     requested = " or ".join(map(repr, wanted))
     raise RobustokError(

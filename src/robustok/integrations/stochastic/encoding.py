@@ -127,10 +127,9 @@ class Text:
 class Part(NamedTuple):
     """Tokens ``begin`` to ``end`` of a text.
 
-    ``keeps_prefix``: a byte-level post-processor has cut white
-    space off the offsets; where it is true, a single space at the start of the text counts as the
-    tokenizer's own, which has no offsets to cut. ``first``: the token that was the first of its
-    encoding then.
+    ``keeps_prefix``: a byte-level post-processor has cut white space off the offsets; where it is
+    true, a single space at the start of the text counts as the tokenizer's own, which has no
+    offsets to cut. ``first``: the token that was the first of its encoding then.
     """
 
     text: Text
