@@ -451,40 +451,46 @@ def _counts(
 
 
 def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
-    """Draw each difference in accuracy against the paper's: one panel for published models, one for
-    small models."""
+    """Draw each difference in accuracy against the paper's, in a panel of published models and one
+    of small models."""
     published = {run for name in PUBLISHED for run in claims.pages[name]["runs"]}
-    marks: dict[tuple[bool, str], list[tuple[float, Difference]]] = {}
+    panels: dict[str, _Marks] = {"Published models": {}, "Small models from random weights": {}}
+    of_published, of_small = panels.values()
     for test, own in verdicts.items():
         if own.change and own.measure == "accuracy" and test.against and test.paper is not None:
-            place = test.results in published, own.kind
-            marks.setdefault(place, []).append((test.paper, own.change))
+            marks = of_published if test.results in published else of_small
+            marks.setdefault(own.kind, []).append((test.paper, own.change))
     with figure_style():
-        figure, panels = new_figure((8.4, 4.3), columns=2)
-        for axes, is_published in zip(panels, (True, False), strict=True):
-            axes.axline((0, 0), slope=1, color=GRID, zorder=0)
-            axes.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
-            axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
-            for kind, style in _MARKERS.items():
-                own = marks.get((is_published, kind), [])
-                below = [100 * (change.mean - change.low) for _, change in own]
-                above = [100 * (change.high - change.mean) for _, change in own]
-                axes.errorbar(
-                    [paper for paper, _ in own],
-                    [100 * change.mean for _, change in own],
-                    yerr=[below, above],
-                    label=kind,
-                    linestyle="",
-                    elinewidth=0.7,
-                    **style,
-                )
-            title = "Published models" if is_published else "Small models from random weights"
+        figure, all_axes = new_figure((8.4, 4.3), columns=2)
+        for axes, (title, marks) in zip(all_axes, panels.items(), strict=True):
+            _draw_marks(axes, marks)
             axes.set(xlim=(-105, 105), ylim=(-105, 105), title=title)
             axes.set_xlabel("the paper's difference, points")
-        panels[0].set_ylabel("difference here, points, 95% interval")
-        legend_above(figure, *panels)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        all_axes[0].set_ylabel("difference here, points, 95% interval")
+        legend_above(figure, *all_axes)
         save_figure(figure, path)
+
+
+_Marks = dict[str, list[tuple[float, Difference]]]  # by verdict: the paper's difference and ours
+
+
+def _draw_marks(axes: Any, marks: _Marks) -> None:
+    axes.axline((0, 0), slope=1, color=GRID, zorder=0)
+    axes.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
+    axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
+    for kind, style in _MARKERS.items():
+        own = marks.get(kind, [])
+        below = [100 * (change.mean - change.low) for _, change in own]
+        above = [100 * (change.high - change.mean) for _, change in own]
+        axes.errorbar(
+            [paper for paper, _ in own],
+            [100 * change.mean for _, change in own],
+            yerr=[below, above],
+            label=kind,
+            linestyle="",
+            elinewidth=0.7,
+            **style,
+        )
 
 
 _MARKERS: dict[str, dict[str, Any]] = {

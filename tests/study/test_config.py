@@ -77,7 +77,8 @@ def test_a_wrong_field_is_named_with_its_line(old: str, new: str, hints: tuple[s
     ("seed: 0", "seed: true", "seed is no number: give one"),
     ("  steps: 1500", "  steps: yes", "finetune.steps is no number"),
     ("attacks:", "attacks:\n  - distances: [true]", "attacks.0.distances.0 is no number"),
-    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "with --corpus"),
+    ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus",
+     "give files with --corpus and --held-out"),
     ("  schemes: [canonical]", "  schemes: [uniform, uniform]", "uniform is already in the list"),
     ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
     ("  batch_size: 64", "  batch_size: 64\n  gradient_accumulation_steps: 3", "a multiple"),
@@ -151,7 +152,8 @@ def test_sections_that_need_others_say_so() -> None:
     assert "there are no schemes to set" in error_of(alone + "strength: {splits: [1]}\n")
     text = alone.replace("pretrain:", "corpus: {train: [a.txt]}\npretrain:\n  source: corpus")
     assert load_study(text, "a").corpus
-    assert "give a file with --held" in error_of(text + "perplexity: {eval_schemes: [uniform]}\n")
+    text += "perplexity: {eval_schemes: [uniform]}\n"
+    assert "give a file with --held-out" in error_of(text)
 
 
 def test_specs_and_numbers_are_normalized() -> None:

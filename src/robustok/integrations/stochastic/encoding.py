@@ -160,10 +160,10 @@ class Part(NamedTuple):
     @property
     def offsets(self) -> list[Span]:
         spans = self.text.lists.offsets[self.begin : self.end]
-        if self.keeps_prefix is not None:
-            rows = enumerate(zip(self.tokens, spans, strict=True), self.begin)
-            spans = [self._trimmed(i, token or "", span) for i, (token, span) in rows]
-        return spans
+        if self.keeps_prefix is None:
+            return spans
+        rows = enumerate(zip(self.tokens, spans, strict=True), self.begin)
+        return [self._trimmed(i, token or "", span) for i, (token, span) in rows]
 
     def _trimmed(self, number: int, token: str, span: Span) -> Span:
         """The offsets of token ``number`` without white space."""
@@ -326,7 +326,7 @@ class DrawnEncoding:
             self._change([*self.parts, padding])
         else:
             self._change([padding, *self.parts])
-            self.ranges = _moved(self.ranges, n)
+            self.ranges = {i: (begin + n, end + n) for i, (begin, end) in self.ranges.items()}
 
     def truncate(self, max_length: int, stride: int = 0, direction: str = "right") -> None:
         if direction not in ("left", "right"):
@@ -378,10 +378,6 @@ class DrawnEncoding:
             f"Encoding(num_tokens={len(self)}, attributes=[ids, type_ids, tokens, offsets, "
             "attention_mask, special_tokens_mask, overflowing])"
         )
-
-
-def _moved(ranges: dict[int, Span], n: int) -> dict[int, Span]:
-    return {i: (begin + n, end + n) for i, (begin, end) in ranges.items()}
 
 
 class Place(NamedTuple):
