@@ -149,6 +149,8 @@ UNITS = {
     "accuracy": Unit(100, 1, " points"),
     "distance": Unit(1, 3),
     "perplexity": Unit(1, 2, is_ratio=True),
+    "bound": Unit(1, 2),
+    "change": Unit(1, 2, is_ratio=True),
     "splits": Unit(1, 2, " splits"),
     "share": Unit(100, 1, " points"),
 }
@@ -341,7 +343,7 @@ def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
 
 def _merged(rows: list[Row], wanted: Row) -> Row:
     """The rows with these fields as one, with the answers or the value of each seed."""
-    layer = wanted.get("layer")
+    layer, bound = wanted.get("layer"), wanted.get("bound")
     chosen = _chosen(rows, wanted)
     seeds = {_seed(row): row for row in chosen}
     if len(seeds) < len(chosen):
@@ -359,18 +361,29 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
     if layer is not None:
         values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
         return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}
+    if bound == "measured":  # the logits come last
+        changes = {
+            seed: [one["mean"] for one in row["changes"] if one["kind"] == "sampled"]
+            for seed, row in seeds.items()
+        }
+        values = {seed: math.log(means[-1]) for seed, means in changes.items()}
+        return {"measure": "change", "values": values, "n": first["n"]}
+    if bound is not None:  # of the whole model, whose row comes last
+        values = {seed: row["bound"][-1][f"log10_gamma_{bound}"] for seed, row in seeds.items()}
+        return {"measure": "bound", "values": values, "n": 0}
     values = {seed: math.log(row["perplexity"]) for seed, row in seeds.items()}
     return {"measure": "perplexity", "values": values, "n": first["texts"]}
 
 
 def _chosen(rows: list[Row], wanted: Row) -> list[Row]:
-    """The rows with these fields, of which `layer` only says that a row has layers."""
-    fields = {name: value for name, value in wanted.items() if name != "layer"}
+    """The rows with these fields, of which `layer` and `bound` only say what a row measured."""
+    fields = {name: value for name, value in wanted.items() if name not in ("layer", "bound")}
     return [
         row
         for row in rows
         if ("step" in row) == ("step" in wanted)
-        and ("layers" in row) == (wanted.get("layer") is not None)
+        and ("layers" in row) == ("layer" in wanted)
+        and ("bound" in row) == ("bound" in wanted)
         and all(_field(row, name) == value for name, value in fields.items())
     ]
 
@@ -512,7 +525,8 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
         model = claims.models[test.results]["model"]
         if own.change:
             link = claims.link(test.results)
-            model = f"[{model}]({link}), {own.change.n:,} × {own.change.seeds}"
+            count = f"{own.change.n:,}" if own.change.n else "weights"
+            model = f"[{model}]({link}), {count} × {own.change.seeds}"
         interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
         paper = "" if test.paper is None else unit.text(unit.read(test.paper))
         paper = paper if test.against else f"{test.paper:g}"
@@ -534,13 +548,14 @@ def _difference_text(test: Test) -> str:
     first, second = (short_spec(side[name]) for side in (test.of, test.against))
     rows = test.rows
     task = rows.get("task", "langgame")
-    sign = "/" if task == "text" else "−"  # a ratio of perplexities
+    sign = "/" if task == "text" or rows.get("bound") == "measured" else "−"  # a ratio
     parts = [f"{_OF_FIELD.get(name, '')}{first} {sign} {second}"]
     if task == "text":
         parts += [f"{short_spec(rows['eval_scheme'])} text"]
     elif "eval_scheme" in rows:
         parts += [_questions(rows["eval_scheme"]), *([task] if task != "langgame" else [])]
     parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
+    parts += [_BOUNDS[rows["bound"]]] if "bound" in rows else []
     before = rows.get("pretrain_scheme")
     parts += [f"after pre-training with {short_spec(before)}"] if before else []
     return ", ".join(parts)
@@ -548,6 +563,7 @@ def _difference_text(test: Test) -> str:
 
 _OF_FIELD = {"pretrain_scheme": "pre-training ", "few_shot_scheme": "examples "}
 _LAYERS = {0: "first layer", -1: "last layer"}
+_BOUNDS = {"theorem": "log₁₀ γ", "measured": "change of the logits, `uniform` questions"}
 
 
 def _questions(eval_scheme: str) -> str:

@@ -150,6 +150,25 @@ def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, schem
     assert own.change.mean == pytest.approx(-0.1, abs=1e-3)
 
 
+@pytest.mark.parametrize(("what", "mean", "n"), [("theorem", -2.0, 0), ("measured", np.log(0.5), 7)])
+def test_bounds_are_of_the_whole_model_and_changes_of_its_logits(
+    tmp_path: Path, what: str, mean: float, n: int
+) -> None:
+    def row(seed: int, scheme: str, gamma: float, change: float) -> dict[str, Any]:
+        bound = [{"layer": 1, "log10_gamma_theorem": 9.0},
+                 {"layer": "whole", "log10_gamma_theorem": gamma + seed / 100}]  # fmt: skip
+        changes = [{"kind": "sampled", "depth": 0, "mean": 9.0},
+                   {"kind": "sampled", "depth": 1, "mean": change + seed / 1000},
+                   {"kind": "theorem", "depth": 1, "mean": 9.0}]  # fmt: skip
+        return {"train_scheme": scheme, "seed": seed, "n": 7, "bound": bound, "changes": changes}
+
+    rows = [row(seed, "canonical", 40, 6) for seed in range(SEEDS)]
+    rows += [row(seed, "new", 38, 3) for seed in range(SEEDS)]
+    own = verdict(tmp_path, rows, rows={"bound": what}, hypothesis="lower")
+    assert (own.verdict, own.change.n) == ("confirmed", n)
+    assert own.change.mean == pytest.approx(mean, abs=1e-3)
+
+
 @pytest.mark.parametrize(("paper", "wanted"), [(63.0, "confirmed"), (39.2, "contradicted here")])
 def test_draws_are_compared_with_the_number_of_the_paper(
     tmp_path: Path, paper: float, wanted: str
