@@ -149,7 +149,7 @@ UNITS = {
     "accuracy": Unit(100, 1, " points"),
     "distance": Unit(1, 3),
     "perplexity": Unit(1, 2, is_ratio=True),
-    "bound": Unit(1, 2),
+    "bound": Unit(1, 3),
     "change": Unit(1, 2, is_ratio=True),
     "splits": Unit(1, 2, " splits"),
     "share": Unit(100, 1, " points"),

@@ -95,6 +95,7 @@ BOUND = [
     *moves("canonical", "proof", [10, 1e5, 1e9]),
     *moves("canonical", "sampled", [0, 3, 20]),
     *moves("canonical", "adversarial", [0, 4, 40]),
+    *moves("deep", "proof", [10, 1e150, 1e299]),
     *moves("no items", "theorem", [10, 1e3, 1e5]),
 ]
 GAP = [

@@ -12,6 +12,7 @@ from robustok.report import write_report
 from robustok.runtime.files import read_rows
 from robustok.study import run_study
 from robustok.study.measurements import base
+from robustok.study.measurements.bound import power_of_ten
 
 SECTIONS = {
     "finetune": TRAINING | {"schemes": ["canonical", "uniform"]},
@@ -69,4 +70,9 @@ def test_a_report_has_the_verdicts_and_the_bound_of_each_model(tmp_path: Path) -
     assert {one["kind"] for one in bounds[0]["changes"]} == {
         "sampled", "adversarial", "theorem", "proof",
     }  # fmt: skip
-    assert f"| uniform | 1 | {bounds[1]['bound'][0]['c2']:.4g} |" in text
+    single, whole = bounds[1]["bound"]
+    gammas = [power_of_ten(whole[f"log10_gamma_{one}"]) for one in ("theorem", "proof")]
+    gammas += [power_of_ten(single["log10_gamma_theorem"])]
+    logits = [one for one in bounds[1]["changes"] if one["depth"] == 2]
+    measured = [f"{one['mean']:.4g}, at most {one['max']:.4g}" for one in logits[:2]]
+    assert f"| uniform | {' | '.join([*gammas, *measured])} |" in text

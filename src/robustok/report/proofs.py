@@ -48,13 +48,8 @@ _VERDICTS = {  # bottom to top: proven, then what only a search says, then broke
     "flips": ("broken, and the attack missed it", "#f0b429", "black"),
     "attacked": ("broken by the attack", "#8a3b12", "white"),
 }
-_COLUMNS = {
-    "c2": "C2",
-    "c1_theorem": "C1 theorem",
-    "log10_gamma_theorem": "γ theorem",
-    "c1_proof": "C1 proof",
-    "log10_gamma_proof": "γ proof",
-}
+_GAMMAS = {"log10_gamma_theorem": "γ theorem", "log10_gamma_proof": "γ proof"}
+_MEASURED = {"sampled": "change, drawn", "adversarial": "change, attacked"}
 
 
 def certificates_section(results: Results, folder: Path) -> Section | None:
@@ -100,25 +95,34 @@ def bound_section(results: Results, folder: Path) -> Section | None:
     groups = changes.groupby(["model", "kind", "depth"], sort=False)
     merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
     draw_bound(merged.to_dict("records"), folder / "bound")
-    layers = entries_of(results.all_rows, "bound").reindex(columns=["model", "layer", *_COLUMNS])
+    layers = entries_of(results.all_rows, "bound").reindex(columns=["model", "layer", *_GAMMAS])
     lines = [
-        [*map(str, row[:2]), *map(_shown, _COLUMNS, row[2:])]
-        for row in layers.drop_duplicates().itertuples(index=False)
+        _bound_line(model, own, merged[merged["model"] == model])
+        for model, own in layers.groupby("model", sort=False)
     ]
-    head = ["model", "layer", *_COLUMNS.values()]
+    head = ["model", *_GAMMAS.values(), "γ theorem, single layers", *_MEASURED.values()]
     caption = (
         "γ bounds the change of the output at a distance, as in the theorem and as in its proof, "
-        "for each layer as a model of one layer, and for the whole model. The figure has the bound "
-        "and the measured changes, both per square root of a distance."
+        "for the whole model, and for each layer as a model of one layer. The figure has the bound "
+        "and the measured changes, both per square root of a distance; the table has those of the "
+        "logits."
     )
     title = "Bound from the weights"
     return Section("bound", title, caption, [Table(head, lines)], folder / "bound")
 
 
-def _shown(column: str, value: float) -> str:
-    if value != value:  # NaN: the whole model has no C1, and the proof needs a number of tokens
-        return ""
-    return power_of_ten(value) if column.startswith("log10") else f"{value:.4g}"
+def _bound_line(model: str, layers: DataFrame, changes: DataFrame) -> list[str]:
+    """The line of a model: means over its seeds, and the greatest changes."""
+    whole, single = layers[layers["layer"] == "whole"], layers[layers["layer"] != "whole"]
+    powers = [whole[name].mean() for name in _GAMMAS]  # NaN: the proof needs a number of tokens
+    gammas = ["" if power != power else power_of_ten(power) for power in powers]
+    alone = [power_of_ten(power) for power in single["log10_gamma_theorem"].agg(["min", "max"])]
+    last = changes.groupby("kind").last()  # the logits
+    measured = [
+        f"{last['mean'][kind]:.4g}, at most {last['max'][kind]:.4g}" if kind in last.index else ""
+        for kind in _MEASURED
+    ]
+    return [model, *gammas, " to ".join(dict.fromkeys(alone)), *measured]
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
@@ -165,43 +169,47 @@ def _draw_models(
 
 
 def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
+    # The vertical axis has powers of ten: a scale of matplotlib overflows near the largest float.
     top: dict[str, float] = {}
     for kind, dash in (("proof", DASHES[1]), ("theorem", DASHES[0])):
-        points = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
+        points = sorted((row["depth"], log10(row["max"])) for row in rows if row["kind"] == kind)
         if points:
             axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash)
             top[kind] = points[-1][1]
-    measured = 0.0
+    measured: list[float] = []
     for kind, color, mark in (("sampled", SAMPLED, "o"), ("adversarial", ATTACKED, "D")):
         # Nothing moves in the embedding of a last token that no tokenization splits: no logarithm.
-        points = sorted((r["depth"], r["max"], r["mean"]) for r in rows if r["kind"] == kind)
-        points = [entry for entry in points if entry[2] > 0]
+        own = [row for row in rows if row["kind"] == kind and row["mean"] > 0]
+        points = sorted((row["depth"], log10(row["max"]), log10(row["mean"])) for row in own)
         if not points:
             continue
         at, high, mean = zip(*points, strict=True)
         axes.fill_between(at, mean, high, color=color, alpha=0.18, linewidth=0)
         axes.plot(at, high, color=color, marker=mark)
-        measured = max(measured, high[-1])
+        measured.append(high[-1])
     depth = max(row["depth"] for row in rows)
     if measured and "theorem" in top:
-        _mark_slack(axes, depth, measured, top["theorem"])
-    layers = range(1, depth, max(1, (depth - 1) // 8))
+        _mark_slack(axes, depth, max(measured), top["theorem"])
+    step = max(1, depth // 6)
+    layers = range(step, depth - step // 2, step)
     axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
-    axes.set(xlabel="after layer", yscale="log")
+    axes.set_xlabel("after layer")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter("$10^{{{x:.0f}}}$")
     axes.grid(axis="y")
 
 
 def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
-    """Label of the factor between the bound and the measured ratio, at the last point."""
+    """Label of the factor between the bound and the measured ratio, both as powers of ten."""
     at = depth + 0.12
     axes.plot([at, at], [measured, bound], color=MUTED, linewidth=1, clip_on=False)
-    power = floor(log10(bound / measured))
-    shown = f"{bound / measured:,.0f}×"
+    power = floor(bound - measured)
+    shown = f"{10 ** (bound - measured):,.0f}×"
     if power >= 4:
-        shown = f"{bound / measured / 10**power:.1f}·10$^{{{power}}}$×"
+        shown = f"{10 ** (bound - measured - power):.1f}·10$^{{{power}}}$×"
     axes.annotate(
         shown,
-        (at, (measured * bound) ** 0.5),
+        (at, (measured + bound) / 2),
         xytext=(5, 0),
         textcoords="offset points",
         va="center",

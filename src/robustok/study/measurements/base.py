@@ -197,8 +197,9 @@ class MeasuredCell(Cell):
     @property
     def label(self) -> str:
         after = f" after {self.few_shot.scheme}" if self.few_shot else ""
-        on = self.task_questions.description if self.task_questions else ""
-        return f"{self.kind} {self.model.description} on {self.eval_scheme}{on}{after}"
+        under = "" if self.eval_scheme == self.kind else f" on {self.eval_scheme}"
+        task = self.task_questions.description if self.task_questions else ""
+        return f"{self.kind} {self.model.description}{under}{task}{after}"
 
     @property
     def work(self) -> float:
