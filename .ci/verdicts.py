@@ -35,7 +35,8 @@ NO_LOSS, NOT_TESTED = "no loss larger than X", "not tested"
 ORDER = (CONFIRMED, NO_LOSS, CONTRADICTED, UNDECIDED, NOT_TESTED)
 PUBLISHED = ("fine-tuning", "few-shot")  # pages of models that were published
 HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  # with a margin?
-TIMES = ("before", "after")  # of the choice of a family or margin, relative to its data
+# Of the choice of a family or margin, relative to its data; between: some seeds were seen.
+TIMES = ("before", "between", "after")
 LEVEL_OF_NO_LOSS = 0.1
 SEEDS_FOR_BOUNDS = 2  # the interval of one seed covers the questions only
 
@@ -148,7 +149,7 @@ class Unit:
 UNITS = {
     "accuracy": Unit(100, 1, " points"),
     "distance": Unit(1, 3),
-    "perplexity": Unit(1, 2, is_ratio=True),
+    "perplexity": Unit(1, 3, is_ratio=True),
     "bound": Unit(1, 3),
     "change": Unit(1, 2, is_ratio=True),
     "splits": Unit(1, 2, " splits"),
@@ -230,7 +231,8 @@ def judge(
         verdict, note = _within_margin(test, pair, change, is_clear=is_clear)
     elif is_clear:
         is_right = (change.mean > 0) == (test.hypothesis == "higher")
-        verdict, note = CONFIRMED if is_right else CONTRADICTED, ""
+        verdict = CONFIRMED if is_right else CONTRADICTED
+        note = _beside_paper(test, change, unit) if is_right else ""
     else:
         verdict, note = UNDECIDED, ""
     if verdict == UNDECIDED and at_chance:
@@ -278,6 +280,17 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
         return f"; no room for the paper's difference above {100 * change.before:.1f}%"
     is_short = change.low > paper if test.hypothesis == "lower" else change.high < paper
     return "; the paper's difference is excluded" if is_short else ""
+
+
+def _beside_paper(test: Test, change: Difference, unit: Unit) -> str:
+    """Whether the effect is larger or smaller than the paper's, from two seeds on."""
+    if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
+        return ""
+    paper = unit.read(test.paper)
+    if change.low <= paper <= change.high:
+        return ""
+    is_larger = (change.mean > paper) == (test.hypothesis == "higher")
+    return f"{'larger' if is_larger else 'smaller'} than in the paper"
 
 
 def _at_chance(test: Test, rows: list[Row]) -> bool:

@@ -62,6 +62,13 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
 @pytest.mark.parametrize(("before", "after", "fields", "wanted", "note"), [
     (HALF, (0.8, 0.81, 0.79), {"hypothesis": "higher"}, "confirmed", None),
     (HALF, (0.8, 0.81, 0.79), {"hypothesis": "lower"}, "contradicted here", None),
+    (HALF, (0.8, 0.81, 0.79), {"hypothesis": "higher", "paper": 30}, "confirmed", ""),
+    (HALF, (0.8, 0.81, 0.79), {"hypothesis": "higher", "paper": 10}, "confirmed",
+     "larger than in the paper"),
+    (HALF, (0.8, 0.81, 0.79), {"hypothesis": "higher", "paper": 50}, "confirmed",
+     "smaller than in the paper"),
+    ((0.8, 0.81, 0.79), HALF, {"hypothesis": "lower", "paper": -10}, "confirmed",
+     "larger than in the paper"),
     # No loss: the 90% interval is above the margin.
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss", "margin": 0.5}, "undecided",

@@ -104,8 +104,8 @@ def bound_section(results: Results, folder: Path) -> Section | None:
     caption = (
         "γ bounds the change of the output at a distance, as in the theorem and as in its proof, "
         "for the whole model, and for each layer as a model of one layer. The figure has the bound "
-        "and the measured changes, both per square root of a distance; the table has those of the "
-        "logits."
+        "up to 10³⁰⁰ and the measured changes, both per square root of a distance; the table has "
+        "those of the logits."
     )
     title = "Bound from the weights"
     return Section("bound", title, caption, [Table(head, lines)], folder / "bound")
