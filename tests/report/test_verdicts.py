@@ -157,7 +157,9 @@ def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, schem
     assert own.change.mean == pytest.approx(-0.1, abs=1e-3)
 
 
-@pytest.mark.parametrize(("what", "mean", "n"), [("theorem", -2.0, 0), ("measured", np.log(0.5), 7)])
+@pytest.mark.parametrize(
+    ("what", "mean", "n"), [("theorem", -2.0, 0), ("measured", np.log(0.5), 7)]
+)
 def test_bounds_are_of_the_whole_model_and_changes_of_its_logits(
     tmp_path: Path, what: str, mean: float, n: int
 ) -> None:
