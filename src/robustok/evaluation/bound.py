@@ -216,16 +216,7 @@ class Bound:
         ``tokens`` is that of :meth:`table`. What no float can hold is left out.
         """
         return [
-            {
-                "kind": reading,
-                "depth": depth,
-                "pairs": "",
-                "mean": 10**power,
-                "p95": 10**power,
-                "max": 10**power,
-                "eval_scheme": "",
-                "seed": "",
-            }
+            {"kind": reading, "depth": depth} | dict.fromkeys(("mean", "p95", "max"), 10**power)
             for reading, n in readings(tokens).items()
             for depth, power in enumerate(self.through(1, tokens=n))
             if power < 300
