@@ -194,7 +194,7 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     layers = range(step, depth - step // 2, step)
     axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
     axes.set_xlabel("after layer")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.yaxis.set_major_formatter("$10^{{{x:.0f}}}$")
     axes.grid(axis="y")
 
