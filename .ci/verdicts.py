@@ -374,12 +374,12 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
     if layer is not None:
         values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
         return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}
-    if bound == "measured":  # the logits come last
+    if bound == "measured":
         changes = {
             seed: [one["mean"] for one in row["changes"] if one["kind"] == "sampled"]
             for seed, row in seeds.items()
         }
-        values = {seed: math.log(means[-1]) for seed, means in changes.items()}
+        values = {seed: math.log(means[-1]) for seed, means in changes.items()}  # the logits
         return {"measure": "change", "values": values, "n": first["n"]}
     if bound is not None:  # of the whole model, whose row comes last
         values = {seed: row["bound"][-1][f"log10_gamma_{bound}"] for seed, row in seeds.items()}

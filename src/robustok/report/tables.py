@@ -47,12 +47,13 @@ _ELSEWHERE = (
     "repeats",  # as seeds
     "first_repeat",
 )  # on the page
+_NOT_OF_NAMED = ("tied", "architecture", "parameters")  # a model with a name has its own
 
 
 def settings_table(study: JsonFields) -> Table:
     """What a study ran: the fields of each section that have a value, by their names in the YAML.
 
-    >>> study = {"model": {"name": "gpt2", "layers": None}, "seed": 0,
+    >>> study = {"model": {"name": "gpt2", "layers": None, "tied": True}, "seed": 0,
     ...          "perplexity": {"eval_schemes": ["canonical", "uniform"]}}
     >>> settings_table(study).lines
     [['model', 'name gpt2'], ['seed', '0'], ['perplexity', 'eval_schemes canonical, uniform']]
@@ -72,10 +73,11 @@ def settings_table(study: JsonFields) -> Table:
 
 def _value_text(value: object) -> str:
     if isinstance(value, dict):
+        left_out = _NOT_OF_NAMED if value.get("name") else ()
         return "; ".join(
             name if one is True else f"{name} {_value_text(one)}"
             for name, one in value.items()
-            if not (one is None or one is False or one == [])
+            if not (one is None or one is False or one == [] or name in left_out)
         )
     if isinstance(value, list):
         return ", ".join(map(str, value))
