@@ -31,7 +31,7 @@ def studies() -> dict[str, str]:
     """The YAML of every study that comes with robustok, by name.
 
     >>> list(studies())[:3]
-    ['bpe-dropout-cute', 'bpe-dropout-langgame', 'embeddings']
+    ['bound', 'bpe-dropout-cute', 'bpe-dropout-langgame']
     """
     folder = files("robustok") / "studies"
     if not folder.is_dir():
