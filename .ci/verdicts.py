@@ -38,6 +38,7 @@ HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  
 # Of the choice of a family or margin, relative to its data; between: some seeds were seen.
 TIMES = ("before", "between", "after")
 LEVEL_OF_NO_LOSS = 0.1
+LARGER, SMALLER = "larger than in the paper", "smaller than in the paper"
 SEEDS_FOR_BOUNDS = 2  # the interval of one seed covers the questions only
 
 Row = dict[str, Any]
@@ -275,22 +276,21 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
     """That the whole interval is short of the paper's difference, from two seeds on."""
     if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
         return ""
-    paper = unit.read(test.paper)
-    if unit is UNITS["accuracy"] and change.before + paper > 1:
+    if unit is UNITS["accuracy"] and change.before + unit.read(test.paper) > 1:
         return f"; no room for the paper's difference above {100 * change.before:.1f}%"
-    is_short = change.low > paper if test.hypothesis == "lower" else change.high < paper
+    is_short = _beside_paper(test, change, unit) == SMALLER
     return "; the paper's difference is excluded" if is_short else ""
 
 
 def _beside_paper(test: Test, change: Difference, unit: Unit) -> str:
-    """Whether the effect is larger or smaller than the paper's, from two seeds on."""
+    """The side of the paper's difference that the whole interval is on, from two seeds on."""
     if test.paper is None or change.seeds < SEEDS_FOR_BOUNDS:
         return ""
     paper = unit.read(test.paper)
-    if change.low <= paper <= change.high:
-        return ""
-    is_larger = (change.mean > paper) == (test.hypothesis == "higher")
-    return f"{'larger' if is_larger else 'smaller'} than in the paper"
+    is_above, is_below = change.low > paper, change.high < paper
+    if test.hypothesis == "lower":
+        is_above, is_below = is_below, is_above
+    return LARGER if is_above else SMALLER if is_below else ""
 
 
 def _at_chance(test: Test, rows: list[Row]) -> bool:
