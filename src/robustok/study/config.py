@@ -124,7 +124,7 @@ def load_study(
         source: name of the text in error messages, such as its file name.
         scale: one of the study's `scales`, whose fields replace those of the study, one by one; by
             default none.
-        words_file: file of words that replaces the task's.
+        words_file: file of words that replaces those of the task and of the embeddings.
         corpus: text files that replace the training text of the corpus.
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
@@ -157,6 +157,8 @@ def load_study(
             raise RobustokError(f"{source} has no section '{section}': leave {names} out")
         if fields:
             data = _merged(data, {section: fields})
+    if words_file and "embeddings" in data:
+        data = _merged(data, {"embeddings": {"words_file": words_file}})
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
     data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:

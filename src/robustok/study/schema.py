@@ -199,7 +199,8 @@ def _of_training(study: Study) -> Iterator[tuple[str, str]]:
 
 def _of_counts(study: Study) -> Iterator[tuple[str, str]]:
     task, evaluate = study.task, study.evaluate
-    limits = {"evaluate.items": evaluate.items} if evaluate else {}
+    names = ("items", "canonical_items")
+    limits = {f"evaluate.{name}": getattr(evaluate, name) for name in names} if evaluate else {}
     limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
     for field, items in limits.items():
         if task and items and items > task.test:

@@ -20,6 +20,7 @@ from robustok.study.measurements.base import (
     chance,
     rounded,
 )
+from robustok.study.sections import NOT_IN_KEY
 
 _NUMBERS = (
     "accuracy",
@@ -46,6 +47,13 @@ class Evaluate(ByScheme, OnQuestions):
         default=10,
         min=1,
     )
+    canonical_items: int | None = option(
+        "number of questions under a scheme that always draws the same  [default: as many]",
+        default=None,
+        min=1,
+        flags=(),
+        **NOT_IN_KEY,  # enters as `items`
+    )
     ensemble: int | None = option(
         "also one answer by the mean over so many draws", default=None, min=2, flags=()
     )
@@ -57,10 +65,13 @@ class Evaluate(ByScheme, OnQuestions):
 
     def variants(self) -> Iterator[Self]:
         for one in super().variants():
-            draws = 1 if one.is_fixed else self.draws
-            yield replace(one, draws=draws, ensemble=None)
+            draws, items = self.draws, self.items
+            if one.is_fixed:
+                draws, items = 1, self.canonical_items or items
+            one = replace(one, draws=draws, items=items, canonical_items=None, ensemble=None)
+            yield one
             if self.ensemble is not None and not one.is_fixed:
-                yield replace(one, draws=self.ensemble)
+                yield replace(one, draws=self.ensemble, ensemble=self.ensemble)
 
     def tokens_read(self, cell: MeasuredCell) -> float:
         return 2 * self.question_tokens(cell) * self.draws
