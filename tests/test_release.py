@@ -49,7 +49,9 @@ def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -
         names = set(archive.namelist())
         (place,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = Parser().parsestr(archive.read(place).decode())
-    studies = {f"robustok/studies/{path.name}" for path in (ROOT / "studies").glob("*.yaml")}
+    studies = {
+        f"robustok/studies/{path.name}" for path in (ROOT / "experiments/studies").glob("*.yaml")
+    }
     templates = (ROOT / "src/robustok/report/templates").glob("*.jinja")
     pages = {f"robustok/report/templates/{path.name}" for path in templates}
     assert studies and pages

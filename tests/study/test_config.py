@@ -232,6 +232,24 @@ def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
     assert "it has none" in error_of(QUICK, scale="small")
 
 
+def test_a_preset_has_the_fields_that_a_training_leaves_out() -> None:
+    text = (
+        "name: a\ntitle: A\nseed: 0\nevaluate: {eval_schemes: [uniform], items: 9, draws: 1}\n"
+        "task: {kind: langgame, train: 64, test: 64}\nmodel: {name: demo-model}\n"
+        "finetune: {preset: paper-finetune, schemes: [uniform], batch_size: 16}\n"
+        "scales: {small: {finetune: {steps: 20, warmup_steps: 0}}}\n"
+    )
+    for scale, steps, warmup in ((None, 1500, 150), ("small", 20, 0)):
+        section = load_study(text, "a.yaml", scale=scale).finetune
+        assert section
+        assert (section.batch_size, section.learning_rate) == (16, 1e-4)
+        assert (section.steps, section.warmup_steps) == (steps, warmup)
+    wrong = error_of(text.replace("paper-finetune", "paper-finetunes"))
+    assert wrong == (
+        "a.yaml line 7: finetune.preset is 'paper-finetunes': did you mean 'paper-finetune'?"
+    )
+
+
 def test_a_null_that_is_a_value_stays_in_a_replaced_section() -> None:
     text = """
 name: own

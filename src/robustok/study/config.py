@@ -17,6 +17,7 @@ from robustok.runtime.files import JsonObject
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
+from robustok.training.recipe import PRESETS
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
@@ -35,8 +36,8 @@ def studies() -> dict[str, str]:
     """
     folder = files("robustok") / "studies"
     if not folder.is_dir():
-        # A wheel has them in the package, a checkout in the top folder.
-        folder = Path(__file__).parents[3] / "studies"
+        # A wheel has them in the package, a checkout beside what was measured with them.
+        folder = Path(__file__).parents[3] / "experiments/studies"
     entries = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     return {
         name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
@@ -90,7 +91,11 @@ def study_schema() -> JsonObject:
     Sections that contradict each other are found by ``study plan`` only.
     """
     schema = STUDY.json_schema()
-    # `load_study` applies them; the fields of a scale are any part of a study.
+    # `load_study` applies presets and scales; the fields of a scale are any part of a study.
+    preset = {"enum": [*PRESETS], "description": "recipe whose fields hold where none are given"}
+    for name in ("PretrainSection", "FinetuneSection"):
+        schema["$defs"][name]["properties"]["preset"] = preset
+        schema["$defs"][name]["required"] = ["schemes"]  # a preset has the others
     schema["properties"]["scales"] = {
         "type": "object",
         "additionalProperties": {"type": ["object", "null"]},
@@ -174,6 +179,7 @@ def load_study(
             place = place.rpartition(".")[0]
         return RobustokError(f"{source} line {lines.get(place, 1)}: {message}")
 
+    _apply_presets(data, error)
     return checked_study(data, error)
 
 
@@ -192,6 +198,18 @@ def checked_study(data: Mapping[str, object], error: Callable[[str, str], Robust
     if study.strength is not None:
         study = _at_strengths(study, study.strength.splits, error)
     return study
+
+
+def _apply_presets(data: JsonObject, error: Callable[[str, str], RobustokError]) -> None:
+    """Give trainings with a ``preset`` its fields, where they have none of their own."""
+    for part in ("pretrain", "finetune"):
+        section = data.get(part)
+        if isinstance(section, dict) and "preset" in section:
+            fields = {name: value for name, value in section.items() if name != "preset"}
+            name, field = str(section["preset"]), f"{part}.preset"
+            if name not in PRESETS:
+                raise error(field, f"{field} is {name!r}: {nearest(name, PRESETS)}")
+            data[part] = dataclasses.asdict(PRESETS[name]) | fields
 
 
 def _replaced_model(section: Any, name: str, source: str) -> JsonObject:

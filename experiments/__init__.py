@@ -1,0 +1,1 @@
+"""What the paper claims and what was measured: see README.md. No part of the package."""

@@ -1,0 +1,41 @@
+"""The commands of this folder, run from the top of the repository.
+
+python -m experiments keep runs/quick quick    # after a run: experiments/results/quick
+python -m experiments keep runs/more quick     # of other seeds: its rows join them
+python -m experiments draw                     # all pages of docs/results; or: draw index
+python -m experiments verdicts                 # of every test, a line each; --json for programs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from experiments import pages, verdicts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments")
+    commands = parser.add_subparsers(dest="command", required=True)
+    keeping = commands.add_parser("keep", help="keep the results of a run")
+    keeping.add_argument("run", type=Path)
+    keeping.add_argument("name")
+    keeping.add_argument("--commit", help="that the run was made at [default: the present one]")
+    drawing = commands.add_parser("draw", help="draw pages of docs/results")
+    drawing.add_argument("names", nargs="*")
+    judging = commands.add_parser("verdicts", help="print the verdict of every test")
+    judging.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.command == "keep":
+        print(pages.keep(options.run, options.name, options.commit))
+    elif options.command == "draw":
+        for name in options.names or (*pages.pages(), *pages.OF_ALL):
+            print(pages.write(name))
+    else:
+        for line in verdicts.listed(verdicts.read_claims()):
+            print(json.dumps(line, ensure_ascii=False) if options.json else verdicts.text_of(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The pages of docs/results are those that today's code draws from results/."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracles.scripts import ROOT
+from tests.report.test_merge import row
+
+from experiments import pages
+from robustok.evaluation.intervals import clustered
+from robustok.report import Results
+from robustok.report.frame import read_source
+from robustok.runtime.files import write_rows
+
+MOST_BYTES = 16_000_000  # of results/
+
+
+DRAWN = pages.pages()
+KEPT = [run for runs in DRAWN.values() for run in runs]
+
+
+@pytest.mark.parametrize("name", (*DRAWN, *pages.OF_ALL))
+def test_a_page_is_what_today_s_code_draws_from_the_kept_results(name: str, tmp_path: Path) -> None:
+    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert page == pages.draw(name, tmp_path), f"run: python -m experiments draw {name}"
+    shown = re.findall(r"\]\(figures/([^)]+)\)", page)
+    assert len(shown) == len({*shown})
+    assert {*shown} <= {figure.name for figure in tmp_path.iterdir()}
+    assert all((pages.PAGES / "figures" / figure).is_file() for figure in shown)
+
+
+def test_every_page_has_results_and_a_place_in_the_site() -> None:
+    names = {page.stem for page in pages.PAGES.glob("*.md")}
+    assert names == {*DRAWN, *pages.OF_ALL}
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f"results/{name}.md" in site for name in names)
+    assert KEPT and len(KEPT) == len({*KEPT})
+    assert {*KEPT} == {path.parent.name for path in pages.RESULTS.glob("*/run.json")}
+
+
+def test_no_figure_is_left_from_a_page_that_is_gone() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES.glob("*.md")]
+    for figure in (pages.PAGES / "figures").iterdir():
+        assert any(f"(figures/{figure.name})" in text for text in texts), figure.name
+
+
+def test_the_kept_results_are_small() -> None:
+    assert sum(path.stat().st_size for path in pages.RESULTS.rglob("*")) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", [n for n in KEPT if (pages.RESULTS / n / "study.json").exists()])
+def test_accuracies_follow_from_the_kept_answers(name: str) -> None:
+    rows = [one for one in read_source(pages.RESULTS / name).rows if "accuracy" in one]
+    assert rows or name in ("bound-smollm2", "embeddings", "tiny-llm-perplexity")  # other measures
+    for one in rows:
+        answers = list(one["answers"].values())
+        assert len(answers) == one["n"]
+        wanted = one["accuracy"], one["low"], one["high"]
+        assert clustered(answers, one["draws"]) == pytest.approx(wanted, abs=1e-4)
+    assert all(one["answers"] for one in Results(rows).rows)
+
+
+def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    run = tmp_path / "run"
+    (run / "items").mkdir(parents=True)
+    configuration = {"seed": 0, "draws": 3, "inputs": {"data": {"seed": 0}}}
+    of = {"n": 2, "draws": 3, "cell": "evaluate-1", "configuration": configuration}
+    first = row("canonical", "canonical", 0.5, train_scheme="uniform", **of)
+    (run / "results.jsonl").write_text(json.dumps(first) + "\n")
+    items = [{"key": "a", "correct": 2 / 3}, {"key": "b", "correct": 1 / 3}]
+    (run / "items/evaluate-1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
+    (run / "study.json").write_text(json.dumps({"name": "own", "title": "Own"}))
+    versions = dict.fromkeys(("robustok", "torch", "transformers"), "1")
+    record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": []}
+    (run / "run.json").write_text(json.dumps(record))
+    monkeypatch.setattr(pages, "RESULTS", tmp_path / "results")
+    pages.keep(run, "own", "abc123")
+    (kept,) = read_source(tmp_path / "results/own").rows
+    assert kept["answers"] == {"a": 0.66667, "b": 0.33333}
+    text = pages.section("own", tmp_path / "figures")
+    assert "at commit abc123" in text
+    _, low, high = clustered([0.66667, 0.33333], draws=3)
+    assert (kept["low"], kept["high"]) == (low, high)  # not those of the run
+
+    more = first | {"seed": 1, "cell": "evaluate-2", "configuration": configuration | {"seed": 1}}
+    (run / "results.jsonl").write_text(json.dumps(more) + "\n")
+    (run / "items/evaluate-1.jsonl").rename(run / "items/evaluate-2.jsonl")
+    (run / "run.json").write_text(json.dumps(record | {"seeds": [1]}))
+    pages.keep(run, "own", "def456")
+    both = read_source(tmp_path / "results/own")
+    assert [one["seed"] for one in both.rows] == [0, 1]
+    assert both.record["seeds"] == [0, 1]
+    pages.keep(run, "own", "def456")  # again changes nothing
+    assert read_source(tmp_path / "results/own") == both
+    assert "at commit abc123, def456" in pages.section("own", tmp_path / "figures")
+
+    other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
+    (run / "results.jsonl").write_text(json.dumps(other) + "\n")
+    with pytest.raises(SystemExit, match=r"differ in configuration.draws \(3 and 5\): merge runs"):
+        pages.keep(run, "own")
+
+
+def test_generated_questions_of_another_seed_do_not_join() -> None:
+    """As those of a study with few-shot examples, whose questions are in `questions-0`."""
+    of = {"seed": 0, "inputs": {"model": {"seed": 0}, "questions-0": {"seed": 0}}}
+    first = row("canonical", "uniform", 0.5, configuration=of)
+    trained = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 0}}}
+    more = row("canonical", "uniform", 0.5, 1, configuration=trained)
+    pages._check_same_settings([first], [more])
+    other = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 7}}}
+    with pytest.raises(SystemExit, match=r"inputs.questions-0.seed \(0 and 7\)"):
+        pages._check_same_settings([first], [more | {"configuration": other}])
+
+
+def test_kinds_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
+    kinds = {"a": "x", "b": "y", "c": "x"}
+    rows = [
+        row("canonical", "uniform", 0.5, task="blimp", kinds=own, answers=dict.fromkeys(own, 1.0))
+        | {"cell": cell}
+        for cell, own in (("1", {"a": "x", "b": "y"}), ("2", kinds))
+    ]
+    write_rows(tmp_path / "results.jsonl", pages._kinds_once(rows))
+    assert (tmp_path / "results.jsonl").read_text().count('"kinds"') == 1
+    assert read_source(tmp_path).rows == rows
