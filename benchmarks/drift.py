@@ -21,7 +21,8 @@ from common import options_of
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
 from robustok.report.style import figure_style, new_figure, save_all
-from robustok.runtime.files import read_rows, write_rows
+from robustok.runtime.files import write_rows
+from robustok.runtime.inputs import read_rows
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 PROMPTS = [

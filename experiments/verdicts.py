@@ -26,7 +26,8 @@ from robustok.evaluation.comparison import Difference, clear_differences, differ
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import Results, points_text
 from robustok.report.style import GRID, MUTED, figure_style, legend_above, new_figure, save_figure
-from robustok.runtime.files import read_json, read_rows
+from robustok.runtime.files import read_json
+from robustok.runtime.inputs import read_rows
 from robustok.study import find_study, studies
 
 RESULTS = Path(__file__).with_name("results")

@@ -5,7 +5,7 @@ This is the public API.
 
 from typing import TYPE_CHECKING
 
-from robustok.runtime.environment import names_on_use
+from robustok.runtime.packages import names_on_use
 from robustok.version import __version__ as __version__
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from robustok.guard import Guard
 from robustok.kernels.alignment import align
 from robustok.kernels.store import clear, copy_records, new_store
 from robustok.ragged import Ragged
-from robustok.runtime.processes import available_cores
+from robustok.runtime.environment import available_cores
 from robustok.samplers import BUILT_IN, measure, sampler
 from robustok.samplers.parameters import SCORES
 from robustok.tokenizer.data import TokenizerData, byte_alphabet
@@ -62,7 +62,7 @@ def _compile_in_processes(jobs: list[str], processes: int) -> None:
     path = os.pathsep.join(p for p in sys.path if p)
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", _WORKER, *share],
+            [sys.executable, "-P", "-c", _WORKER, *share],  # nothing of the working folder
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

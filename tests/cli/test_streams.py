@@ -133,7 +133,7 @@ def test_figures_that_cannot_be_drawn_are_an_error_before_anything_runs(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "robustok.runtime.environment.find_spec",
+        "robustok.runtime.packages.find_spec",
         lambda name: None if name == "matplotlib" else object(),
     )
     assert cli.run([*line.split(), str(tmp_path / "out")]) == 2

@@ -26,7 +26,7 @@ import robustok as rt
 from robustok.corpus.run import TRIES
 from robustok.corpus.shard import make_shard
 from robustok.errors import RobustokError
-from robustok.runtime.files import sha256_of
+from robustok.runtime.records import sha256_of
 
 
 @pytest.fixture

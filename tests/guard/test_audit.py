@@ -13,7 +13,7 @@ import pytest
 from tests.guard.tokenizers_of import TEXT
 
 import robustok as rt
-from robustok.guard import Audit, Drift, read_rollouts, rollout_files
+from robustok.guard import Audit, Drift, read_rollouts
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -132,7 +132,7 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("1")
     pq.write_table(pa.table({"ids": [[1], None]}), tmp_path / "nulls.parquet")
     for name, message in (
-        ("a.jsonl", "no such file"), ("a.csv", r"are read from \.parquet or \.jsonl"),
+        ("a.jsonl", "no such file"), ("a.csv", r"a\.csv is not read: give \.parquet, \.jsonl"),
         ("a.parquet", "not a Parquet file"), ("nulls.parquet", "row 1: expected a list"),
     ):  # fmt: skip
         with pytest.raises(rt.RobustokError, match=message):
@@ -203,17 +203,6 @@ def test_turns_and_roles_are_counted_apart(
             assert (group.ids, group.drifted) == (one.ids, one.drifted)
     with pytest.raises(rt.RobustokError, match="1 turns for 2 rows"):
         audit.add(rows[:2], turns[:1])
-
-
-def test_a_folder_is_read_whole(tmp_path: Path) -> None:
-    with pytest.raises(rt.RobustokError, match="has no rollouts"):
-        rollout_files(tmp_path)
-    (tmp_path / "b").mkdir()
-    in_file(tmp_path / "b" / "2.jsonl.gz", [[1]])
-    in_file(tmp_path / "1.jsonl", [[2]])
-    (tmp_path / "notes.txt").write_text("x")
-    assert [file.name for file in rollout_files(tmp_path)] == ["1.jsonl", "2.jsonl.gz"]
-    assert rollout_files(tmp_path / "1.jsonl") == [tmp_path / "1.jsonl"]
 
 
 @pytest.mark.parametrize("unknown", [99_999, -1, -7, 2**40])

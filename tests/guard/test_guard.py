@@ -32,7 +32,7 @@ from robustok.guard import (
     Verdict,
     describe,
 )
-from robustok.runtime.files import read_rows
+from robustok.runtime.inputs import read_rows
 
 CHARACTERS = "aests 1239.!'?@<|\n\r\t_é\u0301東😀\u00a0\u2003ſd"
 texts = st.lists(

@@ -17,7 +17,9 @@ from robustok.models import Shape, add_lora, load_model, small_model, train_toke
 from robustok.models.load import Lora
 from robustok.report.figures import Panel, draw_bars
 from robustok.report.readme import write_readme
-from robustok.runtime.files import read_rows, write_json, write_record, write_rows
+from robustok.runtime.files import write_json, write_rows
+from robustok.runtime.inputs import read_rows
+from robustok.runtime.records import write_record
 from robustok.study import find_study, load_study, plan, studies
 from robustok.tasks import frequent_words
 

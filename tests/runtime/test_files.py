@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
-import gzip
-import lzma
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from robustok.errors import RobustokError
@@ -120,14 +116,6 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("damage", [b'{"a": 1}\n{"a": \n', b'{"a": 1}\n{"a": "\xff"}\n'])
-def test_a_line_that_is_not_json_is_named(tmp_path: Path, damage: bytes) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(damage)
-    with pytest.raises(RobustokError, match=r"rows\.jsonl:2 is not JSON"):
-        files.read_rows(path)
-
-
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 200_000, b"9" * 5_000])
 def test_damaged_or_missing_json_is_one_line(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "a.json"
@@ -138,32 +126,3 @@ def test_damaged_or_missing_json_is_one_line(tmp_path: Path, content: bytes | No
         files.read_json(path)
     assert "\n" not in str(error.value)
     assert files.read_json_or_none(path) is None
-
-
-def compressed(suffix: str, data: bytes) -> bytes:
-    if suffix == ".zst":
-        return pa.compress(data, "zstd", asbytes=True)
-    return {".gz": gzip.compress, ".xz": lzma.compress, "": bytes}[suffix](data)
-
-
-@pytest.mark.parametrize("suffix", ["", *files.COMPRESSIONS])
-def test_rows_are_read_back_from_every_compression(tmp_path: Path, suffix: str) -> None:
-    rows = [{"text": "naïve \u2028 line"}, [1, 2], None]
-    files.write_rows(tmp_path / "a.jsonl", rows)
-    data = (tmp_path / "a.jsonl").read_bytes()
-    path = tmp_path / f"b.jsonl{suffix}"
-    path.write_bytes(compressed(suffix, data))
-    assert files.read_rows(path) == rows
-    assert files.read_text(path).encode() == data
-
-
-@pytest.mark.parametrize("suffix", files.COMPRESSIONS)
-def test_a_truncated_compressed_file_is_one_line(tmp_path: Path, suffix: str) -> None:
-    data = b"".join(
-        b'{"n": %d}\n' % i for i in np.random.default_rng(0).integers(1 << 60, size=999)
-    )
-    path = tmp_path / f"b.jsonl{suffix}"
-    path.write_bytes(compressed(suffix, data)[:-9])
-    with pytest.raises(RobustokError, match=r"cannot be read|is not JSON") as error:
-        files.read_rows(path)
-    assert "\n" not in str(error.value)

@@ -17,12 +17,8 @@ from typing import Any
 import pytest
 
 from robustok.runtime import environment
-from robustok.runtime.environment import (
-    ForkSafeLock,
-    computed_once,
-    fork_waits_for,
-    names_on_use,
-)
+from robustok.runtime.environment import ForkSafeLock, computed_once, fork_waits_for
+from robustok.runtime.packages import names_on_use
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

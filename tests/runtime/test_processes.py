@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from robustok.runtime import processes
-from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker, available_cores
+from robustok.runtime import environment, processes
+from robustok.runtime.environment import available_cores
+from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker
 
 
 def kill_at_start(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -157,11 +158,11 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path, wait: str) -> N
 
 def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
-    monkeypatch.setattr(processes, "_cgroup_quota", lambda: float("inf"))
+    monkeypatch.setattr(environment, "_cgroup_quota", lambda: float("inf"))
     assert available_cores() == 6
-    monkeypatch.setattr(processes, "_cgroup_quota", lambda: 1.5)
+    monkeypatch.setattr(environment, "_cgroup_quota", lambda: 1.5)
     assert available_cores() == 2
-    monkeypatch.setattr(processes, "_cgroup_quota", lambda: 0.1)
+    monkeypatch.setattr(environment, "_cgroup_quota", lambda: 0.1)
     assert available_cores() == 1
 
 
@@ -181,4 +182,4 @@ def test_the_quota_of_a_container(tmp_path: Path, group: Any, files: dict, quota
         (tmp_path / "sys" / name).write_text(text + "\n")
     if group:
         (tmp_path / "cgroup").write_text(group + "\n")
-    assert processes._cgroup_quota(tmp_path / "sys", tmp_path) == quota
+    assert environment._cgroup_quota(tmp_path / "sys", tmp_path) == quota

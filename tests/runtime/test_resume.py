@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.runtime.files import in_groups, read_record, write_record
+from robustok.runtime.records import in_groups, read_record, write_record
 
 GROUP = 32
 QUESTIONS = [f"naïve {n} é" for n in range(2 * GROUP + 3)]

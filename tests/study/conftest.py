@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from robustok.runtime.files import read_rows
+from robustok.runtime.inputs import read_rows
 from robustok.study import Study, load_study, run_study
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ import pytest
 from tests.study.conftest import rows_of, tiny
 
 from robustok.errors import RobustokError
-from robustok.runtime.files import json_digest, write_json
+from robustok.runtime.files import write_json
+from robustok.runtime.records import json_digest
 from robustok.study import run_study
 
 STUDY = tiny()

@@ -9,7 +9,7 @@ import pytest
 from tests.study.conftest import TRAINING, rows_of, tiny
 
 from robustok.report import write_report
-from robustok.runtime.files import read_rows
+from robustok.runtime.inputs import read_rows
 from robustok.study import run_study
 from robustok.study.measurements import base
 from robustok.study.measurements.bound import power_of_ten

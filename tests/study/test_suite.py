@@ -10,7 +10,7 @@ import pytest
 from tests.study.conftest import tiny
 
 from robustok.report import write_report
-from robustok.runtime.files import read_rows
+from robustok.runtime.inputs import read_rows
 from robustok.study import Study, run_study
 
 GREEDY = {"items": 3, "steps": 2}

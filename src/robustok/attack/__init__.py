@@ -6,7 +6,7 @@ The names of `robustok.attack.public` are imported when one of them is used, so 
 
 from typing import TYPE_CHECKING
 
-from robustok.runtime.environment import names_on_use
+from robustok.runtime.packages import names_on_use
 
 if TYPE_CHECKING:
     from robustok.attack.public import *  # noqa: F403

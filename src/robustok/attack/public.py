@@ -1,6 +1,6 @@
 """The public names of `robustok.attack`, all of which need torch but the settings."""
 
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 require("torch", "transformers")
 

@@ -17,7 +17,8 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, check_keyed, plain_ids
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress, no_progress
-from robustok.runtime.files import JsonObject, json_lines, write_rows
+from robustok.runtime.files import JsonObject, write_rows
+from robustok.runtime.inputs import json_lines
 from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.scoring.forward import quiet
 from robustok.tasks.item import Item, read_items

@@ -14,7 +14,7 @@ import click
 
 from robustok.cli.groups import COMMANDS, ROBUSTOK, command
 from robustok.errors import RobustokError
-from robustok.runtime.environment import EXTRAS, missing_line
+from robustok.runtime.packages import EXTRAS, missing_line
 
 _SHORT = ("sample", "count", "inspect", "guard", "audit")  # mostly start-up
 

@@ -22,7 +22,8 @@ from robustok.cli.printing import print_json, print_written
 from robustok.cli.terminal import ProgressCallback, bar
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
-from robustok.runtime.files import JsonFields, read_rows, write_whole
+from robustok.runtime.files import JsonFields, write_whole
+from robustok.runtime.inputs import read_rows
 from robustok.study import Cell, Study, Watch, run_study
 from robustok.study.config import checked_study, types_in
 from robustok.study.measurements import MeasuredCell, OnQuestions

@@ -16,7 +16,7 @@ import click
 from robustok.checks import check_setting
 from robustok.checks import option as option
 from robustok.errors import RobustokError
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 from robustok.samplers import schemes
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes

@@ -39,7 +39,7 @@ from robustok.corpus.sources import (
 from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import Progress, no_progress
-from robustok.runtime.environment import give_back_memory, versions
+from robustok.runtime.environment import available_cores, give_back_memory
 from robustok.runtime.files import (
     JsonObject,
     clear_parts,
@@ -48,15 +48,8 @@ from robustok.runtime.files import (
     read_json_or_none,
     write_json,
 )
-from robustok.runtime.processes import (
-    Pool,
-    Processes,
-    RayTasks,
-    RunTask,
-    Worker,
-    available_cores,
-    dispatch,
-)
+from robustok.runtime.packages import versions
+from robustok.runtime.processes import Pool, Processes, RayTasks, RunTask, Worker, dispatch
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -27,14 +27,8 @@ from robustok.corpus.sources import (
 )
 from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError
-from robustok.runtime.files import (
-    JsonObject,
-    find_damage,
-    part_of,
-    read_json_or_none,
-    sha256_of,
-    write_json,
-)
+from robustok.runtime.files import JsonObject, part_of, read_json_or_none, write_json
+from robustok.runtime.records import find_damage, sha256_of
 
 COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
 # `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.

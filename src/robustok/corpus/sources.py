@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustok.errors import RobustokError, check_choice
-from robustok.runtime.files import COMPRESSIONS, DAMAGE, FORMATS, decompressed, kind_of
+from robustok.runtime.inputs import COMPRESSIONS, DAMAGE, FORMATS, decompressed, kind_of
 
 SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"

@@ -6,7 +6,7 @@ statistics (`intervals`, `comparison`) need no torch.
 
 from typing import TYPE_CHECKING
 
-from robustok.runtime.environment import names_on_use
+from robustok.runtime.packages import names_on_use
 
 if TYPE_CHECKING:
     from robustok.evaluation.public import *  # noqa: F403

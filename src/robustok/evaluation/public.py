@@ -1,6 +1,6 @@
 """The public names of `robustok.evaluation`, most of which need torch."""
 
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 require("torch", "transformers")
 

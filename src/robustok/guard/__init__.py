@@ -7,7 +7,6 @@ text. It does not judge the text itself.
 from robustok.guard.audit import Audit as Audit
 from robustok.guard.audit import Drift as Drift
 from robustok.guard.audit import read_rollouts as read_rollouts
-from robustok.guard.audit import rollout_files as rollout_files
 from robustok.guard.check import Guard as Guard
 from robustok.guard.findings import NOT_CANONICAL as NOT_CANONICAL
 from robustok.guard.findings import NOT_UTF8 as NOT_UTF8

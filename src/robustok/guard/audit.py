@@ -29,7 +29,8 @@ from robustok.guard.findings import (
     spelled,
 )
 from robustok.ragged import Ragged
-from robustok.runtime.files import JsonObject, json_lines_and_shares
+from robustok.runtime.files import JsonObject
+from robustok.runtime.inputs import find_inputs, json_lines_and_shares, kind_of
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _TOTALS = ("rows", "drifted_rows", "changed_rows", "ids", "drifted", "splits", "unknown")
@@ -40,7 +41,6 @@ _FIRST_ROWS = 10  # drifted rows that a report names
 ROWS = 4096  # sequences in a batch
 _PARQUET_ROWS = 256  # read at a time
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
-_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -327,26 +327,6 @@ class RolloutBatch(NamedTuple):
         return cls(rows, *((None, None) if turns[0] is None else (turns, roles)), share)
 
 
-def rollout_files(path: Path) -> list[Path]:
-    """The file itself, or the files of rollouts in a folder and its subfolders, by name.
-
-    >>> _ = Path("step-1.jsonl").write_text('{"input_ids": [276, 275]}')
-    >>> [file.name for file in rollout_files(Path("step-1.jsonl"))]
-    ['step-1.jsonl']
-
-    Args:
-        path: a file, or a folder with .parquet, .jsonl or .ndjson (the last two also .gz and .xz).
-
-    Raises RobustokError for a folder without such a file.
-    """
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.rglob("*") if file.is_file() and _holds_rollouts(file))
-    if not files:
-        raise RobustokError(f"{path} has no rollouts: expected .parquet or .jsonl (also .gz, .xz)")
-    return files
-
-
 def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatch]:
     """The sequences of a file in batches; for conversations, the ids of every turn that has ids.
 
@@ -356,7 +336,7 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     [([276, 275], [0], ['tool:search'])]
 
     Args:
-        path: a Parquet (.parquet) or JSON Lines file (.jsonl, also .gz and .xz) of objects with a
+        path: a Parquet or JSON Lines file, as :func:`find_inputs` finds them, of objects with a
             column of ids or conversations, or of bare lists. A conversation is a list of turns,
             objects with ``role``, integers in one list, and for a tool its name (``tool``,
             ``tool_name`` or ``name``).
@@ -365,10 +345,7 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     Turns without ids are counted and not read. An id outside int32 becomes -1. Raises RobustokError
     for anything that is not a sequence of ids.
     """
-    if not path.is_file():
-        raise RobustokError(f"{path}: no such file")
-    if not _holds_rollouts(path):
-        raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
+    find_inputs(path)
     name, is_conversation = _column_of(path, column)
     sequences: list[_Sequence] = []
     for label, row, share in _rows(path, name):
@@ -384,11 +361,6 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
             sequences = []
     if sequences:
         yield RolloutBatch.of(sequences, 1.0)
-
-
-def _holds_rollouts(path: Path) -> bool:
-    """Whether a file is one of those that are read, by its name."""
-    return any(suffix in _SUFFIXES for suffix in path.suffixes[-2:])
 
 
 def _column_of(path: Path, column: str | None) -> tuple[str | None, bool]:
@@ -418,7 +390,7 @@ def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, flo
 
     Of Parquet only its lists, or ``column`` alone; they are arrays, also within others.
     """
-    if path.suffix != ".parquet":
+    if kind_of(path) != ("parquet", ""):
         for number, value, share in json_lines_and_shares(path):
             yield f"{path}, line {number}", value, share
         return

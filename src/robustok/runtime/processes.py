@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 import multiprocessing
 import multiprocessing.context
 import os
@@ -26,11 +25,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import parent_process
 from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.sharedctypes import RawArray
-from pathlib import Path
 from typing import Any, Protocol
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import available_cores, thread_limits, variables
 
+# Python then imports nothing from the working folder, which may be a cloned repository.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
 _PR_SET_PDEATHSIG = 1
 _ENDING = 5.0  # seconds until a process that does not end is killed
@@ -56,7 +57,7 @@ class Worker:
         self.task: Any = None
         self.pipe, child = context.Pipe()
         self._process = context.Process(target=_serve, args=(child,), daemon=True)
-        with environment(thread_limits(threads)), _interrupts_later():
+        with variables(thread_limits(threads) | SAFE_PATH), _interrupts_later():
             self._process.start()
         child.close()
         self._send((prepare, shared))
@@ -344,70 +345,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def thread_limits(threads: int) -> dict[str, str]:
-    """The environment variables that limit the threads of numerical libraries."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
-    limits = dict.fromkeys(names, str(threads))
-    return limits | ({"TOKENIZERS_PARALLELISM": "false"} if threads == 1 else {})
-
-
-@contextmanager
-def environment(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for processes started inside the block.
-
-    Libraries read some of them when they are imported, which is before a process runs our code.
-    """
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def available_cores() -> int:
-    """The cores this process may use: its affinity, and the CPU quota of its container.
-
-    >>> available_cores() >= 1
-    True
-    """
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _cgroup_quota())))
-
-
-def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self")) -> float:
-    """The CPU quota in cores, of cgroup v2 or v1, infinite where there is none.
-
-    A group's parents limit it too. In a container the group's path may not exist below ``root``,
-    which is then the container's own group.
-    """
-    try:
-        lines = (process / "cgroup").read_text().splitlines()
-    except OSError:
-        return math.inf
-    quotas = [math.inf]
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder, files = root, ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            folder, files = root / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        group = folder / path.lstrip("/")
-        for parent in (group, *group.parents):
-            if not parent.is_relative_to(folder):
-                break
-            with suppress(OSError, ValueError):  # No such group, or a quota of "max".
-                numbers = " ".join((parent / file).read_text() for file in files).split()
-                quota, period = map(int, numbers)
-                if quota > 0:
-                    quotas.append(quota / period)
-    return min(quotas)
 
 
 def connect() -> None:

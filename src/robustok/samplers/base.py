@@ -48,8 +48,7 @@ from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
 from robustok.kernels.numbers import stream
 from robustok.ragged import Ragged
-from robustok.runtime.environment import computed_once
-from robustok.runtime.processes import available_cores
+from robustok.runtime.environment import available_cores, computed_once
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, spec_string
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 

@@ -1,6 +1,6 @@
 """Log-likelihood of many tokenizations that share prefixes, each node of the prefix tree once."""
 
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 require("torch", "transformers")
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import versions
 from robustok.runtime.files import (
     JsonFields,
     JsonObject,
@@ -22,11 +21,12 @@ from robustok.runtime.files import (
     disk_full_in_one_line,
     locked,
     read_object,
-    sha256_of,
     write_json,
     write_rows,
     write_whole,
 )
+from robustok.runtime.packages import versions
+from robustok.runtime.records import sha256_of
 from robustok.study.cells.base import Cell
 from robustok.study.cells.models import StepCell
 from robustok.study.measurements import MeasuredCell

@@ -13,24 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import versions
-from robustok.runtime.files import (
-    JsonFields,
-    JsonObject,
-    digests_of,
-    read_finished,
-    read_json_or_none,
-    write_json,
-    write_record,
-)
-from robustok.runtime.processes import (
-    InProcess,
-    Pool,
-    Processes,
-    Worker,
-    available_cores,
-    dispatch,
-)
+from robustok.runtime.environment import available_cores
+from robustok.runtime.files import JsonFields, JsonObject, read_json_or_none, write_json
+from robustok.runtime.packages import versions
+from robustok.runtime.processes import InProcess, Pool, Processes, Worker, dispatch
+from robustok.runtime.records import digests_of, read_finished, write_record
 from robustok.study.cells.base import Cell
 from robustok.study.cells.models import close_model
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import COMPRESSIONS, JsonObject, json_lines, write_rows
+from robustok.runtime.files import JsonObject, write_rows
+from robustok.runtime.inputs import COMPRESSIONS, json_lines
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 
 
@@ -226,7 +227,8 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
 
     Raises RobustokError if it holds no .jsonl file.
     """
-    files = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
+    paths = sorted(Path(folder).glob("[!._]*.jsonl"))
+    files = {path.stem: path for path in paths}
     if not files:
         if Path(folder, "config.json").is_file():
             raise RobustokError(
@@ -264,7 +266,7 @@ def _pair(row: JsonObject, where: str, key: str) -> Pair:
 
 
 def _from_file(path: Path) -> Iterator[Item]:
-    name = Path(path.stem).stem if path.suffix in COMPRESSIONS else path.stem
+    name = Path(path.stem).stem if path.suffix.lower() in COMPRESSIONS else path.stem
     word = WORDED.get(name, plain)
     for row, where, key in _objects(path):
         yield _item(row, as_written if "key" in row else word, where, key)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 if TYPE_CHECKING:
     from robustok.corpus.sources import InputFile

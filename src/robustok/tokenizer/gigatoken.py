@@ -22,13 +22,8 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import (
-    EXTRAS,
-    ForkSafeLock,
-    give_back_memory,
-    import_lock,
-    missing_line,
-)
+from robustok.runtime.environment import ForkSafeLock, give_back_memory, import_lock
+from robustok.runtime.packages import EXTRAS, missing_line
 from robustok.tokenizer.data import (
     TokenizerData,
     library_error,

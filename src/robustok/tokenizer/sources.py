@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
-from robustok.runtime.environment import EXTRAS
 from robustok.runtime.hub import (
     check_hub_name,
     hub_failure,
@@ -29,6 +28,7 @@ from robustok.runtime.hub import (
     packaged_hint,
     split_revision,
 )
+from robustok.runtime.packages import EXTRAS
 from robustok.tokenizer.auto import (
     COMPANIONS,
     LFS_MESSAGE,

@@ -16,13 +16,8 @@ from typing import Literal, NamedTuple
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, save_tokenizer
-from robustok.runtime.files import (
-    JsonObject,
-    digests_of,
-    read_finished,
-    read_record,
-    write_record,
-)
+from robustok.runtime.files import JsonObject
+from robustok.runtime.records import digests_of, read_finished, read_record, write_record
 
 _option = partial(option, panel="Training")
 CHECKSUMS = "checksums.json"

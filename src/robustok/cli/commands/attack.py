@@ -22,7 +22,8 @@ from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress, counted
-from robustok.runtime.files import JsonObject, in_groups, json_digest, write_rows
+from robustok.runtime.files import JsonObject, write_rows
+from robustok.runtime.records import in_groups, json_digest
 from robustok.runtime.registry import function_named
 from robustok.study.measurements import Attack
 from robustok.study.measurements.attacks import suite_result, suite_search

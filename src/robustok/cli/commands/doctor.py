@@ -12,10 +12,10 @@ from robustok.cli.printing import print_json
 from robustok.cli.terminal import print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.load import devices
-from robustok.runtime.environment import EXTRAS, versions
+from robustok.runtime.environment import available_cores
 from robustok.runtime.files import JsonObject
 from robustok.runtime.hub import model_cache
-from robustok.runtime.processes import available_cores
+from robustok.runtime.packages import EXTRAS, versions
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _REASONS = 5  # why texts are refused, the commonest first

@@ -15,10 +15,11 @@ from robustok.cli.options import Argument, option
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
-from robustok.guard import Audit, Drift, Guard, describe, read_rollouts, rollout_files
+from robustok.guard import Audit, Drift, Guard, describe, read_rollouts
 from robustok.guard.audit import GroupDrift, id_columns
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
+from robustok.runtime.inputs import find_inputs, named
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
@@ -92,7 +93,8 @@ def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
         return
     lines = getattr(sys.stdin, "buffer", sys.stdin)
     for number, line in enumerate(lines, 1):
-        yield number, line.decode("utf8", "replace") if isinstance(line, bytes) else line
+        text = line.decode("utf8", "replace") if isinstance(line, bytes) else line
+        yield number, text.removeprefix("\ufeff") if number == 1 else text  # a byte order mark
 
 
 def _parsed(text: str) -> Any:
@@ -174,10 +176,12 @@ def audit(
     """
     vocab = Vocabulary.load(tokenizer)
     audited = Audit(vocab)
-    files = [file for path in paths for file in rollout_files(path)]
+    files, unread = find_inputs(paths)
+    if unread:
+        click.echo(f"robustok: not read: {named(unread)}", err=True)
     with bar("audit") as progress:
         for number, file in enumerate(files):
-            for batch in read_rollouts(file, column):
+            for batch in read_rollouts(file.path, column):
                 audited.add(batch.rows, batch.turns, batch.roles)
                 progress(round(1000 * (number + batch.share)), 1000 * len(files))
     drift = audited.report()

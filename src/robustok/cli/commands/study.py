@@ -17,7 +17,7 @@ from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 if TYPE_CHECKING:
     from robustok.study import Study

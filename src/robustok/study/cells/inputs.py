@@ -25,21 +25,15 @@ from robustok.models import train_tokenizer
 from robustok.models.load import pinned
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted
-from robustok.runtime.files import (
-    json_digest,
-    kind_of,
-    read_json,
-    read_json_or_none,
-    sha256_of,
-    write_json,
-    write_whole,
-)
+from robustok.runtime.files import read_json, read_json_or_none, write_json, write_whole
 from robustok.runtime.hub import (
     is_packaged,
     own_tokenizer,
     packaged_identity,
     split_revision,
 )
+from robustok.runtime.inputs import kind_of
+from robustok.runtime.records import json_digest, sha256_of
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.sections import NOT_IN_KEY
 from robustok.tasks import (

@@ -20,7 +20,8 @@ from robustok.attack.settings import GROUP
 from robustok.checks import Settings, option
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject, in_groups, write_rows
+from robustok.runtime.files import JsonFields, JsonObject, write_rows
+from robustok.runtime.records import in_groups
 from robustok.samplers import Sampler, Spec, measure, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary

@@ -1,0 +1,125 @@
+"""Packages: optional ones, their releases, and names that are imported when they are used."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from robustok.runtime.environment import import_lock
+from robustok.version import __version__
+
+
+class Extra(NamedTuple):
+    purpose: str
+    extra: str  # extra of robustok, or several; empty if the package is installed by its own name
+
+    def install(self, package: str) -> str:
+        """The command that installs a package.
+
+        >>> EXTRAS["torch"].install("torch")
+        "pip install 'robustok[train]'"
+        """
+        return f"pip install 'robustok[{self.extra}]'" if self.extra else f"pip install {package}"
+
+
+_TRAIN = "training, scoring and evaluation"
+
+# All that such a command needs: these packages are imported first.
+_STUDY = Extra("studies, and commands that measure a model", "study,train,words,report")
+
+EXTRAS = {
+    "click": Extra("the command line", "cli"),
+    "rich": Extra("the command line", "cli"),
+    "gigatoken": Extra("fast canonical encoding", "fast"),
+    "torch": Extra(_TRAIN, "train"),
+    "transformers": Extra(_TRAIN, "train"),
+    "accelerate": Extra("training", "train"),
+    "datasets": Extra("benchmarks and text from the hub", "train"),
+    "peft": Extra("LoRA", "train"),
+    "safetensors": Extra("saving models", "train"),
+    "pydantic": _STUDY,
+    "yaml": _STUDY,
+    "matplotlib": Extra("figures", "report"),
+    "jinja2": Extra("reports", "report"),
+    "pandas": Extra("reports", "report"),
+    "wordfreq": Extra("frequent words", "words"),
+    "pyarrow": Extra("Parquet files", "corpus"),
+    "ray": Extra("corpora on a cluster", "ray"),
+    "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
+    "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
+    "starlette": Extra("the playground", "play"),
+    "uvicorn": Extra("the playground", "play"),
+    "sentencepiece": Extra("SentencePiece .model files", ""),
+    "tiktoken": Extra("tiktoken encodings", ""),
+}
+
+
+def missing_line(package: str) -> str:
+    """The error message for a package of EXTRAS that is not installed.
+
+    >>> missing_line("ray")
+    "this needs ray: pip install 'robustok[ray]'"
+    """
+    return f"this needs {package}: {EXTRAS[package].install(package)}"
+
+
+def require(*packages: str) -> None:
+    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed.
+
+    Args:
+        *packages: names of importable modules, each a key of ``EXTRAS``.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(missing_line(package), name=package)
+
+
+def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package that has names of a module, imported when one is used.
+
+    >>> names_on_use("robustok.errors")("RobustokError").__name__
+    'RobustokError'
+
+    ``names`` are those that it has, by default all of the module.
+    """
+
+    def find(name: str) -> Any:
+        # Python asks every package for names such as __path__, and `import *` for __all__.
+        is_internal = name.startswith("__") and name != "__all__"
+        if not is_internal and (not names or name in names):
+            with import_lock:
+                own = import_module(module)
+            if hasattr(own, name):
+                return getattr(own, name)
+        package = module.rpartition(".")[0]
+        # Python's own line ends in a name that is alike, if it knows the package.
+        raise AttributeError(
+            f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package]
+        )
+
+    return find
+
+
+PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of robustok, Python and the packages that a result depends on.
+
+    A package that is not installed is left out.
+    """
+    from importlib import metadata  # half of the time of `import robustok`
+
+    releases = {"robustok": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            releases[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return releases
