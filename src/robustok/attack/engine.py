@@ -35,7 +35,7 @@ from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class AttackedModel:
 
 
 def attack(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     text: str,
     options: Sequence[str | Ids],
@@ -181,7 +181,7 @@ def attack(
 
 
 def attack_items(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     *,
@@ -478,7 +478,7 @@ class Adversary:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         vocab: Vocabulary,
         items: Sequence[Item],
         *,

@@ -33,14 +33,14 @@ from robustok.evaluation.questions import (
     encode_options,
     margins,
 )
-from robustok.models.load import max_length_of
+from robustok.models.load import check_served, max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 
 @runtime_checkable
@@ -139,7 +139,7 @@ class CausalObjective:
     :meth:`succeeds`.
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         continuations: what follows (prefix, candidate, suffix): strings, tokenized canonically, or
             ids.
@@ -155,13 +155,14 @@ class CausalObjective:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         vocab: Vocabulary,
         continuations: Sequence[str | Ids],
         prefix: Ids | None = None,
         suffix: Ids | None = None,
         window: Window | None = None,
     ) -> None:
+        check_served(model, vocab)
         self.model, self.vocab, self.suffix, self.window = model, vocab, suffix, window
         self.prefix = None if prefix is None or not len(prefix) else check_ids(prefix)
         self.continuations = encode_options(vocab, continuations)
@@ -207,7 +208,7 @@ class Margin(CausalObjective):
     ((1,), 0.0)
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         options: at least two answers, each a string, tokenized canonically, or ids.
         label: index of the right option.
@@ -225,7 +226,7 @@ class Margin(CausalObjective):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         vocab: Vocabulary,
         options: Sequence[str | Ids],
         label: int,
@@ -263,7 +264,7 @@ class TargetLikelihood(CausalObjective):
     True
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         target: the response as a string, tokenized canonically, or as ids.
         threshold: log-probability above which an attack succeeds, by default none.
@@ -277,7 +278,7 @@ class TargetLikelihood(CausalObjective):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         vocab: Vocabulary,
         target: str | Ids,
         *,
@@ -300,7 +301,7 @@ class LogOdds(CausalObjective):
     (2,)
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         wanted: continuations that the attack wants; empty for everything but ``unwanted``.
         unwanted: continuations that it avoids, at least one.
@@ -315,7 +316,7 @@ class LogOdds(CausalObjective):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         vocab: Vocabulary,
         wanted: Sequence[str | Ids],
         unwanted: Sequence[str | Ids],

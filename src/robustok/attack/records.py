@@ -16,6 +16,7 @@ from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, check_keyed, plain_ids
 from robustok.models.load import max_length_of
+from robustok.models.served import ServedModel
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
@@ -25,7 +26,7 @@ from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 Judge = Callable[[str, str], Any]
 _OF_PROMPT = ("key", "id", "prompt", "query", "question")  # fields of a row: its key and its text
@@ -331,7 +332,7 @@ class Answers:
 
 
 def greedy_answer(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     ids: Ids,
     *,
@@ -363,6 +364,8 @@ def greedy_answer(
             f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
             f"{limit} positions: shorten the prompt or generate fewer"
         )
+    if isinstance(model, ServedModel):
+        return model.continuation(whole.tolist(), max_new_tokens)
     check_no_overflow(model, f"a prompt of {len(whole)} tokens")
     input_ids = torch.as_tensor(whole, device=model.device)[None]
     end = getattr(model.generation_config, "eos_token_id", None)
@@ -392,7 +395,7 @@ def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 def generate_answers(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     attacks: Sequence[Attack],
     *,

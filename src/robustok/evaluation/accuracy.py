@@ -23,7 +23,7 @@ from robustok.evaluation.questions import (
     margins,
     start_ids,
 )
-from robustok.models.load import precision_of
+from robustok.models.load import check_served, precision_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
@@ -33,13 +33,13 @@ from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 _BLOCK = 64  # items scored together between two calls of progress
 
 
 def evaluate(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     items: Sequence[Item],
     sampler: str | Sampler,
@@ -58,7 +58,7 @@ def evaluate(
     (8, 3, True)
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         items: the questions, each with its own key. An item without a question is scored as whole
             sentences: each choice is drawn by the sampler too, after the prefix or else the model's
@@ -87,6 +87,7 @@ def evaluate(
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     sampler = as_sampler(sampler, vocab)
+    check_served(model, vocab)
     draws = 1 if sampler.deterministic else draws
     has_sentences = not all(item.question for item in items)
     before_sentences = start_ids(model) if prefix is None and has_sentences else prefix

@@ -35,6 +35,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.embeddings import check_states, last_logits, last_states
 from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
 from robustok.lattice import distance
+from robustok.models.load import check_local
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
@@ -268,6 +269,7 @@ def lipschitz_bound(model: Any, *, progress: Progress = no_progress) -> Bound:
     matrices are not found.
     Source: the paper's theorem on the upper bound and its proof in the appendix.
     """
+    check_local(model, "the bound needs")
     if model.get_output_embeddings() is None:
         raise RobustokError("the model has no output head: give a causal language model")
 

@@ -17,6 +17,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import mean_of
 from robustok.evaluation.questions import Ids, item_keys
 from robustok.lattice import Lattice
+from robustok.models.load import check_local
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
@@ -30,6 +31,8 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from robustok.models.served import CausalModel
 
 PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
@@ -210,7 +213,7 @@ class Spelling(NamedTuple):
 
 
 def embedding_distances(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     words: Sequence[str],
     *,
@@ -244,6 +247,7 @@ def embedding_distances(
     Raises RobustokError without words or draws, and for a sentence without {word}.
     Source: the paper's appendix "Distances of Representations".
     """
+    local = check_local(model, "distances of embeddings need")
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     words = check_list("words", words)
     if not words:
@@ -256,7 +260,7 @@ def embedding_distances(
     for begin in range(0, len(several), step):
         block = several[begin : begin + step]
         samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-        means |= _measure(model, {w: (spellings[w], samples[w]) for w in block}, prefix)
+        means |= _measure(local, {w: (spellings[w], samples[w]) for w in block}, prefix)
         progress(len(means), len(several))
     by_word = {
         word: WordDistances(1 - 1 / counts[word], tuple(means.get(word, np.empty(0)).tolist()))

@@ -13,14 +13,14 @@ from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import ratio_of_sums
 from robustok.evaluation.questions import as_sampler, start_ids
-from robustok.models.load import max_length_of
+from robustok.models.load import check_served, max_length_of
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.scoring.engine import check_embedded, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
@@ -63,7 +63,7 @@ class TextPerplexity:
 
 
 def perplexity(
-    model: PreTrainedModel,
+    model: CausalModel,
     vocab: Vocabulary,
     texts: Sequence[str | bytes],
     sampler: str | Sampler,
@@ -80,7 +80,7 @@ def perplexity(
     (2, 25, True)
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         texts: the texts. One longer than the model's longest input is scored in chunks.
         sampler: a spec or a sampler. The canonical one is drawn once.
@@ -96,6 +96,7 @@ def perplexity(
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
+    check_served(model, vocab)
     draws = 1 if sampler.deterministic else draws
     rows = sampler.sample_batch(texts, seed=seed, draws=draws)
     # What the ids decode to, after the tokenizer's normalizer; every draw of a text is as long.

@@ -17,6 +17,7 @@ import numpy as np
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW, config_token, max_length_of
+from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
@@ -26,7 +27,7 @@ from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from robustok.models.served import CausalModel
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
@@ -115,11 +116,16 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
-def start_ids(model: PreTrainedModel) -> list[int]:
+def start_ids(model: CausalModel) -> list[int]:
     """The id that a text begins with, for the probability of its first token.
 
     Raises RobustokError where the model names none.
     """
+    if isinstance(model, ServedModel):
+        raise RobustokError(
+            "a server does not say which token begins a text, so whole sentences cannot be scored: "
+            "give the start token"
+        )
     first = config_token(model, "bos_token_id", "eos_token_id")
     if first is None:
         raise RobustokError(
@@ -183,7 +189,7 @@ class Window:
     item out. ``overflowed`` counts the tokenizations that did not fit.
     """
 
-    def __init__(self, model: PreTrainedModel, overflow: str = "error") -> None:
+    def __init__(self, model: CausalModel, overflow: str = "error") -> None:
         check_choice("overflow policy", overflow, OVERFLOW)
         self.max_length = max_length_of(model)
         self.overflow, self.overflowed = overflow, 0

@@ -27,6 +27,7 @@ import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
+from robustok.models.served import ServedModel, is_served
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.files import write_json
 from robustok.runtime.hub import (
@@ -47,6 +48,8 @@ from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from robustok.models.served import CausalModel
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
@@ -120,8 +123,10 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
     return "bfloat16" if native else "float32"
 
 
-def precision_of(model: PreTrainedModel) -> str:
-    """The type of the weights of a model of transformers, by its name, such as ``"float32"``."""
+def precision_of(model: CausalModel) -> str:
+    """The type of the weights, such as ``"float32"``; ``"served"`` of a model behind a server."""
+    if isinstance(model, ServedModel):
+        return model.precision
     return str(model.dtype).removeprefix("torch.")
 
 
@@ -174,6 +179,8 @@ def load_model(
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
+    if is_served(path_or_name):
+        return ServedModel(str(path_or_name))
     require("torch", "transformers")
     device = default_device() if device is None else device
     with loading("model", path_or_name):
@@ -380,8 +387,10 @@ def _roles(file: Path) -> dict[str, str]:
     return dict.fromkeys(roles, END_OF_TEXT)
 
 
-def max_length_of(model: PreTrainedModel) -> int | None:
+def max_length_of(model: CausalModel) -> int | None:
     """The model's longest input, in tokens; None where its configuration has none."""
+    if isinstance(model, ServedModel):
+        return model.max_length
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
@@ -411,6 +420,21 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
             f"the vocabulary has {vocab.size} ids but the model {rows} embeddings: "
             "give the model's own tokenizer"
         )
+
+
+def check_served(model: CausalModel, vocab: Vocabulary) -> None:
+    """Raise RobustokError where a model is served and its tokenizer is not that of ``vocab``."""
+    if isinstance(model, ServedModel):
+        model.check_vocabulary(check_vocabulary(vocab))
+
+
+def check_local(model: CausalModel, what: str) -> PreTrainedModel:
+    """The model, or RobustokError where it is served; ``what`` needs its weights or its states."""
+    if isinstance(model, ServedModel):
+        raise RobustokError(
+            f"{what} a model of this process, and {model} is behind a server: give its folder"
+        )
+    return model
 
 
 def model_fingerprint(model: PreTrainedModel) -> str:

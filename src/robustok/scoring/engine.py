@@ -23,14 +23,18 @@ import numpy as np
 
 from robustok.checks import check_ids, check_integer, check_list
 from robustok.errors import RobustokError
+from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
 from robustok.scoring.modes import log_probs, overflows_silently, scoring_mode
+from robustok.scoring.served import served_log_probs, served_losses
 from robustok.scoring.tree import Sequences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from robustok.models.served import CausalModel
 
 Ids = Sequence[int] | np.ndarray
 
@@ -84,7 +88,7 @@ class Scores:
             for a probability of zero.
         tokens_computed: positions that went through the model, padding included.
         tokens_naive: positions of one unpadded sequence for each question and option.
-        mode: ``"tree"`` or ``"plain"``; see :func:`scoring_mode`.
+        mode: ``"tree"``, ``"plain"`` or ``"served"``; see :func:`scoring_mode`.
     """
 
     log_probs: np.ndarray
@@ -94,7 +98,7 @@ class Scores:
 
 
 def score(
-    model: PreTrainedModel,
+    model: CausalModel,
     questions: Ragged | Sequence[Ids],
     options: Sequence[Ids],
     prefix: Ids | None = None,
@@ -107,7 +111,7 @@ def score(
     (2, 2)
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         questions: token ids of each question, often many tokenizations of one text.
         options: token ids of each option, none empty.
         prefix: token ids before every question; by default none. No start token is added: give it
@@ -128,7 +132,7 @@ def score(
 
 
 def score_many(
-    model: PreTrainedModel,
+    model: CausalModel,
     requests: Sequence[Request],
     *,
     max_batch_tokens: int | None = None,
@@ -142,7 +146,7 @@ def score_many(
     [(2, 2), (2, 3)]
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         requests: what to score; results are in the same order.
         max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`score`.
         prefix_cache: a dictionary, empty at first, that several calls share: each prefix is
@@ -152,6 +156,8 @@ def score_many(
     The counts of one request are its share of the joint work; only their sums are exact. Raises
     RobustokError as :func:`score` does.
     """
+    if isinstance(model, ServedModel):
+        return _score_served(model, requests)
     if requests:
         check_no_overflow(model, requests[0].name or "question 0")
     mode = scoring_mode(model)
@@ -166,6 +172,20 @@ def score_many(
             scored = _score_group(model, group, mode, max_batch_tokens, prefix_cache)
         results |= zip(members, scored, strict=True)
     return [results[i] for i in range(len(requests))]
+
+
+def _score_served(model: ServedModel, requests: Sequence[Request]) -> list[Scores]:
+    """The same from a server, which shares prefixes by itself."""
+    results = []
+    for request, (values, cost) in zip(requests, served_log_probs(model, requests), strict=True):
+        before = 0 if request.prefix is None else len(request.prefix)
+        lengths = request.questions.lengths + before
+        tokens = len(request.options) * lengths.sum() + len(lengths) * sum(
+            map(len, request.options)
+        )
+        values = _checked(values, request.name)
+        results.append(Scores(values, cost, int(tokens), model.mode))
+    return results
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
@@ -302,8 +322,13 @@ def _embedded(model: PreTrainedModel) -> int:
     return embedding.num_embeddings
 
 
-def check_embedded(model: PreTrainedModel, *ids: np.ndarray) -> None:
-    """Raise RobustokError for ids that the model has no embedding for."""
+def check_embedded(model: CausalModel, *ids: np.ndarray) -> None:
+    """Raise RobustokError for ids that the model has no embedding for.
+
+    A server refuses them itself.
+    """
+    if isinstance(model, ServedModel):
+        return
     known = _embedded(model)
     lowest = min(int(some.min(initial=0)) for some in ids)
     highest = max(int(some.max(initial=0)) for some in ids)
@@ -342,7 +367,7 @@ _MOST_LOGITS = 1 << 29  # of one forward pass, for models whose logits are not m
 
 
 def text_losses(
-    model: PreTrainedModel,
+    model: CausalModel,
     rows: Ragged,
     *,
     max_length: int,
@@ -363,15 +388,40 @@ def text_losses(
 
     Raises RobustokError, with the number of the text, where its likelihood is not a number or zero.
     """
-    check_no_overflow(model, "text 0")
+    if not isinstance(model, ServedModel):
+        check_no_overflow(model, "text 0")
     chunks: list[tuple[int, np.ndarray]] = []  # each with the number of its row
     for number, row in enumerate(rows):
         ids = np.concatenate([[start], row])
         begins = range(0, len(ids) - 1, max_length - 1)
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
     chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
+    if isinstance(model, ServedModel):
+        numbers = [number for number, _ in chunks]
+        losses = served_losses(model, [ids for _, ids in chunks], progress)
+        nats = np.bincount(numbers, losses, minlength=len(rows))
+    else:
+        nats = _local_losses(model, chunks, len(rows), max_batch_tokens, progress)
+    for number in np.flatnonzero(~np.isfinite(nats))[:1].tolist():
+        if np.isnan(nats[number]):
+            raise not_a_number(f"text {number // draws}", "likelihood")
+        raise RobustokError(
+            f"text {number // draws}: the model gives one of its tokens a probability of zero, so "
+            "its perplexity is infinite: leave it out"
+        )
+    return nats
+
+
+def _local_losses(
+    model: PreTrainedModel,
+    chunks: Sequence[tuple[int, np.ndarray]],
+    count: int,
+    max_batch_tokens: int,
+    progress: Progress,
+) -> np.ndarray:
+    """The losses of ``count`` rows, float64, from chunks that have the numbers of their rows."""
     most = max(1, min(max_batch_tokens, _MOST_LOGITS // _embedded(model)))
-    nats, done = np.zeros(len(rows)), 0
+    nats, done = np.zeros(count), 0
     with quiet(model):
         while done < len(chunks):
             size = max(1, most // len(chunks[done][1]))
@@ -380,13 +430,6 @@ def text_losses(
             np.subtract.at(nats, list(numbers), values)
             done += len(batch)
             progress(done, len(chunks))
-    for number in np.flatnonzero(~np.isfinite(nats))[:1].tolist():
-        if np.isnan(nats[number]):
-            raise not_a_number(f"text {number // draws}", "likelihood")
-        raise RobustokError(
-            f"text {number // draws}: the model gives one of its tokens a probability of zero, so "
-            "its perplexity is infinite: leave it out"
-        )
     return nats
 
 

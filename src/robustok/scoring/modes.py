@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from robustok.models.served import ServedModel
 from robustok.scoring.forward import (
     Outputs,
     PrefixCache,
@@ -31,6 +32,8 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from robustok.models.served import CausalModel
 
 _log = logging.getLogger(__name__)
 # (attention implementation, mode) of each model that was tested.
@@ -254,18 +257,20 @@ def _carriers(whole: Ints, lengths: Ints) -> Ints:
     return tree.owner[leaf[last]]
 
 
-def scoring_mode(model: PreTrainedModel) -> str:
+def scoring_mode(model: CausalModel) -> str:
     """The mode that a model supports: "tree" where it scores like "plain", else this.
 
     >>> scoring_mode(model)  # a Llama
     'tree'
 
-    ``model`` is any causal language model of transformers.
-    "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
-    nothing. Models differ in what they do with masks, positions and keys that are passed to them,
-    and some ignore them silently, so "tree" is tested on a tiny input. The answer is kept for the
-    model.
+    ``model`` is any causal language model of transformers, or one that is served, whose mode is
+    "served". "tree" computes shared prefixes of all sequences once, by an attention mask; "plain"
+    shares nothing. Models differ in what they do with masks, positions and keys that are passed to
+    them, and some ignore them silently, so "tree" is tested on a tiny input. The answer is kept for
+    the model.
     """
+    if isinstance(model, ServedModel):
+        return model.mode
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:

@@ -1,0 +1,283 @@
+"""A causal language model behind an HTTP server of vLLM, asked by token ids.
+
+It gives what scoring needs: log-probabilities of chosen ids after a prompt, those of all ids of a
+prompt, and greedy continuations. All requests are `POST /v1/completions` with prompts as lists of
+ids, in batches and several at once. A request that meets a lost connection or a busy server (429,
+502, 503, 504) is sent again. The server's own tokenizer is asked only to compare it with a
+vocabulary. Nothing that needs weights or hidden states is possible here.
+
+The fields `logprob_token_ids`, `prompt_logprobs` and `return_tokens_as_token_ids` are vLLM's; tried
+with 0.32. A server without them ends in an error that names the missing part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from robustok.errors import RobustokError
+from robustok.runtime.environment import require
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+    CausalModel: TypeAlias = "PreTrainedModel | ServedModel"  # what can be scored
+
+KEY_VARIABLE = "ROBUSTOK_API_KEY"  # environment variable of the key that the server asks for
+_BUSY = (429, 502, 503, 504)
+_LEAST_LOG_PROB = -9999.0  # vLLM gives no smaller one, since JSON has no infinity
+_LONGEST_ERROR = 300  # characters of a server's message
+# Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
+_PROBES = ("hello world", " a  b", "a\nb", "the year 1234", "naïve 根", "I'm not…", "\t{}()=>")
+
+
+def is_served(name: object) -> bool:
+    """Whether a model's name is the address of a server.
+
+    >>> is_served("http://127.0.0.1:8000/v1"), is_served("runs/model")
+    (True, False)
+    """
+    return str(name).startswith(("http://", "https://"))
+
+
+class ServedModel:
+    """A model that vLLM serves, for scoring, evaluation and attacks.
+
+    >>> model = ServedModel("http://127.0.0.1:8000/v1")  # doctest: +SKIP
+    >>> model.name, model.max_length  # doctest: +SKIP
+    ('HuggingFaceTB/SmolLM2-135M', 8192)
+
+    Args:
+        url: address of the server with its path, as ``http://127.0.0.1:8000/v1``. A name after
+            ``#`` chooses one of several models or adapters, as ``…/v1#my-adapter``.
+        concurrency: number of requests at once, at least 1.
+        batch: greatest number of prompts of one request, at least 1.
+        timeout: seconds that a single request may take.
+        retries: how often a request is sent again after a lost connection or a busy server. The
+            waits between are 0.5, 1, 2, 4, … seconds, or what the server asks for.
+
+    The key that the server asks for is read from the environment variable ``ROBUSTOK_API_KEY``.
+
+    Attributes:
+        name: the name under which the server has the model.
+        root: what the server loaded, by its own words.
+        max_length: longest input with one more token, or None where the server names none.
+        n_requests: number of HTTP requests answered.
+
+    Raises RobustokError where no server answers, and where it does not have the model.
+    """
+
+    precision = mode = "served"  # of the weights, which the server does not say; of scoring
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        concurrency: int = 8,
+        batch: int = 64,
+        timeout: float = 600.0,
+        retries: int = 6,
+    ) -> None:
+        require("urllib3")
+        import urllib3
+
+        address, _, name = url.partition("#")
+        self.url = address.rstrip("/")
+        self.concurrency, self.batch = concurrency, batch
+        self.n_requests = 0
+        self._compared: weakref.WeakSet[Vocabulary] = weakref.WeakSet()
+        retry = urllib3.Retry(
+            total=retries,
+            backoff_factor=0.5,
+            status_forcelist=_BUSY,
+            allowed_methods=None,
+            raise_on_status=False,
+        )
+        self._pool = urllib3.PoolManager(
+            maxsize=concurrency, retries=retry, timeout=urllib3.Timeout(connect=10, read=timeout)
+        )
+        models = {model["id"]: model for model in self._call("GET", "/models")["data"]}
+        if not models or (name and name not in models):
+            raise RobustokError(
+                f"the server {self.url} has no model '{name}': it has {', '.join(models) or 'none'}"
+            )
+        if not name and len({model.get("root") for model in models.values()}) > 1:
+            raise RobustokError(
+                f"the server {self.url} has several models: choose one, as {self.url}#"
+                f"{next(iter(models))}"
+            )
+        self.name = name or next(iter(models))
+        described = models[self.name]
+        self.root = str(described.get("root") or self.name)
+        parent = models.get(described.get("parent") or "", {})  # an adapter has its base model's
+        self.max_length: int | None = described.get("max_model_len", parent.get("max_model_len"))
+
+    def __repr__(self) -> str:
+        return f"ServedModel({self.url}#{self.name})"
+
+    def check_vocabulary(self, vocab: Vocabulary) -> None:
+        """Raise RobustokError where the server's tokenizer gives other ids than a vocabulary.
+
+        Both encode a few texts with spaces, line ends, digits and other scripts, once for each
+        vocabulary. A server without `/tokenize` cannot be compared, which is an error, too.
+        """
+        if vocab in self._compared:
+            return
+        for text in _PROBES:
+            body = {"model": self.name, "prompt": text, "add_special_tokens": False}
+            served = self._call("POST", "/tokenize", body, root=True).get("tokens")
+            ids = vocab.encode(text).tolist()
+            if served != ids:
+                raise RobustokError(
+                    f"the server's tokenizer gives {served} for {text!r} and the vocabulary {ids}: "
+                    "give the tokenizer of the served model"
+                )
+        self._compared.add(vocab)
+
+    def next_log_probs(
+        self, groups: Sequence[tuple[Sequence[Sequence[int]], Sequence[int]]]
+    ) -> list[list[dict[int, float]]]:
+        """Log-probability of wanted ids right after each prompt, in nats.
+
+        Args:
+            groups: prompts as lists of ids, and the ids that are wanted after each of them.
+
+        Returns for each group, for each of its prompts, the log-probabilities by id; minus infinity
+        for a probability of zero.
+        """
+        tasks = [
+            (number, prompts[begin : begin + self.batch], sorted({*wanted}))
+            for number, (prompts, wanted) in enumerate(groups)
+            for begin in range(0, len(prompts), self.batch)
+        ]
+
+        def ask(task: tuple[int, Sequence[Sequence[int]], list[int]]) -> list[dict[int, float]]:
+            _, prompts, wanted = task
+            fields = {"logprobs": 1, "logprob_token_ids": wanted}
+            choices = self._complete(prompts, 1, fields)
+            return [_wanted_of(choice, wanted) for choice in choices]
+
+        answers: list[list[dict[int, float]]] = [[] for _ in groups]
+        for (number, *_), rows in zip(tasks, self._all(ask, tasks), strict=True):
+            answers[number] += rows
+        return answers
+
+    def prompt_log_probs(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[float]]:
+        """Log-probability of each id of each prompt but its first, given those before, in nats."""
+
+        def ask(prompt: Sequence[int]) -> list[float]:
+            (choice,) = self._complete([prompt], 1, {"prompt_logprobs": 0})
+            rows = _part(choice, "prompt_logprobs")[1:]
+            return [
+                _log_prob(row[str(token)]["logprob"])
+                for row, token in zip(rows, prompt[1:], strict=True)
+            ]
+
+        return self._all(ask, prompts)
+
+    def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> str:
+        """The model's greedy continuation of a prompt, as text."""
+        (choice,) = self._complete([prompt], max_new_tokens, {})
+        return str(_part(choice, "text"))
+
+    def _all(self, ask: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+        """The answers to all tasks in their order, several requests at once."""
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            yield from pool.map(ask, tasks)
+
+    def _complete(
+        self, prompts: Sequence[Sequence[int]], new_tokens: int, fields: Mapping[str, object]
+    ) -> list[Any]:
+        """The choices of one completion request, in the order of its prompts."""
+        body = {
+            "model": self.name,
+            "prompt": [[int(token) for token in prompt] for prompt in prompts],
+            "max_tokens": new_tokens,
+            "temperature": 0,
+            "return_tokens_as_token_ids": True,
+            **fields,
+        }
+        choices = self._call("POST", "/completions", body).get("choices") or []
+        if len(choices) != len(prompts):
+            raise RobustokError(
+                f"the server {self.url} gave {len(choices)} answers to {len(prompts)} prompts: "
+                "give one that serves vLLM's /v1/completions"
+            )
+        return sorted(choices, key=lambda choice: choice["index"])
+
+    def _call(self, method: str, path: str, body: object = None, *, root: bool = False) -> Any:
+        """The JSON of one answer of the server; ``root``: the path is not below `/v1`."""
+        import urllib3
+
+        address = (self.url.removesuffix("/v1") if root else self.url) + path
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY_VARIABLE):
+            headers["Authorization"] = f"Bearer {key}"
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            response = self._pool.request(method, address, body=data, headers=headers)
+        except (urllib3.exceptions.HTTPError, UnicodeError) as error:
+            raise RobustokError(
+                f"no answer from {address} ({type(error).__name__}): start the server, and run the "
+                "same command again"
+            ) from error
+        if response.status != 200:
+            raise RobustokError(
+                f"{address} answered {response.status}: {_message_of(response.data)}"
+                + (f"; set {KEY_VARIABLE}" if response.status in (401, 403) else "")
+            )
+        self.n_requests += 1
+        try:
+            answer = json.loads(response.data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise RobustokError(f"{address} gave no JSON object: give the address of vLLM's /v1")
+        return answer
+
+
+def _message_of(data: bytes) -> str:
+    """What a server says of an error, on one line."""
+    text = data.decode(errors="replace")
+    try:
+        answer = json.loads(text)
+        inner = answer.get("error", answer)
+        text = str(inner.get("message", inner) if isinstance(inner, dict) else inner)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(text.split())[:_LONGEST_ERROR]
+
+
+def _part(choice: Any, name: str) -> Any:
+    """A part of an answer, which another server may not give."""
+    value = choice.get(name) if isinstance(choice, dict) else None
+    if value is None:
+        raise RobustokError(
+            f"the server's answer has no {name}: log-probabilities of ids need vLLM 0.32 or later"
+        )
+    return value
+
+
+def _wanted_of(choice: Any, wanted: Sequence[int]) -> dict[int, float]:
+    """The log-probabilities of the wanted ids at the one generated position."""
+    top = _part(_part(choice, "logprobs"), "top_logprobs")[0]
+    by_id = {int(token.rpartition(":")[2]): value for token, value in top.items()}
+    missing = [token for token in wanted if token not in by_id]
+    if missing:
+        raise RobustokError(
+            f"the server gave no log-probability of token {missing[0]}: it needs the field "
+            "logprob_token_ids of vLLM 0.32 or later"
+        )
+    return {token: _log_prob(by_id[token]) for token in wanted}
+
+
+def _log_prob(value: Any) -> float:
+    """A log-probability, minus infinity where the server has its least one; NaN stays."""
+    number = float("nan") if value is None else float(value)
+    return float("-inf") if number <= _LEAST_LOG_PROB else number

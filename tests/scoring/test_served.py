@@ -1,0 +1,194 @@
+"""A model behind a server is scored, evaluated and attacked as the same model in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.conftest import items as items
+from tests.attack.conftest import vocab as vocab
+from tests.oracles.models import tiny_model
+from tests.oracles.served import ServedStandIn, serving
+
+from robustok import RobustokError, Vocabulary, sampler
+from robustok.attack import attack, greedy_answer
+from robustok.evaluation import (
+    embedding_distances,
+    evaluate,
+    lipschitz_bound,
+    perplexity,
+    solved_examples,
+)
+from robustok.models import load_model
+from robustok.models.served import KEY_VARIABLE, ServedModel
+from robustok.scoring import Request, score, score_many
+from robustok.tasks import Item
+
+
+@pytest.fixture(scope="module")
+def local(vocab: Vocabulary) -> Any:
+    return tiny_model("llama", vocab.size, seed=1)
+
+
+@pytest.fixture
+def stand_in(local: Any, vocab: Vocabulary) -> ServedStandIn:
+    return ServedStandIn(local, vocab)
+
+
+@pytest.fixture
+def url(stand_in: ServedStandIn) -> Iterator[str]:
+    with serving(stand_in) as address:
+        yield address
+
+
+@pytest.fixture
+def served(url: str) -> ServedModel:
+    return ServedModel(url, retries=3, batch=3)
+
+
+def test_scores_of_options_of_several_tokens_are_those_of_the_local_model(
+    local: Any, served: ServedModel, vocab: Vocabulary
+) -> None:
+    rows = sampler("uniform", vocab).sample_batch(
+        ["hello world", "the revolution"], seed=0, draws=4
+    )
+    requests = [
+        Request(rows[:4], [[5], [6, 7], [6, 8, 9]], prefix=[1, 2]),
+        Request(rows[4:], [[3, 4], [3]]),
+    ]
+    here, there = score_many(local, requests), score_many(served, requests)
+    for mine, theirs in zip(here, there, strict=True):
+        np.testing.assert_allclose(theirs.log_probs, mine.log_probs, atol=1e-5)
+        assert theirs.tokens_naive == mine.tokens_naive
+        assert theirs.mode == "served"
+
+
+def test_evaluation_few_shot_and_attack_are_those_of_the_local_model(
+    local: Any, served: ServedModel, vocab: Vocabulary, items: list[Item]
+) -> None:
+    prefix = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
+    for before in (None, prefix):
+        here, there = (
+            evaluate(model, vocab, items[2:], "uniform", draws=3, seed=0, prefix=before)
+            for model in (local, served)
+        )
+        answers = [[(o.item.key, o.predictions) for o in one.outcomes] for one in (here, there)]
+        assert answers[0] == answers[1]
+        assert there.precision == "served"
+    settings: dict[str, Any] = {"options": items[0].choices, "label": 0, "steps": 3, "seed": 0}
+    mine, theirs = (attack(m, vocab, items[0].question, **settings) for m in (local, served))
+    assert mine.ids.tolist() == theirs.ids.tolist()
+    np.testing.assert_allclose(theirs.margins, mine.margins, atol=1e-6)
+
+
+def test_perplexity_is_that_of_the_local_model(
+    local: Any, served: ServedModel, vocab: Vocabulary
+) -> None:
+    texts = ["hello world, hello revolution", "the world"]
+    here, there = (
+        perplexity(model, vocab, texts, "uniform", draws=2, seed=0, start=0)
+        for model in (local, served)
+    )
+    assert there.perplexity == pytest.approx(here.perplexity, rel=1e-5)
+    with pytest.raises(RobustokError, match="give the start token"):
+        perplexity(served, vocab, texts, "uniform", seed=0)
+
+
+def test_an_answer_comes_from_the_server(
+    local: Any, served: ServedModel, vocab: Vocabulary
+) -> None:
+    ids = vocab.encode("hello")
+    here, there = (greedy_answer(m, vocab, ids, max_new_tokens=1) for m in (local, served))
+    assert here == there
+
+
+def test_a_busy_server_and_a_lost_connection_are_asked_again(
+    stand_in: ServedStandIn, served: ServedModel, local: Any
+) -> None:
+    stand_in.failures = [503, 0, 429]
+    values = score(served, [[5, 6]], [[1], [2]]).log_probs
+    np.testing.assert_allclose(values, score(local, [[5, 6]], [[1], [2]]).log_probs, atol=1e-5)
+    assert stand_in.n_completions == 4
+
+
+def test_a_server_that_is_gone_is_one_line(stand_in: ServedStandIn, url: str) -> None:
+    model = ServedModel(url, retries=1)
+    stand_in.dies_after = 0
+    with pytest.raises(RobustokError, match="start the server, and run the same command again"):
+        score(model, [[5, 6]], [[1]])
+    with pytest.raises(RobustokError, match="no answer from"):
+        ServedModel("http://127.0.0.1:9/v1", retries=0)
+
+
+def test_an_id_that_the_server_refuses_is_one_line(served: ServedModel) -> None:
+    with pytest.raises(RobustokError, match="answered 400: Token id 70000 is out of vocabulary"):
+        score(served, [[5, 70_000]], [[1]])
+
+
+def test_another_tokenizer_than_the_servers_is_refused_before_the_first_score(
+    stand_in: ServedStandIn, served: ServedModel, vocab: Vocabulary, items: list[Item]
+) -> None:
+    stand_in.vocab = Vocabulary.load("demo")
+    with pytest.raises(RobustokError, match="the server's tokenizer gives"):
+        evaluate(served, vocab, items, "canonical", seed=0)
+    assert stand_in.n_completions == 0
+
+
+def test_the_key_comes_from_the_environment(
+    local: Any, vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(ServedStandIn(local, vocab, key="secret")) as url:
+        with pytest.raises(RobustokError, match="several models"):
+            ServedModel(url)
+        model = ServedModel(f"{url}#adapter")
+        assert model.max_length == local.config.max_position_embeddings
+        with pytest.raises(RobustokError, match=f"401: Unauthorized; set {KEY_VARIABLE}"):
+            score(model, [[5]], [[1]])
+        monkeypatch.setenv(KEY_VARIABLE, "secret")
+        assert score(model, [[5]], [[1]]).log_probs.shape == (1, 1)
+        with pytest.raises(RobustokError, match="it has tiny, adapter"):
+            ServedModel(f"{url}#other")
+
+
+def test_what_needs_weights_says_so(served: ServedModel, url: str, vocab: Vocabulary) -> None:
+    assert isinstance(load_model(url), ServedModel)
+    with pytest.raises(RobustokError, match="behind a server"):
+        embedding_distances(served, vocab, ["hello"], seed=0)
+    with pytest.raises(RobustokError, match="behind a server"):
+        lipschitz_bound(served)
+
+
+def test_a_probability_of_zero_and_a_missing_one(
+    stand_in: ServedStandIn, served: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = stand_in.choice
+
+    def changed(value: float | None) -> Any:
+        def choice(*arguments: Any) -> dict[str, Any]:
+            answer = original(*arguments)
+            answer["logprobs"]["top_logprobs"][0] |= {"token_id:1": value}
+            return answer
+
+        return choice
+
+    monkeypatch.setattr(stand_in, "choice", changed(-9999.0))
+    assert score(served, [[5]], [[1], [2]]).log_probs[0, 0] == -1e30
+    monkeypatch.setattr(stand_in, "choice", changed(None))
+    with pytest.raises(RobustokError, match="not a number"):
+        score(served, [[5]], [[1], [2]])
+    monkeypatch.setattr(
+        stand_in, "choice", lambda *a: original(*a) | {"logprobs": {"top_logprobs": [{}]}}
+    )
+    with pytest.raises(RobustokError, match="logprob_token_ids"):
+        score(served, [[5]], [[1], [2]])
+
+
+def test_items_without_a_question_need_a_start_token(
+    served: ServedModel, vocab: Vocabulary, items: list[Item]
+) -> None:
+    sentences = [replace(item, question="") for item in items]
+    with pytest.raises(RobustokError, match="give the start token"):
+        evaluate(served, vocab, sentences, "canonical", seed=0)
