@@ -22,7 +22,7 @@ from robustok.evaluation import (
     perplexity,
     solved_examples,
 )
-from robustok.models import load_model
+from robustok.models.load import open_model
 from robustok.models.served import KEY_VARIABLE, ServedModel
 from robustok.scoring import Request, score, score_many
 from robustok.tasks import Item
@@ -154,7 +154,7 @@ def test_the_key_comes_from_the_environment(
 
 
 def test_what_needs_weights_says_so(served: ServedModel, url: str, vocab: Vocabulary) -> None:
-    assert isinstance(load_model(url), ServedModel)
+    assert isinstance(open_model(url), ServedModel)
     with pytest.raises(RobustokError, match="behind a server"):
         embedding_distances(served, vocab, ["hello"], seed=0)
     with pytest.raises(RobustokError, match="behind a server"):

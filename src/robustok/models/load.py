@@ -179,8 +179,6 @@ def load_model(
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
-    if is_served(path_or_name):
-        return ServedModel(str(path_or_name))
     require("torch", "transformers")
     device = default_device() if device is None else device
     with loading("model", path_or_name):
@@ -193,6 +191,11 @@ def load_model(
             model = model.to(device)  # type: ignore[arg-type]
     _check_numbers(model, path_or_name)
     return model.eval()
+
+
+def open_model(name: str | Path, *, dtype: str = "auto") -> CausalModel:
+    """A model to score: one behind a server where its name is an address, else a loaded one."""
+    return ServedModel(str(name)) if is_served(name) else load_model(name, dtype=dtype)
 
 
 @contextmanager
