@@ -156,6 +156,8 @@ def score_many(
     The counts of one request are its share of the joint work; only their sums are exact. Raises
     RobustokError as :func:`score` does.
     """
+    for request in requests:
+        _check_not_empty(request)
     if isinstance(model, ServedModel):
         return _score_served(model, requests)
     if requests:
@@ -176,16 +178,27 @@ def score_many(
 
 def _score_served(model: ServedModel, requests: Sequence[Request]) -> list[Scores]:
     """The same from a server, which shares prefixes by itself."""
+    asked = []
+    for request in requests:
+        prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
+        starts = [(*prefix, *question.tolist()) for question in request.questions]
+        options = [tuple(np.asarray(option).tolist()) for option in request.options]
+        asked.append((starts, options))
     results = []
-    for request, (values, cost) in zip(requests, served_log_probs(model, requests), strict=True):
-        before = 0 if request.prefix is None else len(request.prefix)
-        lengths = request.questions.lengths + before
-        tokens = len(request.options) * lengths.sum() + len(lengths) * sum(
-            map(len, request.options)
-        )
-        values = _checked(values, request.name)
-        results.append(Scores(values, cost, int(tokens), model.mode))
+    answers = served_log_probs(model, asked)
+    for request, (starts, options), (values, cost) in zip(requests, asked, answers, strict=True):
+        tokens_naive = sum(len(start) + len(option) for start in starts for option in options)
+        results.append(Scores(_checked(values, request.name), cost, tokens_naive, model.mode))
     return results
+
+
+def _check_not_empty(request: Request) -> None:
+    """Raise RobustokError for an empty option, and for a question after which nothing is read."""
+    if not request.options or not all(map(len, request.options)):
+        raise RobustokError("every answer option needs at least one token: check the options")
+    has_prefix = request.prefix is not None and len(request.prefix)
+    if not has_prefix and len(request.questions) and not request.questions.lengths.min():
+        raise RobustokError("an empty question follows nothing: give a prefix or a start token")
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
@@ -209,16 +222,11 @@ def _sequences_of(request: Request) -> Sequences:
     """(Last prefix token) + question + option without its last token, after the rest of the prefix.
 
     The last token of an option is read but not computed, since no later token looks back to it.
-    Raises RobustokError for an empty option or question.
     """
     questions = request.questions
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
     options = [np.asarray(o, np.int64) for o in request.options]
-    if not options or any(len(o) == 0 for o in options):
-        raise RobustokError("every answer option needs at least one token: check the options")
     lead = prefix[-1:]  # the first token of an option is read at it where a question is empty
-    if not len(lead) and len(questions) and not questions.lengths.min():
-        raise RobustokError("an empty question follows nothing: give a prefix or a start token")
     lengths = questions.lengths + len(lead)
     count, choices = len(questions), len(options)
     width = int(lengths.max(initial=0)) + max(len(o) for o in options) - 1

@@ -8,80 +8,47 @@ prefix cache. Losses of texts are read from the log-probabilities of the prompt 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robustok.errors import RobustokError
 from robustok.models.served import ServedModel
 from robustok.runtime.display import Progress, no_progress
-
-if TYPE_CHECKING:
-    from robustok.scoring.engine import Request
 
 Prompt = tuple[int, ...]
 
 
 def served_log_probs(
-    model: ServedModel, requests: Sequence[Request]
+    model: ServedModel, requests: Sequence[tuple[Sequence[Prompt], Sequence[Prompt]]]
 ) -> list[tuple[np.ndarray, int]]:
-    """Log-probabilities of the options of each request, and how many positions they took.
+    """Log-probability of each option after each start, for each request.
 
     Args:
         model: the served model.
-        requests: what to score.
+        requests: starts (prefix and question) and options as ids, none empty.
 
-    Returns float64 [questions, options] for each request, with minus infinity for a probability of
+    Returns for each request float64 [starts, options], with minus infinity for a probability of
     zero, and the number of tokens of its prompts.
     """
-    prompts = [_prompts_of(request) for request in requests]
-    groups = [
-        (list(asked), [token for option in _options_of(request) for token in option])
-        for asked, request in zip(prompts, requests, strict=True)
-    ]
+    groups = []
+    for starts, options in requests:
+        prompts = {
+            (*start, *option[:j]): None
+            for start in starts
+            for option in options
+            for j in range(len(option))
+        }
+        groups.append((list(prompts), [token for option in options for token in option]))
     results = []
-    for request, asked, answers in zip(
-        requests, prompts, model.next_log_probs(groups), strict=True
-    ):
-        by_prompt = dict(zip(asked, answers, strict=True))
-        values = np.array(
-            [
-                [
-                    sum(by_prompt[(*start, *option[:j])][token] for j, token in enumerate(option))
-                    for option in _options_of(request)
-                ]
-                for start in _starts_of(request)
-            ],
-            np.float64,
-        ).reshape(len(request.questions), len(request.options))
-        results.append((values, sum(map(len, asked))))
+    answered = zip(requests, groups, model.next_log_probs(groups), strict=True)
+    for (starts, options), (prompts, _), answers in answered:
+        after = dict(zip(prompts, answers, strict=True))
+        values = np.zeros((len(starts), len(options)))
+        for row, start in enumerate(starts):
+            for column, option in enumerate(options):
+                chain = enumerate(option)
+                values[row, column] = sum(after[*start, *option[:j]][token] for j, token in chain)
+        results.append((values, sum(map(len, prompts))))
     return results
-
-
-def _options_of(request: Request) -> list[list[int]]:
-    options = [np.asarray(option).tolist() for option in request.options]
-    if not options or not all(options):
-        raise RobustokError("every answer option needs at least one token: check the options")
-    return options
-
-
-def _starts_of(request: Request) -> list[Prompt]:
-    """Prefix and question of each row."""
-    prefix = () if request.prefix is None else tuple(np.asarray(request.prefix).tolist())
-    starts = [(*prefix, *question.tolist()) for question in request.questions]
-    if not all(starts):
-        raise RobustokError("an empty question follows nothing: give a prefix or a start token")
-    return starts
-
-
-def _prompts_of(request: Request) -> dict[Prompt, None]:
-    """The prompts after which a token of an option is wanted, each once, in order."""
-    return {
-        (*start, *option[:j]): None
-        for start in _starts_of(request)
-        for option in _options_of(request)
-        for j in range(len(option))
-    }
 
 
 def served_losses(
@@ -89,7 +56,7 @@ def served_losses(
 ) -> np.ndarray:
     """The negative log-likelihood in nats of each chunk after its first id, float64 [chunks]."""
     losses = np.zeros(len(chunks))
-    for number, values in enumerate(model.prompt_log_probs([c.tolist() for c in chunks])):
+    for number, values in enumerate(model.prompt_log_probs([ids.tolist() for ids in chunks])):
         losses[number] = -sum(values)
         progress(number + 1, len(chunks))
     return losses
