@@ -1,4 +1,4 @@
-"""Token-in, token-out rollouts of an agent: sampled ids stay, and what re-encoding costs is shown.
+"""Token-in, token-out rollouts of an agent: sampled ids stay, and what re-encoding changes.
 
 A tiny model from random weights answers twice, with a tool's output between its answers. Without a
 hub: python examples/agent_rollouts.py
@@ -16,13 +16,15 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.guard import Audit
-from robustok.guard.rollouts import align, prefix_of, stitch
+from robustok.guard.rollouts import align, prefix_of
 from robustok.models import Shape, small_model, train_tokenizer
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# What the template writes after an answer, with the output of a tool.
+AFTER = "<|im_end|>\n<|im_start|>tool\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
@@ -55,24 +57,23 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
         log_probs = torch.stack(step.logits)[:, 0].log_softmax(-1)[range(len(ids)), ids]
         return ids.numpy().astype(np.int32), log_probs.double().numpy()
 
-    # The rollout: text is encoded once, and sampled ids are never decoded and encoded again.
-    turns: list[dict] = [{"role": "user", "content": "which word is the longest?"}]
-    prompts = []
+    # The rollout: new text is encoded by itself, and sampled ids are never encoded again.
+    chat: list[dict[str, str]] = [{"role": "user", "content": "which word is the longest?"}]
+    prompt = np.array(tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"])
+    rollout: list[dict[str, list[int]]] = []
     for tool_output in ("the assistant", None):
-        prompts.append(stitch(vocab, tokenizer, turns))
-        ids, log_probs = sample(prompts[-1].ids)
-        turns.append({"role": "assistant", "ids": ids})
+        ids, log_probs = sample(prompt)
+        rollout.append({"prompt_ids": prompt.tolist(), "completion_ids": ids.tolist()})
         if tool_output:
-            first = np.concatenate([prompts[-1].ids, ids])
-            turns.append({"role": "tool", "name": "search", "content": tool_output})
-    print(f"stitched: {prefix_of(vocab, first, prompts[-1].ids).explanation}")
+            first = np.concatenate([prompt, ids])
+            (new,) = vocab.encode_continuations([AFTER.format(tool_output)], parse_special=True)
+            prompt = np.concatenate([first, new])
+            chat += [{"role": "assistant", "content": vocab.decode(ids)},
+                     {"role": "tool", "content": tool_output}]  # fmt: skip
+    print(f"sampled ids kept: {prefix_of(vocab, first, prompt).explanation}")
 
     # The same conversation through text, as most agent frameworks pass it on.
-    texts = [
-        {"role": t["role"], "content": vocab.decode(t["ids"]) if "ids" in t else t["content"]}
-        for t in turns
-    ]
-    through_text = tokenizer.apply_chat_template(texts[:3], add_generation_prompt=True)["input_ids"]
+    through_text = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
     print(f"through text: {prefix_of(vocab, first, through_text).explanation}")
 
     # Log-probabilities of sampled ids for ids that were encoded again: sums of blocks stay.
@@ -83,12 +84,12 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
           f"{len(again)} encoded ids")  # fmt: skip
 
     audit = Audit(vocab)
-    audit.add([t["ids"] for t in turns if "ids" in t], turns=[1, 3], roles=["assistant"] * 2)
+    audit.add([row["completion_ids"] for row in rollout])
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     trained.save(str(folder / "tokenizer.json"))
-    saved = [{**t, "ids": t["ids"].tolist()} if "ids" in t else t for t in turns]
-    (folder / "rollouts.jsonl").write_text(json.dumps({"turns": saved}))
+    lines = "".join(json.dumps(row) + "\n" for row in rollout)
+    (folder / "rollouts.jsonl").write_text(lines, encoding="utf-8")
     print(f"robustok audit {folder} -t {folder}/tokenizer.json")
     return {
         "drifted": audit.report().drifted_rows,

@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import robustok as rt
-from robustok.integrations.serving import Counters
 
 MAX_AUDITED = 1 << 22  # bytes of a response that are kept for the audit
-NAMES = {
-    "charged_tokens": "Tokens that responses charged, by kind.",
-    "canonical_tokens": "Tokens of the canonical encoding of the charged text, by kind.",
-    "overcharged": "Responses that charged more completion tokens than canonical ones and ends.",
-    "unaudited": "Responses whose charged tokens could not be compared.",
-}
 # Content of a message that is charged and is not its text.
 HIDDEN = ("tool_calls", "reasoning_content", "reasoning", "function_call", "audio")
 
@@ -32,12 +26,14 @@ class BillingAudit:
     A choice that ends by itself may charge one token more than its text has, the end token. A
     response without `usage`, with other content than text, or of more than 4 MiB counts as
     unaudited. Prompts count where `/v1/completions` got them as text; the template of a chat is not
-    known here.
+    known here. ``counts`` are ``charged`` and ``canonical`` tokens of prompts and completions,
+    ``overcharged`` responses (more completion tokens than canonical ones and ends) and those that
+    are ``unaudited``.
     """
 
     def __init__(self, app: Any, vocab: rt.Vocabulary) -> None:
         self.app, self.vocab = app, vocab
-        self.counters = Counters(NAMES)
+        self.counts: Counter[str] = Counter()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -69,25 +65,25 @@ class BillingAudit:
             for choice in choices if isinstance(choices, list) else [choices]:
                 text = text_of(choice)
                 if text is None:
-                    self.counters.add("unaudited")
+                    self.counts["unaudited"] += 1
                     return
                 index = choice.get("index", 0)
                 texts[index] = texts.get(index, "") + text
         charged = usage.get("completion_tokens")
         if type(charged) is not int or not texts:
-            self.counters.add("unaudited")
+            self.counts["unaudited"] += 1
             return
         canonical = self.tokens(list(texts.values()))
         self.count("completion", charged, canonical)
         if charged > canonical + len(texts):
-            self.counters.add("overcharged")
+            self.counts["overcharged"] += 1
         prompts = prompts_of(request)
         if type(usage.get("prompt_tokens")) is int and prompts:
             self.count("prompt", usage["prompt_tokens"], self.tokens(prompts))
 
     def count(self, kind: str, charged: int, canonical: int) -> None:
-        self.counters.add("charged_tokens", kind, charged)
-        self.counters.add("canonical_tokens", kind, canonical)
+        self.counts[f"charged {kind}"] += charged
+        self.counts[f"canonical {kind}"] += canonical
 
     def tokens(self, texts: list[str]) -> int:
         # A lone surrogate, which JSON can hold, is no text.
@@ -144,7 +140,7 @@ async def ask(app: Any, prompt: str) -> None:
     await app({"type": "http", "method": "POST", "path": "/v1/completions"}, receive, send)
 
 
-def main() -> str:
+def main() -> dict[str, int]:
     text = "the quick brown fox jumps over the lazy dog"
     vocab = rt.Vocabulary.load("demo")
     honest = len(vocab.encode(text))
@@ -163,8 +159,9 @@ def main() -> str:
     asyncio.run(ask(audit, "the dog"))
     audit.app = server(len(text))  # one token a character
     asyncio.run(ask(audit, "the dog"))
-    print(audit.counters.text())
-    return audit.counters.text()
+    for name, number in sorted(audit.counts.items()):
+        print(f"{number:>6} {name}")
+    return dict(audit.counts)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """An OpenAI-compatible server of a tiny model behind the guard, under concurrent requests.
 
-Serves on the loopback interface for the time of the requests. Needs starlette and uvicorn
-(robustok[play]). Without a hub: python examples/guarded_server.py [reject|repair|log]
+Serves on the loopback interface for the time of the requests. Needs starlette, uvicorn
+(robustok[play]) and prometheus_client. Without a hub: python examples/guarded_server.py
+[reject|repair|log]
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from urllib.request import urlopen
 
 import torch
 import uvicorn
+from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
@@ -55,7 +57,8 @@ def server_of(vocab: rt.Vocabulary, model: Any) -> Starlette:
         single = isinstance(prompt, str) or isinstance(prompt[0], int)
         return JSONResponse(await run_in_threadpool(complete, [prompt] if single else prompt))
 
-    return Starlette(routes=[Route("/v1/completions", completions, methods=["POST"])])
+    completion = Route("/v1/completions", completions, methods=["POST"])
+    return Starlette(routes=[completion, Mount("/metrics", make_asgi_app())])
 
 
 def post(url: str, prompt: Any) -> tuple[int, dict[str, Any]]:
@@ -93,12 +96,13 @@ def main(policy: str = "reject", requests: int = 60) -> dict[str, Any]:
             answers = list(
                 clients.map(lambda n: post(f"{base}/v1/completions", kinds[n % 4]), range(requests))
             )
-        with urlopen(f"{base}/robustok/metrics", timeout=60) as answer:
-            metrics = answer.read().decode()
+        with urlopen(f"{base}/metrics/", timeout=60) as answer:
+            lines = answer.read().decode().splitlines(keepends=True)
     finally:
         server.should_exit = True
         thread.join()
         listener.close()
+    metrics = "".join(line for line in lines if line.startswith("robustok_guard"))
     print(metrics)
     return {"answers": answers, "metrics": metrics}
 

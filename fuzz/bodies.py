@@ -4,9 +4,9 @@
 
 Each call sends one request. A body that reaches the application is read as servers do: by Python's
 ``json`` (the last or the first of two equal keys), by pydantic's parser, decompressed where a
-header says so, whatever its content type; each field with ids of a known API is validated by
-pydantic in lax mode, under `strict` each other field, too. Every id sequence read that way must be
-canonical: anything else is a finding.
+header says so, whatever its content type, names in any case; each field with ids of its path is
+validated by pydantic in lax mode, under `strict` each other field, too. Every id sequence read that
+way must be canonical: anything else is a finding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ from pydantic import TypeAdapter
 
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
-from robustok.integrations.bodies import IDS, NOWHERE, OTHER, ROWS, TEXT, Fields, Row
+from robustok.integrations.bodies import (
+    EXIST,
+    IDS,
+    OTHER,
+    ROWS,
+    TEXT,
+    Fields,
+    fields_of,
+    known_path,
+)
 from robustok.integrations.serving import PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
@@ -36,9 +45,9 @@ IDS_ONLY: TypeAdapter[Any] = TypeAdapter(list[int] | list[list[int]] | list[int 
 IDS_OR_TEXT: TypeAdapter[Any] = TypeAdapter(
     list[int] | list[list[int]] | str | list[str] | list[list[int] | str] | list[list[str]]
 )
-FIELDS = Fields.of([*ROWS, Row("own", OWN, IDS)])
-PATHS = [field for row in ROWS if row.kind in (IDS, TEXT) for field in row.fields.split()] + [OWN]
-UNKNOWN = ("x", "metadata", "ids", "Prompt", "prompt ", "promptTokenIds", "k" * 300)
+PATHS = [p for row in ROWS if row.kind in (IDS, TEXT) for p in row.paths.split()] + ["/other"]
+NAMES = [field for row in ROWS if row.kind in (IDS, TEXT) for field in row.fields.split()] + [OWN]
+UNKNOWN = ("x", "metadata", "ids", "prompt ", "promptTokenIds", "k" * 300)
 TYPES = (
     b"application/json", b"text/plain", b"multipart/form-data; boundary=x", b"Application/JSON",
     b"application/x-www-form-urlencoded", b"application/octet-stream", b"",
@@ -73,12 +82,13 @@ def call(seed: int, number: int) -> str:
     """One request; raises AssertionError where ids that are not canonical reach the server."""
     rng = random.Random(f"{seed} {number}")
     policy = rng.choice(POLICIES)
-    body, headers = request(rng)
-    received = through(policy, body, headers)
+    path = rng.choice(PATHS)
+    body, headers = request(rng, path)
+    received = through(policy, path, body, headers)
     if received is None:
         return "refused"
     read = 0
-    for ids in read_ids(*received, everywhere=policy == "strict"):
+    for ids in read_ids(path, *received, everywhere=policy == "strict"):
         verdict = _checker().check(ids)
         assert verdict.canonical, f"{policy}: {ids} reached the server in {received[0][:300]!r}"
         read += 1
@@ -86,7 +96,7 @@ def call(seed: int, number: int) -> str:
 
 
 def through(
-    policy: str, body: bytes, headers: list[tuple[bytes, bytes]]
+    policy: str, path: str, body: bytes, headers: list[tuple[bytes, bytes]]
 ) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
     """What reaches the server of a request, None for nothing."""
     app, server = _guarded(policy)
@@ -102,7 +112,7 @@ def through(
     async def send(message: Any) -> None:
         pass
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
     _loop().run_until_complete(app(scope, receive, send))
     return server.received
 
@@ -116,7 +126,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def read_ids(
-    body: bytes, headers: list[tuple[bytes, bytes]], *, everywhere: bool
+    path: str, body: bytes, headers: list[tuple[bytes, bytes]], *, everywhere: bool
 ) -> Iterator[list[int]]:
     """Every sequence of ids that some reader finds in a body.
 
@@ -124,18 +134,25 @@ def read_ids(
     """
     unknown = IDS if everywhere else OTHER
     for value in _parsed(body, headers):
-        open_values: list[tuple[Any, Fields, str]] = [(value, FIELDS, unknown)]
+        fields = fields_of(known_path(path), (OWN,))
+        open_values: list[tuple[Any, Fields, str]] = [(value, fields, unknown)]
         while open_values:
             current, fields, kind = open_values.pop()
-            if kind != OTHER and isinstance(current, (list, str)):
+            if kind not in (EXIST, OTHER) and isinstance(current, (list, str)):
                 yield from _validated(IDS_OR_TEXT if kind == TEXT else IDS_ONLY, current)
             if isinstance(current, list):
                 open_values += [(v, fields, kind) for v in current if isinstance(v, (list, dict))]
             if isinstance(current, dict):
                 for name, inner in current.items():
-                    below = fields.below.get(name, NOWHERE)
+                    below = _below(fields, name)
                     inherited = OTHER if kind == OTHER else unknown  # no prompt, nor what is below
                     open_values.append((inner, below, below.kind or inherited))
+
+
+def _below(fields: Fields, name: str) -> Fields:
+    """The field of a name, whose case Go's JSON does not regard."""
+    same = [known for known in fields.below if known.casefold() == name.casefold()]
+    return fields.below[name if name in same or not same else same[0]] if same else Fields()
 
 
 def _parsed(body: bytes, headers: list[tuple[bytes, bytes]]) -> Iterator[Any]:
@@ -173,9 +190,9 @@ def _validated(adapter: TypeAdapter[Any], value: Any) -> Iterator[list[int]]:
 # --- mutated requests -------------------------------------------------------------------------
 
 
-def request(rng: random.Random) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+def request(rng: random.Random, path: str) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """A body and headers."""
-    body = _written(rng, _body(rng))
+    body = _written(rng, _body(rng, path))
     if rng.random() < 0.3:
         body = _damaged(rng, body)
     spaces = rng.choice(("", "", " ", " " * 20, "\r\n\t", "\x0b"))
@@ -192,16 +209,16 @@ def request(rng: random.Random) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     return body, headers
 
 
-def _body(rng: random.Random) -> Any:
+def _body(rng: random.Random, path: str) -> Any:
     body: dict[str, Any] = {}
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        at, path = body, _path(rng)
-        for name in path[:-1]:
+        at, names = body, _names(rng, path)
+        for name in names[:-1]:
             inner = at.setdefault(name, {})
             at = inner if isinstance(inner, dict) else at
-        at[path[-1]] = _value(rng, 0)
-        if len(path) > 1 and rng.random() < 0.5:
-            body[path[0]] = [body[path[0]]]
+        at[names[-1]] = _value(rng, 0)
+        if len(names) > 1 and rng.random() < 0.5:
+            body[names[0]] = [body[names[0]]]
     place = rng.random()
     if place < 0.1:
         return {"messages": [{"role": "user", **body}], "model": "m"}
@@ -212,14 +229,21 @@ def _body(rng: random.Random) -> Any:
     return {"model": "m", **body} if place < 0.6 else body
 
 
-def _path(rng: random.Random) -> list[str]:
-    if rng.random() < 0.85:
-        return rng.choice(PATHS).split(".")
-    return [rng.choice(UNKNOWN)]
+def _names(rng: random.Random, path: str = "") -> list[str]:
+    """A field of the path, of any path, or of none."""
+    kind = rng.random()
+    own = [f for row in ROWS if path in row.paths.split() and row.kind in (IDS, TEXT)
+           for f in row.fields.split()]  # fmt: skip
+    names = rng.choice(own or NAMES if kind < 0.6 else NAMES).split(".")
+    if rng.random() < 0.1:
+        names[-1] = rng.choice(
+            (names[-1].upper(), names[-1].title(), names[-1].replace("s", "\u017f"))
+        )
+    return names if kind < 0.85 else [rng.choice(UNKNOWN)]
 
 
 def _name(rng: random.Random) -> str:
-    return _path(rng)[-1]
+    return _names(rng)[-1]
 
 
 def _value(rng: random.Random, depth: int) -> Any:

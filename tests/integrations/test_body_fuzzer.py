@@ -25,7 +25,7 @@ def test_nothing_reaches_the_application_unjudged() -> None:
 
 
 @pytest.mark.parametrize(
-    "hole", ["digits", "numbers", "doubled keys", "label", "depth", "compressed"]
+    "hole", ["digits", "numbers", "doubled keys", "case", "label", "depth", "compressed"]
 )
 def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if hole == "digits":
@@ -34,23 +34,25 @@ def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bodies, "_NUMBERS", set())
     elif hole == "doubled keys":
         monkeypatch.setattr(bodies._Hooks, "read_object", lambda hooks, pairs: dict(pairs))
+    elif hole == "case":
+        monkeypatch.setattr(bodies._IdReader, "_check_case", lambda *_: None)
     elif hole == "label":
         monkeypatch.setattr(fuzz, "TYPES", (b"multipart/form-data",))
-        monkeypatch.setattr(asgi.GuardMiddleware, "_read", _by_label)
+        monkeypatch.setattr(asgi.GuardMiddleware, "_admitted", _by_label)
     elif hole == "depth":
-        monkeypatch.setattr(bodies._Search, "_list", _flat)
+        monkeypatch.setattr(bodies._IdReader, "_read_list", _flat)
     else:
         monkeypatch.setattr(asgi, "_header", lambda scope, name: [b"multipart/form-data"]
                             if name == b"content-type" else [])  # fmt: skip
     assert any(finds(number) for number in range(3_000))
 
 
-_list = bodies._Search._list
+_read_list = bodies._IdReader._read_list
 
 
 def _flat(self: Any, value: Any, at: Any) -> bool:
     """Reads no list inside a list."""
-    return False if at.nested else _list(self, value, at)
+    return False if at.is_nested else _read_list(self, value, at)
 
 
 def _by_label(self: Any, scope: Any, raw: bytes) -> Any:
@@ -62,4 +64,4 @@ def _by_label(self: Any, scope: Any, raw: bytes) -> Any:
         json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    return self.prompts.read(raw)
+    return self.prompts.admit_body(raw, scope["path"])

@@ -1,35 +1,22 @@
-"""Token ids of rollouts: align two tokenizations, compare steps, build conversations.
+"""Token ids of rollouts: align two tokenizations, and compare the ids of two steps.
 
 For pipelines whose policy samples ids while trainers, rewards and tools see text. :func:`align`
 finds the finest blocks of one text that hold whole tokens of both tokenizations. :func:`prefix_of`
-checks that the ids of one step begin those of the next one. :func:`stitch` renders a chat template
-as text with a placeholder in place of each sampled turn; the text between two placeholders is
-encoded, and the sampled ids stand where the placeholders were.
+checks that the ids of one step begin those of the next one.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids, check_list, shown
+from robustok.checks import check_ids, shown
 from robustok.errors import RobustokError, check_choice
 from robustok.guard.findings import NOT_UTF8, spelled
 from robustok.lattice import check_spelled
 from robustok.runtime.display import visible
-from robustok.runtime.files import JsonObject
-from robustok.tokenizer.chat import (
-    MARK,
-    check_template,
-    placeholder,
-    render_chat,
-    split_at_placeholders,
-)
 from robustok.tokenizer.data import split_at_broken
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
@@ -300,135 +287,3 @@ def _ends(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
 
 def _spelled(vocab: Vocabulary, ids: np.ndarray) -> str:
     return spelled(vocab, ids[:_SHOWN].tolist()) + ("|…" if len(ids) > _SHOWN else "")
-
-
-@dataclass(frozen=True, eq=False)
-class Stitched:
-    """The ids of a conversation; :func:`stitch` makes it.
-
-    >>> stitched = Stitched(np.array([5, 6]), np.array([False, True]), np.array([-1, 0]))
-    >>> stitched.ids[stitched.sampled]
-    array([6])
-
-    Args:
-        ids: int32 [n].
-        sampled: which ids were given as ids, bool [n]: the mask of a policy's loss.
-        turn: for each id the number of the turn that it was given for, int64 [n]; -1 for ids of the
-            template and of text.
-    """
-
-    ids: np.ndarray
-    sampled: np.ndarray
-    turn: np.ndarray
-
-
-def stitch(
-    vocab: Vocabulary,
-    tokenizer: Any,
-    turns: Sequence[Mapping[str, object]],
-    *,
-    generation_prompt: bool = True,
-    **template_arguments: object,
-) -> Stitched:
-    """The ids of a conversation whose sampled turns keep their ids.
-
-    >>> from transformers import PreTrainedTokenizerFast
-    >>> from robustok.guard.rollouts import stitch
-    >>> template = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
-    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
-    >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
-    >>> turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "ids": sampled}]
-    >>> stitched = stitch(vocab, chat, turns, generation_prompt=False)
-    >>> vocab.decode(stitched.ids), stitched.sampled.sum()
-    ('hello<|endoftext|>the<|endoftext|>', np.int64(2))
-
-    Args:
-        vocab: the vocabulary of the tokenizer.
-        tokenizer: a transformers tokenizer with a chat template.
-        turns: messages in the form of the template; a sampled turn has ``ids`` instead of
-            ``content``.
-        generation_prompt: whether the template opens an answer at the end.
-        **template_arguments: more arguments of ``apply_chat_template``, such as ``tools``.
-
-    Where the sampled ids end with the special token that the template writes after them, it stands
-    there once. What the template does to the text of a turn (trimming, removing reasoning) is not
-    done to sampled ids. Raises RobustokError where there is no chat template, where it fails, or
-    where it does not write the text of a sampled turn exactly once.
-    """
-    check_vocabulary(vocab)
-    check_template(tokenizer, "set tokenizer.chat_template")
-    messages, sampled = _with_placeholders(vocab, turns)
-    text = render_chat(
-        tokenizer, messages, add_generation_prompt=generation_prompt, **template_arguments
-    )
-    literals, numbers = split_at_placeholders(text)
-    counts = Counter(numbers)
-    for number in sorted({*sampled, *numbers}):
-        if number not in sampled or counts[number] != 1:
-            raise RobustokError(
-                f"turn {number}: the chat template writes its content {counts[number]} "
-                "times; sampled ids need a template that writes it once"
-            )
-    # A space of the template before sampled ids is the one that they begin with.
-    for place, number in enumerate(numbers):
-        if vocab.decode_bytes(sampled[number]).startswith(b" "):
-            literals[place] = literals[place].removesuffix(" ")
-    previous = np.empty(0, np.int32)
-    parts = [_template_ids(vocab, tokenizer, literals[0], previous)]
-    for number, literal in zip(numbers, literals[1:], strict=True):
-        previous = sampled[number]
-        parts += [previous, _template_ids(vocab, tokenizer, literal, previous)]
-    turn_of_part = np.full(len(parts), -1, np.int64)
-    turn_of_part[1::2] = numbers
-    turn = np.repeat(turn_of_part, [len(part) for part in parts])
-    return Stitched(np.concatenate(parts).astype(np.int32), turn >= 0, turn)
-
-
-def _with_placeholders(
-    vocab: Vocabulary, turns: Sequence[Mapping[str, object]]
-) -> tuple[list[JsonObject], dict[int, np.ndarray]]:
-    """The messages for the template, and the ids of each sampled turn by its number."""
-    messages: list[JsonObject] = []
-    sampled: dict[int, np.ndarray] = {}
-    for number, given in enumerate(check_list("turns", turns)):
-        if not isinstance(given, Mapping):
-            raise RobustokError(f"turn {number}: give a dict with a role, not {shown(given)}")
-        message = dict(given)
-        others = {name: value for name, value in message.items() if name != "ids"}
-        if MARK in json.dumps(others, ensure_ascii=False, skipkeys=True, default=str):
-            raise RobustokError(
-                f"turn {number} has the private character U+E000, which marks sampled turns: "
-                "remove it"
-            )
-        if "ids" in message:
-            if message.get("content") is not None:
-                raise RobustokError(f"turn {number} has ids and content: give one of them")
-            try:
-                sampled[number] = check_ids(message.pop("ids"), vocab.size)
-            except RobustokError as e:
-                raise RobustokError(f"turn {number}: {e}") from e
-            message["content"] = placeholder(number)
-        messages.append(message)
-    return messages, sampled
-
-
-def _template_ids(vocab: Vocabulary, tokenizer: Any, text: str, previous: np.ndarray) -> np.ndarray:
-    """The ids of text after the ``previous`` sampled ids, without a special token twice."""
-    if not text:
-        return np.empty(0, np.int32)
-    head, rest = ("", text) if not len(previous) else _split_at_special(vocab, text)
-    after = tokenizer.encode(rest, add_special_tokens=False) if rest else []
-    ended = len(previous) and after and after[0] == previous[-1] and not vocab.readable[after[0]]
-    if ended and not head.strip():  # the end that was sampled, with the template's spaces
-        return np.asarray(after[1:], np.int32)
-    # In mid-text, where an encoder that adds a space to a text must add none.
-    ids = vocab.encode_continuation(head.encode()) if head else []
-    return np.asarray([*ids, *after], np.int32)
-
-
-def _split_at_special(vocab: Vocabulary, text: str) -> tuple[str, str]:
-    """The text up to its first special token, and the rest."""
-    names = (vocab.tokens[i].decode(errors="replace") for i in vocab.special)
-    starts = [at for name in names if name and (at := text.find(name)) >= 0]
-    at = min(starts, default=len(text))
-    return text[:at], text[at:]

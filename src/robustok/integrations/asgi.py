@@ -17,8 +17,8 @@ from typing import Any
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.integrations.bodies import Refused, RequestBody
-from robustok.integrations.serving import PromptGuard
+from robustok.integrations.bodies import Refused
+from robustok.integrations.serving import PromptGuard, count
 from robustok.runtime.environment import give_back_memory
 
 Message = MutableMapping[str, Any]
@@ -29,7 +29,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 MAX_BODY = 2_000_000  # bytes of a request
-METRICS_PATH = "/robustok/metrics"
 # Bodies that are no JSON and may pass: audio for a transcription, whose prompt is a text.
 OTHER_TYPES = ("multipart/form-data",)
 IN_THREAD = 1 << 14  # bytes from which on a body has a thread of its own: short ones wait for none
@@ -42,15 +41,14 @@ class GuardMiddleware:
     >>> from robustok.integrations.serving import PromptGuard
     >>> async def server(scope, receive, send): ...
     >>> app = GuardMiddleware(server, PromptGuard(vocab, policy="repair"))
-    >>> app.metrics_path
-    '/robustok/metrics'
+    >>> app.max_body
+    2000000
 
     Args:
         app: the ASGI application of the server.
         prompts: the policy.
         max_body: greatest number of bytes of a request; a longer one is answered 413 as soon as
             that many bytes came in.
-        metrics_path: path of the counters in Prometheus' text format; None for none.
         other_types: content types of bodies that may pass without being JSON.
 
     What is JSON is decided by the body, whatever its content type. A refused request is answered
@@ -64,16 +62,13 @@ class GuardMiddleware:
         prompts: PromptGuard,
         *,
         max_body: int = MAX_BODY,
-        metrics_path: str | None = METRICS_PATH,
         other_types: Sequence[str] = OTHER_TYPES,
     ) -> None:
         if not isinstance(prompts, PromptGuard):
             raise RobustokError(f"a PromptGuard is needed here, not {type(prompts).__name__}")
         self.app = app
         self.prompts = prompts
-        self.counters = self.prompts.counters
         self.max_body = check_integer("max_body", max_body, 1)
-        self.metrics_path = metrics_path
         self.other_types = {name.lower().encode() for name in other_types}
         self._threads: dict[tuple[int, str], ThreadPoolExecutor] = {}
 
@@ -82,9 +77,6 @@ class GuardMiddleware:
             await send({"type": "websocket.close", "code": 1008, "reason": "not guarded"})
         elif scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif self.metrics_path is not None and scope["path"] == self.metrics_path:
-            text = self.counters.text().encode()
-            await _answer(send, 200, text, b"text/plain; version=0.0.4; charset=utf-8")
         else:
             await self._guarded(scope, receive, send)
 
@@ -99,9 +91,9 @@ class GuardMiddleware:
                 loop = asyncio.get_running_loop()
                 changed = await loop.run_in_executor(thread, self._judged, scope, raw)
             else:
-                self.counters.add("requests", "other")
+                count("requests", "other")
         except Refused as refused:
-            self.counters.add("refused", refused.reason)
+            count("refused", refused.reason)
             await _answer(send, refused.status, _error(refused))
             return
         if changed is not None:
@@ -136,23 +128,18 @@ class GuardMiddleware:
     def _judged(self, scope: Scope, raw: bytearray) -> bytes | None:
         """The body with other ids, None where it stays; raises Refused."""
         try:
-            body = self._read(scope, raw)
-            held = "other" if body is None else "ids" if body.prompts else "text"
-            self.counters.add("requests", held)
-            repaired = self.prompts.repairs(body.rows, body.name) if body is not None else {}
-            return body.replaced(repaired) if body is not None and repaired else None
+            return self._admitted(scope, raw)
         except Refused as refused:
             if refused.is_limit or self.prompts.policy != "log":
                 raise
-            self.counters.add("refused", refused.reason)
+            count("refused", refused.reason)
             _log.warning("request passed although refusable (%s)", refused.reason)
             return None
         finally:
             if len(raw) >= _MUCH:
                 give_back_memory()
 
-    def _read(self, scope: Scope, raw: bytearray) -> RequestBody | None:
-        """The prompts of a body, None for a body that cannot hold ids."""
+    def _admitted(self, scope: Scope, raw: bytearray) -> bytes | None:
         # SGLang decompresses what its own header names.
         encodings = [*_header(scope, b"content-encoding"), *_header(scope, b"x-body-compressed")]
         if any(name.strip().lower() != b"identity" for name in encodings):
@@ -160,9 +147,10 @@ class GuardMiddleware:
         types = [value.partition(b";")[0].strip() for value in _header(scope, b"content-type")]
         may_be_other = bool(types) and all(name.lower() in self.other_types for name in types)
         if may_be_other and raw.lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1] not in b'[{"':
+            count("requests", "other")
             return None
         try:
-            return self.prompts.read(raw)
+            return self.prompts.admit_body(raw, scope.get("path", ""))
         except Refused as refused:
             if refused.reason == "not-json" and types and not any(b"json" in t for t in types):
                 line = f"{refused}; other types of content are not allowed"
@@ -206,7 +194,8 @@ def _error(refused: Refused) -> bytes:
     return json.dumps({"error": error}).encode()
 
 
-async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    length = str(len(body)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", length)]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,12 +1,13 @@
-"""Reads the prompts of ids in the JSON body of a request, from the fields of known APIs.
+"""Reads the prompts of ids in the JSON body of a request, by the path that it was sent to.
 
-`ROWS` is one table of the APIs: which field holds what. A field is looked up where it stands, by
-the names from the top of the body to it; a list stands for each of its values. The URL decides
-nothing, since servers are mounted below any path. ``json`` parses, after the values of the body
-have been counted: parsing holds the interpreter lock, and its time depends on their number.
+`ROWS` is one table of the fields of vLLM, SGLang and what is built on them: which path takes ids in
+which field. A field is looked up where it stands, by the names from the top of the body to it; a
+list stands for each of its values. A path is known by its end, since servers are mounted below any
+other. ``json`` parses, after the values of the body have been counted: parsing holds the
+interpreter lock, and its time depends on their number.
 
-A body is refused where another reader could see other ids in it: doubled keys, and what pydantic's
-lax mode turns into integers (``"83"``, ``83.0``, ``true``).
+A body is refused where another reader could see other ids in it: keys that occur twice or in
+another case, and what pydantic's lax mode turns into integers (``"83"``, ``83.0``, ``true``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,82 +26,79 @@ from robustok.errors import RobustokError
 
 IDS = "ids"  # a list of ids, or lists of them
 TEXT = "ids or text"  # the same, where a list of digit strings is a list of texts
-TENSOR = "ids of fixed length"  # as IDS, and never repaired; of KServe, where its name says ids
-ENCODED = "ids in another form"  # refused: the guard does not read it
-OTHER = "no prompt"  # with all that is below it
-_JUDGED = (IDS, TEXT, TENSOR)
+EXIST = "ids that are no prompt"  # they must be in the vocabulary, and are not judged
+OTHER = "no ids"  # with all that is below it, but for fields named there
+_KINDS = (IDS, TEXT, EXIST, OTHER)  # of two rows for a field the first of these holds
+ANY = "any"  # path
 
 
 class Row(NamedTuple):
-    """Fields of an API that hold the same: names from the top of a body, joined by dots."""
+    """Fields that hold the same: names from the top of a body, joined by dots."""
 
-    api: str
+    server: str
+    paths: str
     fields: str
     kind: str
 
 
+_COMPLETIONS = "/v1/completions /v1/completions/render /invocations"
+_CHAT = (
+    "/v1/chat/completions /v1/chat/completions/render /v1/chat/completions/batch "
+    "/v1/chat/completions/tokens /invocations"
+)
+_POOLING = "/v1/embeddings /v2/embed /pooling /classify /v1/classify /invocations"
+_SCORES = "/score /v1/score /rerank /v1/rerank /v2/rerank /generative_scoring /invocations"
+_RESPONSES = "/v1/responses /v1/responses/render"
+_TEXTS = "/v1/messages /v1/messages/count_tokens /v1/messages/render /cohere/v2/chat /api/chat"
+_NO_MODEL = "/detokenize /v1/detokenize /v1/completions/derender /v1/chat/completions/derender"
+
 ROWS = (
-    Row("OpenAI completions", "prompt", TEXT),
-    Row("OpenAI completions", "suffix", TEXT),
-    Row("OpenAI completions", "stop logit_bias", OTHER),
-    Row("OpenAI chat", "messages.content messages.content.text prediction.content", TEXT),
-    Row("OpenAI chat", "messages.tool_calls messages.function_call messages.tools tools "
-        "tool_choice functions response_format metadata modalities", OTHER),
-    Row("OpenAI embeddings", "input", TEXT),
-    Row("OpenAI responses", "input.content input.content.text instructions", TEXT),
-    Row("OpenAI responses", "input.arguments input.output input.action text.format include "
-        "prompt.variables", OTHER),
-    Row("Anthropic messages", "system system.text messages.content.content "
-        "messages.content.content.text", TEXT),
-    Row("Anthropic messages", "messages.content.input messages.content.source "
-        "messages.content.content.source stop_sequences betas output_config output_format", OTHER),
-    Row("vLLM completions", "prompt.prompt_token_ids prompt.encoder_prompt prompt.decoder_prompt "
-        "prompt.encoder_prompt.prompt_token_ids prompt.decoder_prompt.prompt_token_ids", IDS),
-    Row("vLLM generate, render", "token_ids", IDS),
-    Row("vLLM chat", "messages.token_ids messages.content.tokens", IDS),
-    Row("vLLM score, rerank", "query queries documents items text_1 text_2 data_1 data_2", TEXT),
-    Row("vLLM score, rerank", "query.content.text queries.content.text documents.text "
-        "documents.content.text items.content.text data_1.content.text data_2.content.text", TEXT),
-    Row("vLLM", "stop_token_ids allowed_token_ids logprob_token_ids bad_words bad_words_ids "
-        "structured_outputs guided_json guided_choice vllm_xargs kv_transfer_params "
-        "ec_transfer_params mm_processor_kwargs media_io_kwargs chat_template_kwargs features "
-        "repetition_detection", OTHER),
-    Row("vLLM, SGLang tokenize", "tokens choices", OTHER),  # runs no model
-    Row("SGLang generate, encode", "text", TEXT),
-    Row("SGLang generate, encode", "input_ids", IDS),
-    Row("SGLang score", "label_token_ids", OTHER),
-    Row("SGLang", "sampling_params token_ids_logprob logprob_start_len top_logprobs_num "
-        "return_logprob return_hidden_states return_sampling_mask bootstrap_host bootstrap_port "
-        "bootstrap_room bootstrap_pair_key decode_tp_size session_params custom_params "
-        "stop_regex rid lora_path lora_id extra_key cache_salt mm_hashes mm_content_hashes "
-        "images_config video_config multi_item_delimiter_indices questions", OTHER),
-    Row("SGLang vertex", "instances.input_ids parameters.input_ids", IDS),
-    Row("SGLang vertex", "instances.text parameters.text", TEXT),
-    Row("llama.cpp", "content input_prefix input_suffix input_extra.text prompt.prompt_string",
-        TEXT),
-    Row("llama.cpp", "prompt.multimodal_data samplers dry_sequence_breakers lora "
-        "json_schema grammar_triggers preserved_tokens response_fields", OTHER),
-    Row("Ollama", "context", IDS),
-    Row("Ollama", "options format images messages.images", OTHER),
-    Row("TGI, TEI", "inputs texts", TEXT),
-    Row("TGI, TEI", "parameters ids", OTHER),
-    Row("TensorRT-LLM", "prompt_token_ids", IDS),
-    Row("TensorRT-LLM", "prompt_token_ids_b64", ENCODED),
-    Row("TensorRT-LLM", "disaggregated_params.first_gen_tokens disaggregated_params.draft_tokens",
-        TENSOR),
-    Row("TensorRT-LLM", "disaggregated_params conversation_params lora_request", OTHER),
-    Row("KServe v1", "instances", TEXT),
-    Row("KServe v1", "instances.prompt instances.data instances.inputs", TEXT),
-    Row("KServe v2", "inputs.data", TENSOR),
-    Row("KServe v2", "inputs.shape inputs.parameters outputs", OTHER),
+    Row("OpenAI", _COMPLETIONS, "prompt", TEXT),
+    Row("OpenAI", _POOLING, "input", TEXT),
+    Row("vLLM, SGLang", _SCORES, "query queries documents items text_1 text_2 data_1 data_2", TEXT),
+    Row("vLLM", "/inference/v1/generate", "token_ids", IDS),
+    Row("vLLM", f"{_COMPLETIONS} {_CHAT}", "kv_transfer_params.prompt_token_ids", IDS),
+    Row("SGLang", f"/generate /encode /classify {_CHAT}", "input_ids", IDS),
+    Row("SGLang", "/vertex_generate", "instances.input_ids parameters.input_ids", IDS),
+    Row("prime-rl", f"{_COMPLETIONS} {_CHAT}", "tokens", IDS),
+    Row("Dynamo", f"{_COMPLETIONS} {_CHAT}", "nvext.token_data", IDS),
+    Row("NeMo", f"{_CHAT} /tokenize", "required_prefix_token_ids messages.prompt_token_ids "
+        "messages.generation_token_ids", IDS),
+    Row("NeMo", _RESPONSES, "required_prefix_token_ids input.prompt_token_ids "
+        "input.generation_token_ids", IDS),
+    Row("Ollama", "/api/generate", "context", IDS),
+    Row("Ollama", "/api/generate", "prompt", TEXT),
+    Row("vLLM, SGLang", ANY, "stop_token_ids allowed_token_ids logprob_token_ids logit_bias "
+        "bad_words_ids token_ids_logprob label_token_ids", EXIST),
+    Row("vLLM, SGLang", ANY, "sampling_params.stop_token_ids sampling_params.allowed_token_ids "
+        "sampling_params.logprob_token_ids sampling_params.prompt_logprob_token_ids "
+        "sampling_params.trace_decode_token_ids sampling_params.logit_bias "
+        "sampling_params.bad_words_ids sampling_params.token_ids_logprob", EXIST),
+    Row("vLLM, SGLang", ANY, "stop bad_words stop_sequences stop_regex rid", OTHER),
+    Row("vLLM, SGLang", _NO_MODEL, "tokens prompt_token_ids", EXIST),
+    Row("vLLM, SGLang", _NO_MODEL, "generate_response generate_responses generate_chunk state",
+        OTHER),
+    Row("OpenAI", f"{_COMPLETIONS} {_CHAT} {_RESPONSES} {_TEXTS} /tokenize", "messages.content "
+        "messages.tool_calls messages.function_call messages.tools tools tool_choice functions "
+        "function_call response_format metadata documents prediction chat_template_kwargs", OTHER),
+    Row("OpenAI", _RESPONSES, "input.arguments input.output input.action input.content "
+        "text.format reasoning include prompt.variables", OTHER),
+    Row("OpenAI", _TEXTS, "messages system output_config output_format", OTHER),
+    Row("vLLM, SGLang", f"/inference/v1/generate /generate /encode {_COMPLETIONS} {_CHAT} "
+        f"{_POOLING} {_SCORES} {_RESPONSES}", "sampling_params structured_outputs guided_json "
+        "kv_transfer_params ec_transfer_params vllm_xargs features token_offsets content_parts "
+        "mm_processor_kwargs media_io_kwargs repetition_detection logprob_start_len "
+        "top_logprobs_num return_logprob bootstrap_port bootstrap_room session_params "
+        "custom_params lora_id images_config video_config multi_item_delimiter_indices", OTHER),
+    Row("Ollama", "/api/generate /api/chat", "options format", OTHER),
 )  # fmt: skip
-# Names of a KServe tensor that holds ids.
-TENSORS = ("input_ids", "decoder_input_ids", "prompt_token_ids", "token_ids", "tokens")
 
 # All that `int` or pydantic's lax mode reads as an integer has a digit and none of these, which
 # pydantic does even of "000-1".
 _NO_INTEGER = re.compile(r"[^\s\d+\-_.]")
 _DIGIT = re.compile(r"\d")
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+_DIGITS = 40  # characters of a key that are read as an integer
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STARTS = (b":", b"[", b"{")  # of a key's value, a list, an object
 _NUMBERS = {int, float, bool}
@@ -146,41 +145,62 @@ class Fields:
 
     kind: str | None = None
     below: dict[str, Fields] = field(default_factory=dict)
+    folded: set[str] = field(default_factory=set)  # the names without regard to case
 
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> Fields:
-        """The tree of some rows; of two rows for a field the later one holds."""
-        tree = cls()
-        for row in rows:
-            for path in row.fields.split():
-                node = tree
-                for name in path.split("."):
-                    node = node.below.setdefault(name, cls())
-                node.kind = row.kind
-        return tree
+    def add(self, names: str, kind: str) -> None:
+        """Set the kind of a field; ``names`` are those from the top of a body, joined by dots."""
+        node = self
+        for name in names.split("."):
+            node.folded.add(name.casefold())
+            node = node.below.setdefault(name, Fields())
+        node.kind = min(node.kind or kind, kind, key=_KINDS.index)
 
 
-NOWHERE = Fields()
+_NOWHERE = Fields()
+_PATHS = sorted({p for row in ROWS for p in row.paths.split()} - {ANY}, key=len, reverse=True)
 
 
-class Prompt(NamedTuple):
-    """Ids of a body, and where they stand: ``holder[key]``, if they may be replaced there."""
+def known_path(path: str) -> str | None:
+    """The path of the table that ends ``path``, the longest one.
+
+    >>> known_path("/gateway/v1/chat/completions/"), known_path("/v1/models")
+    ('/v1/chat/completions', None)
+    """
+    return next((known for known in _PATHS if path.rstrip("/").endswith(known)), None)
+
+
+@cache
+def fields_of(path: str | None, further: tuple[str, ...] = ()) -> Fields:
+    """The fields of a known path, or of all paths (`ANY`), and ``further`` ones with ids."""
+    tree = Fields()
+    for row in ROWS:
+        paths = row.paths.split()
+        if path == ANY or path in paths or ANY in paths:
+            for names in row.fields.split():
+                tree.add(names, row.kind)
+    for names in further:
+        tree.add(names, IDS)
+    return tree
+
+
+class PromptIds(NamedTuple):
+    """Ids of a body, and where they stand: ``holder[key]``."""
 
     ids: list[int]
-    path: Path
+    place: Place
     holder: Any = None
     key: Any = None
 
 
-class Path(NamedTuple):
+class Place(NamedTuple):
     """A place in a body, as a linked list from there to the top."""
 
-    above: Path | None
+    above: Place | None
     key: str | int
 
     def __str__(self) -> str:
         keys: list[str | int] = []
-        at: Path | None = self
+        at: Place | None = self
         while at is not None:
             keys.append(at.key)
             at = at.above
@@ -190,10 +210,11 @@ class Path(NamedTuple):
 
 @dataclass
 class RequestBody:
-    """A parsed body, its prompts of ids, and how many lists with integers no row of a table has."""
+    """A parsed body and its ids; ``unknown`` lists with integers are in no field of the table."""
 
     value: Any
-    prompts: list[Prompt]
+    prompts: list[PromptIds]
+    existing: list[PromptIds]  # ids that are no prompt
     unknown: int
     size: int  # in bytes
 
@@ -204,30 +225,23 @@ class RequestBody:
 
     def name(self, number: int) -> str:
         """The field of a prompt, such as ``prompt[1]``."""
-        return str(self.prompts[number].path)
+        return str(self.prompts[number].place)
 
     def replaced(self, rows: dict[int, np.ndarray]) -> bytes:
         """The body with other ids in some rows, written anew; all other values stay as they are.
 
         >>> from robustok.integrations.serving import PromptGuard
-        >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}')
+        >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}', "/v1/completions")
         >>> body.replaced({0: np.array([266])})
         b'{"prompt": [266], "n": 1}'
 
         Args:
             rows: ids by the number of the row, each int [n].
 
-        Raises Refused where the number of ids may not change, and for infinite numbers and NaN.
+        Raises Refused for infinite numbers and NaN.
         """
         for number, ids in rows.items():
             prompt = self.prompts[number]
-            if prompt.holder is None:
-                raise Refused(
-                    "not-canonical",
-                    f"{prompt.path}: the ids are not canonical, and their number may not change: "
-                    "send the tokenizer's own ids",
-                    field=str(prompt.path),
-                )
             prompt.holder[prompt.key] = ids.tolist()
         try:
             if self.size < _SHORT:
@@ -261,7 +275,8 @@ def read_body(
 ) -> RequestBody:
     """Parse a body and find its prompts of ids.
 
-    >>> read_body(b'{"prompt": [[83, 258], "the"]}', Fields.of(ROWS), Limits(9, 9)).rows
+    >>> fields = fields_of("/v1/completions")
+    >>> read_body(b'{"prompt": [[83, 258], "the"]}', fields, Limits(9, 9)).rows
     [[83, 258]]
 
     Args:
@@ -271,7 +286,8 @@ def read_body(
         strict: whether to refuse integers in lists of fields that are not known.
 
     Takes time linear in the length of the body. Raises Refused for a body that is not JSON in
-    UTF-8, has too many values or a key twice, or has a prompt that is neither text nor integers.
+    UTF-8, has too many values, or a key twice or in another case than the table has it, or has a
+    prompt that is neither text nor integers.
     """
     encoding = json.detect_encoding(raw)
     if not encoding.startswith("utf-8"):
@@ -293,9 +309,9 @@ def read_body(
         raise Refused("too-deep", "the body is nested too deeply", is_limit=True) from None
     except ValueError:
         raise Refused("not-json", "the body is not JSON") from None
-    search = _Search(strict, limits.values)
-    search.run(value, fields)
-    return RequestBody(value, search.prompts, search.unknown, len(raw))
+    reader = _IdReader(strict)
+    reader.read(value, fields)
+    return RequestBody(value, reader.prompts, reader.existing, reader.unknown, len(raw))
 
 
 def _check_size(raw: bytes | bytearray, limits: Limits) -> None:
@@ -368,107 +384,95 @@ class _Hooks(_Steps):
         return int(text)
 
 
-class _Open(NamedTuple):
+class _Unread(NamedTuple):
     """A list or an object that is not read yet: ``holder[key]``."""
 
     holder: Any
     key: Any
-    path: Path | None
+    place: Place | None
     fields: Fields  # below it
     kind: str | None
-    nested: bool  # in a list
+    is_nested: bool  # in a list
 
 
-class _Search(_Steps):
-    """Finds the prompts of a parsed body, and what is like ids in fields that are not known."""
+class _IdReader(_Steps):
+    """Finds the ids of a parsed body, and what is like ids in fields that are not known."""
 
-    def __init__(self, strict: bool, max_prompts: int) -> None:
+    def __init__(self, strict: bool) -> None:
         super().__init__()
-        self.strict, self.max_prompts = strict, max_prompts
-        self.prompts: list[Prompt] = []  # in the order of the body
+        self.strict = strict
+        self.prompts: list[PromptIds] = []  # in the order of the body
+        self.existing: list[PromptIds] = []
         self.unknown = 0
-        self._open: list[_Open] = []  # the next one last
+        self._unread: list[_Unread] = []  # the next one last
 
-    def run(self, body: object, fields: Fields) -> None:
-        """Read a body."""
-        self._open.append(_Open([body], 0, None, fields, None, False))
-        while self._open:
-            at = self._open.pop()
+    def read(self, body: object, fields: Fields) -> None:
+        """Read all lists and objects of a body, from its begin to its end, without recursion."""
+        self._unread.append(_Unread([body], 0, None, fields, None, False))
+        while self._unread:
+            at = self._unread.pop()
             value = at.holder[at.key]
-            first = len(self._open)
+            first = len(self._unread)
             if isinstance(value, dict):
-                self._object(value, at)
-            elif isinstance(value, list) and self._list(value, at):
+                self._read_object(value, at)
+            elif isinstance(value, list) and self._read_list(value, at):
                 for i, inner in enumerate(value):
                     self.step()
                     if isinstance(inner, (dict, list)):
-                        path = Path(at.path, i)
-                        self._open.append(_Open(value, i, path, at.fields, at.kind, True))
-            self._open[first:] = reversed(self._open[first:])
+                        place = Place(at.place, i)
+                        self._unread.append(_Unread(value, i, place, at.fields, at.kind, True))
+            self._unread[first:] = reversed(self._unread[first:])
 
-    def _object(self, value: dict[str, Any], at: _Open) -> None:
+    def _read_object(self, value: dict[str, Any], at: _Unread) -> None:
+        if at.kind == EXIST and at.place is not None:  # logit_bias: ids are the keys
+            ids = [int(key[:_DIGITS]) for key in value if _INTEGER.fullmatch(key)]
+            self.existing.append(PromptIds(ids, at.place))
+            return
         for name, inner in value.items():
             self.step()
-            below = at.fields.below.get(name, NOWHERE)
+            below = at.fields.below.get(name)
+            if below is None:
+                self._check_case(name, at)
+                below = _NOWHERE
             kind = below.kind or (OTHER if at.kind == OTHER else None)
-            path = Path(at.path, name)
-            if kind == ENCODED and inner is not None:
-                line = "holds ids in a form that is not judged: send a list"
-                raise Refused("not-ids", f"{path} {line}", field=str(path))
-            if not isinstance(inner, (dict, list)) or (kind == OTHER and not below.below):
-                continue
-            if kind == TENSOR and "name" in value:
-                if value["name"] not in TENSORS:
-                    kind = None
-                elif self._flat_tensor(inner, value.get("shape"), path):
-                    continue
-            self._open.append(_Open(value, name, path, below, kind, False))
+            if isinstance(inner, (dict, list)) and (kind != OTHER or below.below):
+                place = Place(at.place, name)
+                self._unread.append(_Unread(value, name, place, below, kind, False))
 
-    def _flat_tensor(self, data: object, shape: object, path: Path) -> bool:
-        """Take the rows of a tensor of two dimensions whose ids stand in one list."""
-        if not (isinstance(data, list) and _has_only_integers(data)):
-            return False
-        if not (isinstance(shape, list) and _has_only_integers(shape) and len(shape) == 2):
-            return False
-        count, size = shape
-        if size < 1 or count * size != len(data):
-            return False
-        if len(self.prompts) + count > self.max_prompts:
-            raise _too_many(f"the tensors of the body have more than {self.max_prompts} rows")
-        self.prompts += [Prompt(data[i : i + size], path) for i in range(0, len(data), size)]
-        return True
+    def _check_case(self, name: str, at: _Unread) -> None:
+        """Raise Refused for a known name in another case: Go's JSON reads it as the known one."""
+        if at.fields.folded and name.casefold() in at.fields.folded:
+            place = str(Place(at.place, name))
+            line = f"{place} is a known field in another case: write its name as the API does"
+            raise Refused("other-case", line, field=place)
 
-    def _list(self, value: list[Any], at: _Open) -> bool:
+    def _read_list(self, value: list[Any], at: _Unread) -> bool:
         """Read a list; whether what is inside it is to be read, too."""
         types = set(map(type, value))
-        if at.kind in _JUDGED and at.path is not None:
+        if at.kind in _KINDS[:-1] and at.place is not None:
             if types == {int}:
-                where = (None, None) if at.kind == TENSOR else (at.holder, at.key)
-                self.prompts.append(Prompt(value, at.path, *where))
+                found = self.existing if at.kind == EXIST else self.prompts
+                found.append(PromptIds(value, at.place, at.holder, at.key))
                 return False
             if types & _NUMBERS:
-                raise _not_ids(at.path, "must be a text, a list of integers, or lists of them")
-            may_be_texts = at.kind == TEXT and not at.nested and not self.strict
+                raise _not_ids(at.place, "must be a text, a list of integers, or lists of them")
+            may_be_texts = at.kind == TEXT and not at.is_nested and not self.strict
             if not may_be_texts and _can_be_integers(value):
-                raise _not_ids(at.path, "holds digits in strings: send integers or a text")
+                raise _not_ids(at.place, "holds digits in strings: send integers or a text")
         elif at.kind is None and types & _READ_AS_INTEGERS and any(map(_is_integer, value)):
             if self.strict:
                 raise Refused(
                     "unknown-field",
-                    f"{at.path or 'the body'} holds integers, and is no field that is known: leave "
-                    "it out, or name it as a field with ids",
-                    field=str(at.path or ""),
+                    f"{at.place or 'the body'} holds integers, and is no field that is known for "
+                    "this path: leave it out, or name it as a field with ids",
+                    field=str(at.place or ""),
                 )
             self.unknown += 1
         return bool(types & {dict, list})
 
 
-def _not_ids(path: Path, line: str) -> Refused:
-    return Refused("not-ids", f"{path} {line}", field=str(path))
-
-
-def _has_only_integers(values: list[object]) -> bool:
-    return set(map(type, values)) == {int}
+def _not_ids(place: Place, line: str) -> Refused:
+    return Refused("not-ids", f"{place} {line}", field=str(place))
 
 
 def _is_integer(value: object) -> bool:

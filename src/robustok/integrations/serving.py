@@ -1,16 +1,17 @@
-"""The policy for prompts of ids, which refuses, repairs or logs; and its counters.
+"""The policy for prompts of ids, which refuses, repairs or logs.
 
 `integrations.bodies` finds the prompts of a request; `PromptGuard` judges them in chunks, with a
-pause between two of them, so that an event loop in the same process is not kept waiting.
+pause between two of them, so that an event loop in the same process is not kept waiting. What
+happens is counted in the registry of ``prometheus_client``, where that is installed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,16 @@ from robustok.errors import RobustokError, check_choice
 from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard, Verdicts, describe
 from robustok.guard.findings import KINDS, SAME
 from robustok.integrations.bodies import (
-    IDS,
-    ROWS,
-    Fields,
+    ANY,
     Limits,
     Refused,
     RequestBody,
-    Row,
+    fields_of,
+    known_path,
     pause,
     read_body,
 )
 from robustok.runtime.display import counted
-from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ MAX_PROMPTS = 1024  # of a request
 MAX_VALUES = 1 << 15  # lists, objects and keys of a body
 MAX_ITEMS = (1 << 17) + (1 << 15)  # of all lists and objects of a body, ids included
 _CHUNK_IDS, _CHUNK_ROWS = 1 << 14, 512  # that are judged between two pauses, one prompt at least
-HELP = {
+_COUNTERS = {
     "requests": "Requests by what they held: ids, text, or other.",
     "refused": "Requests answered with an error, by reason.",
     "unknown_fields": "Lists with integers in fields that are not known, which pass unjudged.",
@@ -51,55 +50,30 @@ HELP = {
     "deviating_ids": "Ids that are unknown or not canonical.",
     "seconds": "Seconds spent on checking ids.",
 }
+_BY_KIND = ("requests", "refused", "sequences", "findings")
 
 
-class Counters:
-    """Named sums with one label each, in the text format of Prometheus; safe for threads.
+@cache
+def _counters() -> dict[str, Any]:
+    """The counters of this process by their names; none without prometheus_client."""
+    try:
+        from prometheus_client import Counter
+    except ImportError:
+        return {}
+    return {
+        name: Counter(f"robustok_guard_{name}", text, ["kind"] if name in _BY_KIND else [])
+        for name, text in _COUNTERS.items()
+    }
 
-    >>> counters = Counters()
-    >>> counters.add("requests", "ids")
-    >>> print(counters.text().splitlines()[2])
-    robustok_guard_requests_total{kind="ids"} 1
 
-    Args:
-        names: the counters, each with its help text.
+def count(name: str, kind: str = "", amount: float = 1) -> None:
+    """Add to ``robustok_guard_NAME_total``, by its label ``kind``; does nothing without counters.
+
+    >>> count("requests", "ids")
     """
-
-    def __init__(self, names: dict[str, str] = HELP) -> None:
-        self._names = names
-        self._lock = ForkSafeLock()
-        self._values: Counter[tuple[str, str]] = Counter()
-
-    def add(self, name: str, label: str = "", amount: float = 1) -> None:
-        """Add to a counter.
-
-        Args:
-            name: the counter's name.
-            label: the value of the counter's label, empty for a counter without one.
-            amount: what is added.
-        """
-        with self._lock:
-            self._values[name, label] += amount  # type: ignore[assignment]
-
-    def value(self, name: str, label: str = "") -> float:
-        """The sum of a counter."""
-        with self._lock:
-            return self._values[name, label]
-
-    def text(self) -> str:
-        """All counters in Prometheus' text format, version 0.0.4."""
-        with self._lock:
-            values = sorted(self._values.items())
-        lines: list[str] = []
-        for name, help_text in self._names.items():
-            full = f"robustok_guard_{name}_total"
-            rows = [(label, value) for (key, label), value in values if key == name]
-            if rows:
-                lines += [f"# HELP {full} {help_text}", f"# TYPE {full} counter"]
-            for label, value in rows:
-                labels = f'{{kind="{label}"}}' if label else ""
-                lines.append(f"{full}{labels} {value:.15g}")
-        return "\n".join(lines) + "\n"
+    counter = _counters().get(name)
+    if counter is not None:
+        (counter.labels(kind) if kind else counter).inc(amount)
 
 
 class PromptGuard:
@@ -115,10 +89,11 @@ class PromptGuard:
             gives the canonical ids of the same text; ``log`` changes and refuses nothing, and logs
             kinds and positions of findings, never ids or text. Unknown and special ids are refused
             unless the policy is ``log``. ``strict`` is ``reject`` that also refuses integers, and
-            strings of digits, in lists of fields that are not known.
+            strings of digits, in lists of fields that are not known for their path.
         allow_special: whether special ids may occur anywhere, as in prompts that a client rendered
             by a chat template.
-        fields: further fields of a body that hold ids, by the names from its top joined by dots.
+        fields: further fields of a body that hold ids, for every path, by the names from its top
+            joined by dots.
         max_length: greatest number of ids of a prompt, for each policy.
         max_prompts: greatest number of prompts of a request, for each policy.
         max_values: greatest number of lists, objects and keys of a body, for each policy.
@@ -147,22 +122,52 @@ class PromptGuard:
             check_integer("max_values", max_values, 1), check_integer("max_items", max_items, 1)
         )
         self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
-        self.fields = Fields.of([*ROWS, *(Row("own", name, IDS) for name in fields)])
-        self.counters = Counters()
+        self.fields = tuple(fields)
         self.guard.check_batch([[0]])  # compiles kernels before the first request
 
-    def read(self, raw: bytes | bytearray) -> RequestBody:
+    def read(self, raw: bytes | bytearray, path: str = "") -> RequestBody:
         """The prompts of ids in a JSON body.
 
-        >>> PromptGuard(vocab).read(b'{"prompt": [[83, 258], "the"], "seed": 0}').rows
+        >>> raw = b'{"prompt": [[83, 258], "the"], "seed": 0}'
+        >>> PromptGuard(vocab).read(raw, "/v1/completions").rows
         [[83, 258]]
+
+        Args:
+            raw: the bytes of the body.
+            path: the path of the request's URL, or ``any`` for the fields of all known paths.
 
         Raises Refused as :func:`read_body` does.
         """
-        body = read_body(raw, self.fields, self.limits, strict=self.policy == "strict")
+        fields = fields_of(path if path == ANY else known_path(path), self.fields)
+        body = read_body(raw, fields, self.limits, strict=self.policy == "strict")
         if body.unknown:
-            self.counters.add("unknown_fields", amount=body.unknown)
+            count("unknown_fields", amount=body.unknown)
         return body
+
+    def admit_body(self, raw: bytes | bytearray, path: str) -> bytes | None:
+        """A body with the ids that the server may see, None where it stays as it is.
+
+        >>> raw = b'{"prompt": [84, 257], "seed": 0}'
+        >>> PromptGuard(vocab, policy="repair").admit_body(raw, "/v1/completions")
+        b'{"prompt": [266], "seed": 0}'
+
+        Args:
+            raw: the bytes of the body.
+            path: as for :meth:`read`.
+
+        Raises Refused by the policy, and for ids outside the vocabulary in fields that are no
+        prompt.
+        """
+        body = self.read(raw, path)
+        count("requests", "ids" if body.prompts else "text")
+        repaired = self.repairs(body.rows, body.name)
+        for ids, place, *_ in body.existing:
+            unknown = [i for i in ids if not 0 <= i < self.guard.vocab.size]
+            if unknown:
+                size = self.guard.vocab.size
+                line = f"{place}: {unknown[0]} is not in the vocabulary (0 to {size - 1})"
+                raise Refused(UNKNOWN_ID, line, field=str(place))
+        return body.replaced(repaired) if repaired else None
 
     def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
         """The prompts for the model, the same or repaired; raises :class:`Refused`.
@@ -212,7 +217,7 @@ class PromptGuard:
                 repaired |= self._repairs_of_chunk(rows, first, last, name)
             return repaired
         finally:
-            self.counters.add("seconds", amount=time.perf_counter() - started)
+            count("seconds", amount=time.perf_counter() - started)
 
     def _repairs_of_chunk(
         self, rows: Sequence[list[int]], first: int, last: int, name: Callable[[int], str]
@@ -222,13 +227,13 @@ class PromptGuard:
             verdicts = self.guard.check_batch(rows[first:last])
         except RobustokError as error:
             raise Refused("not-ids", str(error)) from error
-        self.counters.add("ids", amount=len(verdicts.given))
-        self.counters.add("deviating_ids", amount=int(verdicts.deviates.sum()))
+        count("ids", amount=len(verdicts.given))
+        count("deviating_ids", amount=int(verdicts.deviates.sum()))
         for kind in KINDS:
-            self.counters.add("findings", kind, int(verdicts.has(kind).sum()))
+            count("findings", kind, int(verdicts.has(kind).sum()))
         forbidden = verdicts.has(UNKNOWN_ID) | verdicts.has(SPECIAL_ID)
         passes = verdicts.canonical & ~forbidden
-        self.counters.add("sequences", "canonical", int(passes.sum()))
+        count("sequences", "canonical", int(passes.sum()))
         wrong = np.flatnonzero(~passes)
         if not len(wrong):
             return {}
@@ -241,15 +246,15 @@ class PromptGuard:
                 verdicts[wrong[0]].findings[0].begin,
                 name(first + int(wrong[0])),
             )
-            self.counters.add("sequences", "logged", len(wrong))
+            count("sequences", "logged", len(wrong))
             return {}
         repairable = ~forbidden & ~_lost(verdicts) if self.policy == "repair" else passes
         refused = wrong[~(repairable & self._settles(verdicts))[wrong]]
         if len(refused):
-            self.counters.add("sequences", "refused")
+            count("sequences", "refused")
             number = int(refused[0])
             raise self._refusal(verdicts, number, rows[first + number], name(first + number))
-        self.counters.add("sequences", "repaired", len(wrong))
+        count("sequences", "repaired", len(wrong))
         return {first + row: verdicts.repaired[row] for row in wrong.tolist()}
 
     def _settles(self, verdicts: Verdicts) -> np.ndarray:
