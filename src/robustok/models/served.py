@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
