@@ -12,7 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from experiments import pages, verdicts
+from experiments import index, pages
+from experiments.claims import read_claims
 
 
 def main() -> None:
@@ -33,8 +34,8 @@ def main() -> None:
         for name in options.names or (*pages.pages(), *pages.OF_ALL):
             print(pages.write(name))
     else:
-        for line in verdicts.listed(verdicts.read_claims()):
-            print(json.dumps(line, ensure_ascii=False) if options.json else verdicts.text_of(line))
+        for line in index.listed(read_claims()):
+            print(json.dumps(line, ensure_ascii=False) if options.json else index.text_of(line))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from experiments.verdicts import RESULTS, read_claims, table
+from experiments.claims import RESULTS, read_claims
+from experiments.index import table
 from robustok.runtime.files import read_json
 from robustok.study import find_study, studies
 

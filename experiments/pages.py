@@ -20,7 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from experiments import fidelity, verdicts
+from experiments import fidelity
+from experiments.claims import RESULTS, read_claims
+from experiments.index import index
+from experiments.verdicts import judge_all
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
@@ -29,7 +32,6 @@ from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 
 ROOT = Path(__file__).parents[1]
-RESULTS = verdicts.RESULTS
 PAGES = ROOT / "docs/results"
 
 
@@ -125,7 +127,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 def pages() -> dict[str, list[str]]:
     """The kept results that each page shows; raises ValueError where a kept one is on none."""
     kept = {path.parent.name for path in RESULTS.glob("*/run.json")}
-    listed = {name: page["runs"] for name, page in verdicts.read_claims().pages.items()}
+    listed = {name: page["runs"] for name, page in read_claims().pages.items()}
     if left := kept.difference(*listed.values()):
         raise ValueError(f"list {sorted(left)} on one of the pages of claims.yaml: {[*listed]}")
     return {name: [run for run in runs if run in kept] for name, runs in listed.items()}
@@ -133,9 +135,9 @@ def pages() -> dict[str, list[str]]:
 
 def draw(name: str, folder: Path) -> str:
     """Draw a page: figures into a folder, and its text as it is returned."""
-    claims = verdicts.read_claims()
+    claims = read_claims()
     if name == "index":
-        return verdicts.index(claims, verdicts.judge_all(claims), folder)
+        return index(claims, judge_all(claims), folder)
     if name == "fidelity":
         return fidelity.page()
     page = claims.pages[name]

@@ -2,104 +2,46 @@
 
 Accuracies are compared by the package's one comparison, question by question and seed by seed, and
 the comparisons of a family by Holm's method. Perplexities and distances have no answers: they are
-paired by seed (Student's t). `judge` makes the verdict of a test, and `index` the page of all, with
-its figure.
+paired by seed (Student's t). The counts of two samples of draws are compared by a χ² test. `judge`
+makes the verdict of a test; :mod:`experiments.index` writes the page of all.
 
-A verdict is one of five: confirmed (the 95% interval excludes zero in the claim's direction),
+A pool is one difference of several parts, each with its weight. Seeds are paired by their number,
+and a question that several parts ask is one cluster: its change is the sum of what the parts have.
+
+A verdict is one of six: confirmed (the 95% interval excludes zero in the claim's direction),
 contradicted here (it excludes the claim's direction), no loss larger than the margin (the 90%
-interval ends above it), undecided (none of these, or fewer seeds than planned), and not tested.
+interval ends above it), smaller than in the paper (the interval excludes the paper's difference
+and not zero), undecided (none of these, or fewer seeds than planned), and not tested.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
+import numpy as np
+from scipy.stats import chi2
 
+from experiments.claims import RESULTS, Claims, Part, Row, Test
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import Results, points_text
-from robustok.report.style import GRID, MUTED, figure_style, legend_above, new_figure, save_figure
-from robustok.runtime.files import read_json
 from robustok.runtime.inputs import read_rows
-from robustok.study import find_study, studies
 
-RESULTS = Path(__file__).with_name("results")
-CLAIMS = Path(__file__).with_name("claims.yaml")
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
 NO_LOSS, NOT_TESTED = "no loss larger than X", "not tested"
-ORDER = (CONFIRMED, NO_LOSS, CONTRADICTED, UNDECIDED, NOT_TESTED)
-PUBLISHED = ("fine-tuning", "few-shot")  # pages of models that were published
-HYPOTHESES = {"higher": False, "lower": False, "no loss": True, "equal": True}  # with a margin?
-# Of the choice of a family or margin, relative to its data; between: some seeds were seen.
-TIMES = ("before", "between", "after")
-LEVEL_OF_NO_LOSS = 0.1
 LARGER, SMALLER = "larger than in the paper", "smaller than in the paper"
+ORDER = (CONFIRMED, NO_LOSS, CONTRADICTED, SMALLER, UNDECIDED, NOT_TESTED)
+LEVEL_OF_NO_LOSS = 0.1
 SEEDS_FOR_BOUNDS = 2  # the interval of one seed covers the questions only
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Test:
-    """One comparison that decides a claim: a line of the page. See the head of claims.yaml."""
-
-    results: str
-    of: Row
-    against: Row
-    hypothesis: str
-    seeds: int
-    family: str
-    rows: Row = field(default_factory=dict)
-    margin: float = 0.0
-    margin_fixed: str = ""
-    paper: float | None = None
-    source: str = ""  # `from` in the file
-
-    def __post_init__(self) -> None:
-        has_margin = HYPOTHESES.get(self.hypothesis)
-        if has_margin is None or (self.margin > 0) != has_margin:
-            raise ValueError(f"{self}: one of {[*HYPOTHESES]}, the last two with a margin")
-        if has_margin and self.margin_fixed not in TIMES:
-            raise ValueError(f"{self}: margin_fixed is one of {TIMES}")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, and its tests; `why` where there are none."""
-
-    topic: str
-    claim: str
-    where: str
-    tests: tuple[Test, ...] = ()
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The content of claims.yaml."""
-
-    page: str  # the text above the tables
-    not_run_text: str
-    runs_text: str
-    families_text: str
-    pages: dict[str, dict[str, Any]]
-    models: dict[str, dict[str, str]]
-    families: dict[str, dict[str, str]]
-    claims: tuple[Claim, ...]
-
-    def link(self, folder: str) -> str:
-        """Where the rows of a folder are shown, relative to docs/results."""
-        for name, page in self.pages.items():
-            if folder in page["runs"]:
-                return f"{name}.md#{folder}"
-        return self.models[folder]["page"]
+POWER = 1.43  # (1.96 + 0.84) / 1.96: an effect of so many half widths is clear four times of five
+LEAST_EXPECTED = 5  # draws of a number of splits; fewer join those beside it
 
 
 @dataclass(frozen=True)
@@ -110,6 +52,7 @@ class Verdict:
     note: str = ""
     change: Difference | None = None
     measure: str = "accuracy"
+    text: str = ""  # what stands for the difference, of a test that has none
 
     @property
     def kind(self) -> str:
@@ -160,37 +103,28 @@ UNITS = {
 }
 
 
-def read_claims(path: Path = CLAIMS) -> Claims:
-    """Read the claims file; an unknown field, family or folder is an error."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    claims = []
-    for number, entry in enumerate(content["claims"]):
-        tests = []
-        for place, fields in enumerate(entry.pop("tests", ())):
-            if "family" in fields and fields["family"] not in content["families"]:
-                raise ValueError(f"{path} has no family '{fields['family']}'")
-            if fields["results"] not in content["models"]:
-                raise ValueError(f"{path} has no model '{fields['results']}'")
-            alone = {"family": f"{number}.{place}", "source": fields.pop("from", "")}
-            tests.append(Test(**alone | fields))
-        claims.append(Claim(tests=tuple(tests), **entry))
-    used = {test.family for claim in claims for test in claim.tests}
-    for name, family in content["families"].items():
-        if name not in used or family["fixed"] not in TIMES:
-            raise ValueError(f"the family '{name}' has no test, or is not fixed {TIMES}")
-    return Claims(**content | {"claims": tuple(claims)})
-
-
 def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
-    """The verdict of every test, with Holm's method within each family."""
-    tests = [test for claim in claims.claims for test in claim.tests]
-    rows = {name: _rows(results / name) for name in {test.results for test in tests}}
-    pairs = {test: pair for test in tests if (pair := _pair(test, rows[test.results]))}
+    """The verdict of every test, with Holm's method within each family.
+
+    A test that is left out of the tables still counts in its family.
+    """
+    rows = {name: _rows(results / name) for name in claims.models}
+    pairs = {test: pair for test in claims.tests if (pair := _pair(test, rows))}
     families: dict[str, dict[Test, tuple[Row, Row]]] = {}
     for test, pair in pairs.items():
-        families.setdefault(test.family, {})[test] = pair
-    kept = {test for own in families.values() for test in clear_differences(own, compare=compare)}
-    sizes = Counter(test.family for test in tests)
+        if not test.distribution:
+            families.setdefault(test.family, {})[test] = pair
+    kept: set[Test] = set()
+    for own in families.values():
+        levels = {id(pair[1]): level_of(test, pair) / LEVEL for test, pair in own.items()}
+
+        def at_its_level(
+            first: Row, second: Row, level: float = LEVEL, levels: dict[int, float] = levels
+        ) -> Difference:
+            return compare(first, second, level=level * levels[id(second)])
+
+        kept.update(clear_differences(own, compare=at_its_level))
+    sizes = Counter(test.family for test in claims.tests)
     return {
         test: judge(
             test,
@@ -199,33 +133,13 @@ def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
             at_chance=_at_chance(test, rows[test.results]),
             others=sizes[test.family] - len(families.get(test.family, ())),
         )
-        for test in tests
+        for test in claims.tests
     }
 
 
-def listed(claims: Claims) -> list[dict[str, Any]]:
-    """Each test as the fields of a line: what was compared, the difference and the verdict."""
-    verdicts = judge_all(claims)
-    return [_listed(claim, test, verdicts[test]) for claim in claims.claims for test in claim.tests]
-
-
-def _listed(claim: Claim, test: Test, own: Verdict) -> dict[str, Any]:
-    change = own.change
-    bounds = {} if change is None else {
-        name: getattr(change, name) for name in ("mean", "low", "high", "p", "n", "seeds")
-    }  # fmt: skip
-    return {
-        "topic": claim.topic, "results": test.results, "difference": _difference_text(test),
-        "measure": own.measure, **bounds, "verdict": own.verdict, "note": own.note,
-    }  # fmt: skip
-
-
-def text_of(line: Mapping[str, Any]) -> str:
-    """A line of :func:`listed` for a terminal."""
-    unit = UNITS[line["measure"]]
-    bounds = [unit.text(line[name]) for name in ("mean", "low", "high") if name in line]
-    parts = (line["results"], line["difference"], " ".join(bounds), line["verdict"], line["note"])
-    return "  ".join(part for part in parts if part)
+def level_of(test: Test, pair: tuple[Row, Row]) -> float:
+    """The level of the test with the seeds that it has: that of its look, or 0.05."""
+    return test.looks.get(len(_by_seed(pair[1])), LEVEL)
 
 
 def judge(
@@ -247,27 +161,48 @@ def judge(
     """
     if pair is None:
         return Verdict(NOT_TESTED)
-    change, measure = compare(*pair), pair[0]["measure"]
-    unit = UNITS[measure]
+    if test.distribution:
+        return _of_distribution(test, pair[1])
+    change, measure, level = compare(*pair), pair[0]["measure"], level_of(test, pair)
+    verdict, note = _decided(test, pair, change, is_clear=is_clear)
+    missing = ""
     if change.seeds < test.seeds:
-        excluded = "" if at_chance else _paper_is_excluded(test, change, unit)
-        note = f"{change.seeds} of {test.seeds} seeds{excluded}"
-        return Verdict(UNDECIDED, note, change, measure)
-    if others:
-        return Verdict(UNDECIDED, f"tests of its family without rows: {others}", change, measure)
-    if HYPOTHESES[test.hypothesis]:
+        missing = f"{change.seeds} of {test.seeds} seeds"
+        if change.seeds in test.looks and verdict not in (UNDECIDED, SMALLER):
+            note = f"at the look of {missing}, level {level:g}{note and '; '}{note}"
+            missing = ""
+    elif others:
+        missing = f"tests of its family without rows: {others}"
+    if missing:
+        excluded = "" if at_chance else _paper_is_excluded(test, change, UNITS[measure])
+        verdict, note = UNDECIDED, f"{missing}{excluded}"
+    elif verdict in (UNDECIDED, SMALLER) and at_chance:
+        verdict, note = UNDECIDED, "neither side is above chance on canonical questions"
+    return Verdict(verdict, note, change, measure)
+
+
+def _decided(
+    test: Test, pair: tuple[Row, Row], change: Difference, *, is_clear: bool
+) -> tuple[str, str]:
+    """The verdict and its note from the intervals alone, however many seeds they are of."""
+    unit = UNITS[pair[0]["measure"]]
+    if test.hypothesis in ("no loss", "equal"):
         verdict, note = _within_margin(test, pair, change, is_clear=is_clear)
-    elif is_clear:
+        return verdict, note or _why_undecided(change, unit) * (verdict == UNDECIDED)
+    if is_clear:
         is_right = (change.mean > 0) == (test.hypothesis == "higher")
         verdict = CONFIRMED if is_right else CONTRADICTED
-        note = _beside_paper(test, change, unit) if is_right else ""
-    else:
-        verdict, note = UNDECIDED, ""
-    if verdict == UNDECIDED and at_chance:
-        note = "neither side is above chance on canonical questions"
-    elif verdict == UNDECIDED:
-        note = _why_undecided(test, change, unit)
-    return Verdict(verdict, note, change, measure)
+        return verdict, _beside_paper(test, change, unit) if is_right else ""
+    if test.margin:  # so small a change is none
+        level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
+        at_90 = compare(*pair, level=level)
+        if max(-at_90.low, at_90.high) < unit.read(test.margin):
+            inside = f"{100 * (1 - level):.3g}% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+            return CONTRADICTED, f"the same within ±{test.margin:g}, {inside}"
+    excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(change, unit)
+    if excluded == SHORT and not change.is_clear:
+        return SMALLER, why
+    return UNDECIDED, f"{why}{excluded}"
 
 
 def _within_margin(
@@ -275,8 +210,9 @@ def _within_margin(
 ) -> tuple[str, str]:
     """The verdict of a test with a margin, from the 90% interval, and its note."""
     unit = UNITS[pair[0]["measure"]]
-    at_90, margin = compare(*pair, level=LEVEL_OF_NO_LOSS), unit.read(test.margin)
-    inside = f"90% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
+    at_90, margin = compare(*pair, level=level), unit.read(test.margin)
+    inside = f"{100 * (1 - level):.3g}% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
     is_loss = is_clear and change.mean < 0
     if test.hypothesis == "no loss" and at_90.low > -margin:
         smaller = "; a smaller loss is clear" if is_loss else ""
@@ -291,12 +227,13 @@ def _within_margin(
     return UNDECIDED, ""
 
 
-def _why_undecided(test: Test, change: Difference, unit: Unit) -> str:
+def _why_undecided(change: Difference, unit: Unit) -> str:
     if change.is_clear:
-        why = "the interval excludes zero, Holm's correction does not keep it"
-    else:
-        why = f"smallest visible effect {unit.size((change.high - change.low) / 2)}"
-    return f"{why}{_paper_is_excluded(test, change, unit)}"
+        return "the interval excludes zero, Holm's correction does not keep it"
+    return f"80% power at {unit.size(POWER * (change.high - change.low) / 2)}"
+
+
+SHORT = "; the paper's difference is excluded"
 
 
 def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
@@ -305,8 +242,7 @@ def _paper_is_excluded(test: Test, change: Difference, unit: Unit) -> str:
         return ""
     if unit is UNITS["accuracy"] and change.before + unit.read(test.paper) > 1:
         return f"; no room for the paper's difference above {100 * change.before:.1f}%"
-    is_short = _beside_paper(test, change, unit) == SMALLER
-    return "; the paper's difference is excluded" if is_short else ""
+    return SHORT if _beside_paper(test, change, unit) == SMALLER else ""
 
 
 def _beside_paper(test: Test, change: Difference, unit: Unit) -> str:
@@ -320,13 +256,50 @@ def _beside_paper(test: Test, change: Difference, unit: Unit) -> str:
     return LARGER if is_above else SMALLER if is_below else ""
 
 
+def _of_distribution(test: Test, row: Row) -> Verdict:
+    """Whether draws and the paper's shares are of one distribution, by a χ² test.
+
+    The paper's are those of as many draws as it has, or exact ones, whose rest is the last bin.
+    """
+    ours, draws = np.array(row["shares"]), row["draws"]
+    theirs, their_draws = np.array(test.distribution["shares"]), test.distribution["draws"]
+    length = max(len(ours), len(theirs))
+    ours, theirs = (np.pad(one, (0, length - len(one))) for one in (ours, theirs))
+    largest = 100 * float(np.abs(ours - theirs).max())
+    if their_draws is None:
+        theirs[-1] += 1 - theirs.sum()
+    sizes = (draws, their_draws or math.inf)
+    expected = (ours * draws + theirs * their_draws) / sum(sizes) if their_draws else theirs
+    least = min(draws, their_draws or draws)
+    bins = np.zeros(length, int)  # from the right, so that the tail has draws enough
+    count, total = 0, 0.0
+    for place in range(length - 1, -1, -1):
+        bins[place], total = count, total + expected[place] * least
+        if total >= LEAST_EXPECTED:
+            count, total = count + 1, 0.0
+    bins = np.minimum(bins, max(count - 1, 0))
+    ours, theirs = (np.bincount(bins, one) for one in (ours, theirs))
+    both = theirs if their_draws is None else (ours * draws + theirs * their_draws) / sum(sizes)
+    worth = draws if their_draws is None else draws * their_draws / sum(sizes)
+    statistic, degrees = float((worth * (ours - theirs) ** 2 / both).sum()), len(both) - 1
+    p = float(chi2.sf(statistic, degrees))
+    verdict = CONFIRMED if p >= LEVEL else CONTRADICTED
+    note = f"largest difference of a share {largest:.1f} points"
+    shown = "< 0.001" if p < 0.001 else f"= {p:.2g}"
+    text = f"χ² {statistic:.1f} with {degrees} degrees of freedom, p {shown}"
+    return Verdict(verdict, note, text=text)
+
+
 def _at_chance(test: Test, rows: list[Row]) -> bool:
     """Whether neither side is above chance on canonical questions: then no effect can show.
 
-    As the test itself, it has no more seeds than planned.
+    As the test itself, it has no more seeds than planned. A pool has several kinds of models.
     """
-    for side in (test.of, test.against):
-        chosen = _chosen(rows, test.rows | side | {"eval_scheme": "canonical"})
+    if len(test.parts) > 1:
+        return False
+    (part,) = test.parts
+    for side in (part.of, part.against):
+        chosen = _chosen(rows, part.rows | side | {"eval_scheme": "canonical"})
         by_seed = sorted((row for row in chosen if "chance" in row), key=_seed)
         merged = Results(by_seed[: test.seeds]).rows
         if not merged or merged[0]["low"] > merged[0]["chance"]:
@@ -337,7 +310,9 @@ def _at_chance(test: Test, rows: list[Row]) -> bool:
 def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     """Second minus first, from the answers to each question, or from one value a seed."""
     if "answers" in first:
-        return difference(first, second, level=level)
+        change, scale = difference(first, second, level=level), second.get("scale", 1.0)
+        names = ("before", "after", "low", "high")
+        return replace(change, **{name: scale * getattr(change, name) for name in names})
     seeds = sorted(first["values"].keys() & second["values"].keys())
     changes = [second["values"][seed] - first["values"][seed] for seed in seeds]
     mean = math.fsum(changes) / len(changes)
@@ -361,30 +336,94 @@ def _rows(folder: Path) -> list[Row]:
     return read_rows(file) if file.is_file() else []
 
 
-def _pair(test: Test, rows: list[Row]) -> tuple[Row, Row] | None:
-    """The merged rows of both sides, of the first seeds that they share; None without such rows.
+def _by_seed(row: Row) -> dict[int, Any]:
+    """The answers or the value of each seed, which can be changed; none of a distribution."""
+    return row.get("answers") or row.get("values") or {}
+
+
+def _pair(test: Test, rows: Mapping[str, list[Row]]) -> tuple[Row, Row] | None:
+    """The merged rows of both sides, of the first seeds that all share; None without such rows.
 
     The seeds are as many as planned: more, run for another test, would be a second chance.
     """
-    second = _merged(rows, test.rows | test.of)
-    if test.against:
-        first = _merged(rows, test.rows | test.against)
-    else:
-        measure = second.get("measure", "accuracy")
-        first = {"measure": measure, "values": {0: UNITS[measure].read(test.paper or 0.0)}}
-    if not first or not second:
+    parts = []
+    for part in test.parts:
+        second = _merged(rows[part.results], part.rows | part.of)
+        if part.against:
+            first = _merged(rows[part.results], part.rows | part.against)
+        else:
+            measure = second.get("measure", "accuracy")
+            first = {"measure": measure, "values": {0: UNITS[measure].read(test.paper or 0.0)}}
+        if not first or not second:
+            return None
+        parts.append((first, second))
+    if test.distribution:
+        return parts[0]
+    by_seed = [_by_seed(side) for pair in parts for side in pair]
+    seeds = sorted(set(by_seed[0]).intersection(*by_seed[1:]))[: test.seeds]
+    for own in by_seed:
+        for seed in own.keys() - set(seeds):
+            del own[seed]
+    if not seeds:
         return None
-    by_seed = "answers" if first["measure"] == "accuracy" else "values"
-    seeds = sorted(first[by_seed].keys() & second[by_seed].keys())[: test.seeds]
-    for side in (first, second):
-        side[by_seed] = {seed: side[by_seed][seed] for seed in seeds}
-    return (first, second) if seeds else None
+    if len(parts) == 1 and test.parts[0].weight == 1:
+        return parts[0]
+    return _pooled(test.parts, parts, seeds)
+
+
+def _pooled(
+    parts: tuple[Part, ...], pairs: list[tuple[Row, Row]], seeds: list[int]
+) -> tuple[Row, Row]:
+    """The sum of several differences, each times its weight, as one pair of rows.
+
+    The change of a question of a part counts as its weight over the questions of this part. The
+    answers are divided by `scale`, so that no change is above 1.
+    """
+    measure = pairs[0][0]["measure"]
+    sides: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+    # A part with a negative weight counts on the other side.
+    swapped = [pair[::-1] if part.weight < 0 else pair for part, pair in zip(parts, pairs)]
+    weights = [abs(part.weight) for part in parts]
+    if measure != "accuracy":
+        for side, number in zip(sides, (0, 1)):
+            for seed in seeds:
+                own = (w * pair[number]["values"][seed] for w, pair in zip(weights, swapped))
+                side[seed] = math.fsum(own)
+        first, second = ({"measure": measure, "values": side} for side in sides)
+        return first, second | {"n": max(pair[1]["n"] for pair in pairs)}
+    shared = [
+        [key for key in pair[0]["answers"][seeds[0]] if all(
+            key in side["answers"][seed] for side in pair for seed in seeds
+        )]
+        for pair in swapped
+    ]  # fmt: skip
+    clusters = {
+        (pair[0]["data"], key): 0.0 for pair, keys in zip(swapped, shared) for key in keys
+    }
+    counts = [weight * len(clusters) / len(keys) for weight, keys in zip(weights, shared)]
+    for pair, keys, count in zip(swapped, shared, counts):
+        for key in keys:
+            clusters[pair[0]["data"], key] += count
+    scale = max(1.0, *clusters.values())
+    for side, number in zip(sides, (0, 1)):
+        for seed in seeds:
+            answers = dict.fromkeys(clusters, 0.0)
+            for pair, keys, count in zip(swapped, shared, counts):
+                own = pair[number]["answers"][seed]
+                for key in keys:
+                    answers[pair[0]["data"], key] += count * own[key] / scale
+            side[seed] = answers
+    first, second = ({"measure": measure, "answers": side} for side in sides)
+    return first, second | {"scale": scale}
 
 
 def _merged(rows: list[Row], wanted: Row) -> Row:
     """The rows with these fields as one, with the answers or the value of each seed."""
     layer, bound = wanted.get("layer"), wanted.get("bound")
     chosen = _chosen(rows, wanted)
+    if chosen and chosen[0].get("analysis") == "split-counts":  # the shares of all numbers of splits
+        shares = [row["value"] for row in sorted(chosen, key=lambda row: row["splits"])]
+        return {"measure": "share", "shares": shares, "draws": chosen[0]["draws"]}
     seeds = {_seed(row): row for row in chosen}
     if len(seeds) < len(chosen):
         raise ValueError(f"{wanted} is true of several rows of one seed")
@@ -392,12 +431,12 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
         return {}
     first = chosen[0]
     if "standard_error" in first:  # of an analysis without a model
-        measure = "share" if first["analysis"] == "split-counts" else "splits"
-        own = {name: first[name] for name in ("standard_error", "draws")}
-        return {"measure": measure, "values": {0: first["value"]}, "n": own.pop("draws")} | own
+        error = first["standard_error"]
+        values = {0: first["value"]}
+        return {"measure": "splits", "values": values, "n": first["draws"], "standard_error": error}
     if "accuracy" in first:
         answers = {seed: row["answers"] for seed, row in seeds.items()}
-        return {"measure": "accuracy", "answers": answers}
+        return {"measure": "accuracy", "answers": answers, "data": _data_of(first)}
     if layer is not None:
         values = {seed: row["layers"][layer]["mean"] for seed, row in seeds.items()}
         return {"measure": "distance", "values": values, "n": first["layers"][layer]["words"]}
@@ -428,6 +467,13 @@ def _chosen(rows: list[Row], wanted: Row) -> list[Row]:
     ]
 
 
+def _data_of(row: Row) -> str:
+    """What the questions of a row are: those of equal data with one key are the same ones."""
+    data = row.get("configuration", {}).get("inputs", {}).get("data", {})
+    own = {name: data.get(name) for name in ("game", "words", "format", "seed", "files")}
+    return json.dumps([row.get("task"), own], sort_keys=True)
+
+
 def _seed(row: Row) -> int:
     return row.get("seed", 0)
 
@@ -439,191 +485,3 @@ def _field(row: Row, name: str) -> Any:
     return row.get(name)
 
 
-def index(
-    claims: Claims, verdicts: Mapping[Test, Verdict], figures: Path, results: Path = RESULTS
-) -> str:
-    """The page docs/results/index.md: its text, a table of each topic, and what was not run.
-
-    Its figure is written into the folder ``figures``.
-    """
-    draw_differences(claims, verdicts, figures / "index-differences.png")
-    about = {}
-    for model in claims.models.values():
-        about.setdefault(model["model"], model.get("about"))
-    topics: dict[str, list[Claim]] = {}
-    for claim in claims.claims:
-        topics.setdefault(claim.topic, []).append(claim)
-    counts = [
-        _counts(f"[{topic}](#{topic.lower().replace(' ', '-')})", own, verdicts)
-        for topic, own in topics.items()
-    ]
-    text = claims.page.format(
-        counts=table(_COUNT_HEAD, [*counts, _counts("all", claims.claims, verdicts)]),
-        models=table(("model", "what it is"), [*about.items()]),
-    )
-    parts = [text.strip()]
-    for topic, own in topics.items():
-        lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
-        parts += [f"## {topic}", table(_HEAD, lines)]
-    used = Counter(test.family for claim in claims.claims for test in claim.tests)
-    families = [
-        [name, str(used[name]), family["fixed"], family.get("note", "")]
-        for name, family in claims.families.items()
-    ]
-    runs = [
-        f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
-        for name, model in claims.models.items()
-        if "run" in model
-    ]
-    parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
-    parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
-    parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
-    return "\n\n".join(parts) + "\n"
-
-
-_HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
-_COUNT_HEAD = ("topic", "claims", *ORDER)
-_FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
-
-
-def _not_run(results: Path) -> str:
-    """The included studies of the paper of which results/ has no rows at any scale."""
-    run = {read_json(file)["study"] for file in results.glob("*/run.json")}
-    papers = {name: find_study(name).paper for name in studies() if name not in run}
-    return "\n".join(f"- `{name}`: {paper.where}" for name, paper in papers.items() if paper)
-
-
-def _counts(
-    name: str, claims: Sequence[Claim], verdicts: Mapping[Test, Verdict]
-) -> tuple[str, ...]:
-    """A line of the table of topics: its claims, and its tests by verdict."""
-    tests = [test for claim in claims for test in claim.tests]
-    counts = Counter(verdicts[test].kind for test in tests)
-    counts[NOT_TESTED] += sum(not claim.tests for claim in claims)
-    return (name, str(len(claims)), *(str(counts[one] or "") for one in ORDER))
-
-
-def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
-    """Draw each difference in accuracy against the paper's, in a panel of published models and one
-    of small models."""
-    published = {run for name in PUBLISHED for run in claims.pages[name]["runs"]}
-    panels: dict[str, _Marks] = {"Published models": {}, "Small models from random weights": {}}
-    of_published, of_small = panels.values()
-    for test, own in verdicts.items():
-        if own.change and own.measure == "accuracy" and test.against and test.paper is not None:
-            marks = of_published if test.results in published else of_small
-            marks.setdefault(own.kind, []).append((test.paper, own.change))
-    with figure_style():
-        figure, all_axes = new_figure((8.4, 4.3), columns=2)
-        for axes, (title, marks) in zip(all_axes, panels.items(), strict=True):
-            _draw_marks(axes, marks)
-            axes.set(xlim=(-105, 105), ylim=(-105, 105), title=title)
-            axes.set_xlabel("the paper's difference, points")
-        all_axes[0].set_ylabel("difference here, points, 95% interval")
-        legend_above(figure, *all_axes)
-        save_figure(figure, path)
-
-
-_Marks = dict[str, list[tuple[float, Difference]]]  # by verdict: the paper's difference and ours
-
-
-def _draw_marks(axes: Any, marks: _Marks) -> None:
-    axes.axline((0, 0), slope=1, color=GRID, zorder=0)
-    axes.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
-    axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
-    for kind, style in _MARKERS.items():
-        own = marks.get(kind, [])
-        below = [100 * (change.mean - change.low) for _, change in own]
-        above = [100 * (change.high - change.mean) for _, change in own]
-        axes.errorbar(
-            [paper for paper, _ in own],
-            [100 * change.mean for _, change in own],
-            yerr=[below, above],
-            label=kind,
-            linestyle="",
-            elinewidth=0.7,
-            **style,
-        )
-
-
-_MARKERS: dict[str, dict[str, Any]] = {
-    CONFIRMED: {"marker": "o", "color": "#009e73"},
-    NO_LOSS: {"marker": "s", "color": "#0072b2"},
-    CONTRADICTED: {"marker": "X", "color": "#d55e00"},
-    UNDECIDED: {"marker": "o", "color": MUTED, "markerfacecolor": "white"},
-}
-
-
-def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> list[list[str]]:
-    """The lines of a claim; its words stand in the first."""
-    words = f"{claim.claim} ({claim.where})"
-    if not claim.tests:
-        return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
-    lines = []
-    for test in claim.tests:
-        own, unit = verdicts[test], UNITS[verdicts[test].measure]
-        model = claims.models[test.results]["model"]
-        if own.change:
-            link = claims.link(test.results)
-            count = f"{own.change.n:,}" if own.change.n else "weights"
-            model = f"[{model}]({link}), {count} × {own.change.seeds}"
-        interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
-        paper = "" if test.paper is None else unit.text(unit.read(test.paper))
-        paper = paper if test.against else f"{test.paper:g}"
-        paper += f" ({note})" if (note := test.source.partition(", ")[2]) else ""
-        verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
-        lines.append([words, _difference_text(test), model, interval, paper, verdict])
-        words = ""
-    return lines
-
-
-def _difference_text(test: Test) -> str:
-    """What is subtracted from what, as `uniform-k(1)` − `canonical`, `uniform` questions."""
-    (name,) = test.of
-    if not test.against:
-        token = f", {test.rows['splits']} splits" if "splits" in test.rows else ""
-        return f"{short_spec(test.of[name])}{token} − the paper's value"
-    if name == "eval_scheme":
-        return f"{_questions(test.of[name])} − {_questions(test.against[name])}"
-    first, second = (short_spec(side[name]) for side in (test.of, test.against))
-    rows = test.rows
-    task = rows.get("task", "langgame")
-    sign = "/" if task == "text" or rows.get("bound") == "measured" else "−"  # a ratio
-    parts = [f"{_OF_FIELD.get(name, '')}{first} {sign} {second}"]
-    if task == "text":
-        parts += [f"{short_spec(rows['eval_scheme'])} text"]
-    elif "eval_scheme" in rows:
-        parts += [_questions(rows["eval_scheme"]), *([task] if task != "langgame" else [])]
-    parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
-    parts += [_BOUNDS[rows["bound"]]] if "bound" in rows else []
-    before = rows.get("pretrain_scheme")
-    parts += [f"after pre-training with {short_spec(before)}"] if before else []
-    return ", ".join(parts)
-
-
-_OF_FIELD = {"pretrain_scheme": "pre-training ", "few_shot_scheme": "examples "}
-_LAYERS = {0: "first layer", -1: "last layer"}
-_BOUNDS = {"theorem": "log₁₀ γ", "measured": "change of the logits, `uniform` questions"}
-
-
-def _questions(eval_scheme: str) -> str:
-    if not eval_scheme.startswith("adversarial"):
-        return f"{short_spec(eval_scheme)} questions"
-    start = " from a uniform start" if "start=uniform" in eval_scheme else ""
-    return f"attacked questions{' at distance 4' if '(2, 4)' in eval_scheme else ''}{start}"
-
-
-def short_spec(spec: str) -> str:
-    """A spec as code, without the name of its strength.
-
-    >>> short_spec("uniform-k(alpha=1)"), short_spec("stochastok(ways=3, splits=1)")
-    ('`uniform-k(1)`', '`stochastok(ways=3, splits=1)`')
-    """
-    short = re.sub(r'[(](alpha|p)=([0-9.]+)(, rule="hf")?[)]', r"(\2)", spec)
-    return f"`{short}`"
-
-
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown with columns aligned to the left."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
