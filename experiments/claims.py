@@ -1,4 +1,4 @@
-"""The claims of the paper and their tests, as `claims.yaml` has them: read and checked, not judged."""
+"""The claims of the paper and their tests, as `claims.yaml` has them: read, not judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import yaml
 
 CLAIMS = Path(__file__).with_name("claims.yaml")
 RESULTS = Path(__file__).with_name("results")
-MARGINS = {"higher": None, "lower": None, "no loss": True, "equal": True, "same": False}
+# Whether a hypothesis may be without or with a margin.
+MARGINS = {
+    "higher": (False, True), "lower": (False, True), "no loss": (True,), "equal": (True,),
+    "same": (False,),
+}  # fmt: skip
 # Of the choice of a family or margin, relative to its data; between: some seeds were seen.
 TIMES = ("before", "between", "after")
 
@@ -47,11 +51,8 @@ class Test:
     headline: str = ""
 
     def __post_init__(self) -> None:
-        wants_margin = MARGINS.get(self.hypothesis, True)
-        if self.hypothesis not in MARGINS or (wants_margin, bool(self.margin)) in (
-            (True, False),
-            (False, True),
-        ):
+        allowed = MARGINS.get(self.hypothesis, ())
+        if bool(self.margin) not in allowed:
             raise ValueError(f"{self}: one of {[*MARGINS]}, with the margin that it needs")
         if self.margin and self.margin_fixed not in TIMES:
             raise ValueError(f"{self}: margin_fixed is one of {TIMES}")
@@ -82,6 +83,7 @@ class Claims:
     """The content of claims.yaml."""
 
     page: str  # the text above the tables
+    headlines: dict[str, str]  # the lines of the first table, each of one test
     left_out: dict[str, str]  # reasons why tests are left out of the tables
     not_run_text: str
     runs_text: str
@@ -109,17 +111,16 @@ def read_claims(path: Path = CLAIMS) -> Claims:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     claims = []
     for number, entry in enumerate(content["claims"]):
-        tests = [
-            _test(fields, f"{number}.{place}") for place, fields in enumerate(entry.pop("tests", ()))
-        ]
+        of_claim = enumerate(entry.pop("tests", ()))
+        tests = [_test(fields, f"{number}.{place}") for place, fields in of_claim]
         claims.append(Claim(tests=tuple(tests), **entry))
     content.pop("specs", None)
     read = Claims(**content | {"claims": tuple(claims)})
     for test in read.tests:
         if not is_alone(test.family) and test.family not in read.families:
             raise ValueError(f"{path} has no family '{test.family}'")
-        if test.left_out and test.left_out not in read.left_out:
-            raise ValueError(f"{path} has no reason '{test.left_out}' to leave a test out")
+        if {test.left_out, test.headline} - {"", *read.left_out, *read.headlines}:
+            raise ValueError(f"{path} has no text '{test.left_out or test.headline}'")
         for part in test.parts:
             if part.results not in read.models:
                 raise ValueError(f"{path} has no model '{part.results}'")

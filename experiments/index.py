@@ -10,14 +10,27 @@ from typing import Any
 
 from experiments.claims import RESULTS, Claim, Claims, Test
 from experiments.verdicts import (
-    CONFIRMED, CONTRADICTED, NO_LOSS, NOT_TESTED, ORDER, SMALLER, UNDECIDED, UNITS, Verdict,
+    CONFIRMED,
+    CONTRADICTED,
+    NO_LOSS,
+    NOT_TESTED,
+    ORDER,
+    SMALLER,
+    UNDECIDED,
+    UNITS,
+    Verdict,
     judge_all,
 )  # fmt: skip
-from robustok.report.style import GRID, MUTED, figure_style, legend_above, new_figure, save_figure
+from robustok.report.style import (
+    MUTED,
+    figure_style,
+    legend_above,
+    legend_key,
+    new_figure,
+    save_figure,
+)  # fmt: skip
 from robustok.runtime.files import read_json
 from robustok.study import find_study, studies
-
-PUBLISHED = ("fine-tuning", "few-shot")  # pages of models that were published
 
 
 def listed(claims: Claims) -> list[dict[str, Any]]:
@@ -60,18 +73,18 @@ def index(
     for claim in claims.claims:
         topics.setdefault(claim.topic, []).append(claim)
     counts = [
-        _counts(f"[{topic}](#{topic.lower().replace(' ', '-')})", own, verdicts)
-        for topic, own in topics.items()
+        _counts(f"[{topic}](#{_anchor(topic)})", own, verdicts) for topic, own in topics.items()
     ]
     text = claims.page.format(
+        headlines=_headlines(claims, verdicts),
         counts=table(_COUNT_HEAD, [*counts, _counts("all", claims.claims, verdicts)]),
         models=table(("model", "what it is"), [*about.items()]),
     )
     parts = [text.strip()]
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
-        parts += [f"## {topic}", table(_HEAD, lines)]
-    used = Counter(test.family for claim in claims.claims for test in claim.tests)
+        parts += [f"## {topic}", table(_HEAD, lines)] if lines else []
+    used = Counter(test.family for test in claims.tests)
     families = [
         [name, str(used[name]), family["fixed"], family.get("note", "")]
         for name, family in claims.families.items()
@@ -81,15 +94,44 @@ def index(
         for name, model in claims.models.items()
         if "run" in model
     ]
+    parts += ["## What could not be tested here", _left_out(claims, verdicts)]
     parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
     return "\n\n".join(parts) + "\n"
 
 
+_HEADLINE_HEAD = ("claim", "model, questions × seeds", "difference [95%]", "paper", "verdict")
 _HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
 _COUNT_HEAD = ("topic", "claims", *ORDER)
 _FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
+
+
+def _anchor(topic: str) -> str:
+    return re.sub(r"[^\w -]", "", topic).lower().replace(" ", "-")
+
+
+def _headlines(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
+    """The table of the claims that decide what one would do."""
+    of_name = {test.headline: test for test in claims.tests}
+    lines = []
+    for name, text in claims.headlines.items():
+        test = of_name[name]
+        _, model, interval, paper, verdict = _cells(test, claims, verdicts[test])
+        lines.append((text, model, interval, paper, verdict.partition(":")[0]))
+    return table(_HEADLINE_HEAD, lines)
+
+
+def _left_out(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
+    """The tests that could decide nothing, by the reason; they still count in their families."""
+    parts = []
+    for name, reason in claims.left_out.items():
+        tests = [test for test in claims.tests if test.left_out == name]
+        shown = [
+            f"{_cells(test, claims, verdicts[test])[0]} ({_model(test, claims)})" for test in tests
+        ]
+        parts.append(f"- {reason} Tests: {'; '.join(shown)}.")
+    return "\n".join(parts)
 
 
 def _not_run(results: Path) -> str:
@@ -103,61 +145,72 @@ def _counts(
     name: str, claims: Sequence[Claim], verdicts: Mapping[Test, Verdict]
 ) -> tuple[str, ...]:
     """A line of the table of topics: its claims, and its tests by verdict."""
-    tests = [test for claim in claims for test in claim.tests]
+    tests = [test for claim in claims for test in claim.tests if not test.left_out]
     counts = Counter(verdicts[test].kind for test in tests)
     counts[NOT_TESTED] += sum(not claim.tests for claim in claims)
     return (name, str(len(claims)), *(str(counts[one] or "") for one in ORDER))
 
 
 def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
-    """Draw each difference in accuracy against the paper's, in a panel of published models and one
-    of small models."""
-    published = {run for name in PUBLISHED for run in claims.pages[name]["runs"]}
-    panels: dict[str, _Marks] = {"Published models": {}, "Small models from random weights": {}}
-    of_published, of_small = panels.values()
-    for test, own in verdicts.items():
-        if own.change and own.measure == "accuracy" and test.against and test.paper is not None:
-            marks = of_published if test.results in published else of_small
-            marks.setdefault(own.kind, []).append((test.paper, own.change))
+    """Draw each difference in accuracy beside the paper's: a line a test, by topic."""
+    blocks: dict[str, list[tuple[Test, Verdict]]] = {}
+    for claim in claims.claims:
+        for test in claim.tests:
+            own = verdicts[test]
+            is_shown = own.change and own.measure == "accuracy" and not test.left_out
+            if is_shown and test.paper is not None:
+                blocks.setdefault(claim.topic, []).append((test, own))
+    columns: tuple[list[str], list[str]] = ([], [])  # of about the same number of lines
+    for topic in blocks:
+        heights = [sum(len(blocks[name]) + 2 for name in column) for column in columns]
+        columns[heights.index(min(heights))].append(topic)
+    lines = max(sum(len(blocks[name]) + 2 for name in column) for column in columns)
     with figure_style():
-        figure, all_axes = new_figure((8.4, 4.3), columns=2)
-        for axes, (title, marks) in zip(all_axes, panels.items(), strict=True):
-            _draw_marks(axes, marks)
-            axes.set(xlim=(-105, 105), ylim=(-105, 105), title=title)
-            axes.set_xlabel("the paper's difference, points")
-        all_axes[0].set_ylabel("difference here, points, 95% interval")
-        legend_above(figure, *all_axes)
+        figure, all_axes = new_figure((12.8, 0.135 * lines + 0.8), columns=2, sharey=False)
+        for axes, column in zip(all_axes, columns, strict=True):
+            _draw_topics(axes, {name: blocks[name] for name in column}, claims)
+            axes.set_ylim(lines, -0.5)
+        keys = [
+            legend_key(label=kind, linestyle="", marker="o", color=color)
+            for kind, color in _COLORS.items()
+        ]
+        paper = legend_key(label="the paper's difference", linestyle="", **_PAPER_MARK)
+        legend_above(figure, more=[*keys, paper])
         save_figure(figure, path)
 
 
-_Marks = dict[str, list[tuple[float, Any]]]
-
-
-def _draw_marks(axes: Any, marks: _Marks) -> None:
-    axes.axline((0, 0), slope=1, color=GRID, zorder=0)
-    axes.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
+def _draw_topics(
+    axes: Any, blocks: Mapping[str, Sequence[tuple[Test, Verdict]]], claims: Claims
+) -> None:
     axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
-    for kind, style in _MARKERS.items():
-        own = marks.get(kind, [])
-        below = [100 * (change.mean - change.low) for _, change in own]
-        above = [100 * (change.high - change.mean) for _, change in own]
-        axes.errorbar(
-            [paper for paper, _ in own],
-            [100 * change.mean for _, change in own],
-            yerr=[below, above],
-            label=kind,
-            linestyle="",
-            elinewidth=0.7,
-            **style,
-        )
+    place, places, names = 0, [], []
+    for topic, tests in blocks.items():
+        axes.text(-104, place, topic, weight="bold", fontsize=7, va="center")
+        for place, (test, own) in enumerate(tests, place + 1):  # noqa: B020 counts on
+            assert own.change
+            mean, low, high = (100 * x for x in (own.change.mean, own.change.low, own.change.high))
+            style = {"color": _COLORS[own.kind], "markersize": 3, "elinewidth": 1}
+            axes.errorbar(mean, place, xerr=[[mean - low], [high - mean]], fmt="o", **style)
+            axes.plot(test.paper, place, **_PAPER_MARK)
+            places.append(place)
+            text = f"{_model(test, claims)}: {difference_text(test)}".replace("`", "")
+            text = text.replace("after pre-training with", "pre-trained")
+            names.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+        place += 2
+    axes.set_yticks(places, names, fontsize=5.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(-105, 105)
+    axes.set_xlabel("difference in accuracy, points, 95% interval")
+    axes.grid(visible=False, axis="y")
 
 
-_MARKERS: dict[str, dict[str, Any]] = {
-    CONFIRMED: {"marker": "o", "color": "#009e73"},
-    NO_LOSS: {"marker": "s", "color": "#0072b2"},
-    CONTRADICTED: {"marker": "X", "color": "#d55e00"},
-    UNDECIDED: {"marker": "o", "color": MUTED, "markerfacecolor": "white"},
-}
+_LONGEST = 82  # characters of the name of a line
+_COLORS = {
+    CONFIRMED: "#009e73", NO_LOSS: "#0072b2", CONTRADICTED: "#d55e00", SMALLER: "#cc79a7",
+    UNDECIDED: MUTED,
+}  # fmt: skip
+_PAPER_MARK = {"marker": "D", "markersize": 2.6, "color": "black", "markerfacecolor": "none",
+               "markeredgewidth": 0.6}  # fmt: skip
 
 
 def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> list[list[str]]:
@@ -167,20 +220,31 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
         return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
     lines = []
     for test in claim.tests:
-        own, unit = verdicts[test], UNITS[verdicts[test].measure]
-        model = claims.models[test.results]["model"]
-        if own.change:
-            link = claims.link(test.results)
-            count = f"{own.change.n:,}" if own.change.n else "weights"
-            model = f"[{model}]({link}), {count} × {own.change.seeds}"
-        interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else ""
-        paper = "" if test.paper is None else unit.text(unit.read(test.paper))
-        paper = paper if test.against else f"{test.paper:g}"
-        paper += f" ({note})" if (note := test.source.partition(", ")[2]) else ""
-        verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
-        lines.append([words, difference_text(test), model, interval, paper, verdict])
-        words = ""
+        if not test.left_out:
+            lines.append([words, *_cells(test, claims, verdicts[test])])
+            words = ""
     return lines
+
+
+def _cells(test: Test, claims: Claims, own: Verdict) -> list[str]:
+    """A line without the words of the claim: difference, model, interval, paper, verdict."""
+    unit, model = UNITS[own.measure], _model(test, claims)
+    if own.change:
+        count = f"{own.change.n:,}" if own.change.n else "weights"
+        model = f"[{model}]({claims.link(test.results)}), {count} × {own.change.seeds}"
+    interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else own.text
+    difference, _, note = test.source.partition(", ")
+    paper = difference if test.distribution else ""
+    if test.paper is not None:
+        paper = unit.text(unit.read(test.paper)) if test.parts[0].against else f"{test.paper:g}"
+    paper += f" ({note})" if note else ""
+    verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
+    return [difference_text(test), model, interval, paper, verdict]
+
+
+def _model(test: Test, claims: Claims) -> str:
+    names = dict.fromkeys(claims.models[part.results]["model"] for part in test.parts)
+    return ", ".join(names)
 
 
 def difference_text(test: Test) -> str:

@@ -197,7 +197,8 @@ def _decided(
         level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
         at_90 = compare(*pair, level=level)
         if max(-at_90.low, at_90.high) < unit.read(test.margin):
-            inside = f"{100 * (1 - level):.3g}% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+            bounds = unit.bounds(at_90, digits=max(2, unit.digits))
+            inside = f"{100 * (1 - level):.3g}% interval {bounds}"
             return CONTRADICTED, f"the same within ±{test.margin:g}, {inside}"
     excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(change, unit)
     if excluded == SHORT and not change.is_clear:
@@ -259,35 +260,35 @@ def _beside_paper(test: Test, change: Difference, unit: Unit) -> str:
 def _of_distribution(test: Test, row: Row) -> Verdict:
     """Whether draws and the paper's shares are of one distribution, by a χ² test.
 
-    The paper's are those of as many draws as it has, or exact ones, whose rest is the last bin.
+    The paper's are those of as many draws as it has, or exact ones, whose rest is in the last bin.
     """
-    ours, draws = np.array(row["shares"]), row["draws"]
-    theirs, their_draws = np.array(test.distribution["shares"]), test.distribution["draws"]
-    length = max(len(ours), len(theirs))
-    ours, theirs = (np.pad(one, (0, length - len(one))) for one in (ours, theirs))
-    largest = 100 * float(np.abs(ours - theirs).max())
-    if their_draws is None:
-        theirs[-1] += 1 - theirs.sum()
-    sizes = (draws, their_draws or math.inf)
-    expected = (ours * draws + theirs * their_draws) / sum(sizes) if their_draws else theirs
-    least = min(draws, their_draws or draws)
-    bins = np.zeros(length, int)  # from the right, so that the tail has draws enough
-    count, total = 0, 0.0
-    for place in range(length - 1, -1, -1):
+    length = max(len(row["shares"]), len(test.distribution["shares"]))
+    both = np.zeros((2, length))
+    for own, shares in zip(both, (row["shares"], test.distribution["shares"]), strict=True):
+        own[: len(shares)] = shares
+    largest = 100 * float(np.abs(both[0] - both[1]).max())
+    draws, theirs = row["draws"], test.distribution["draws"]
+    if theirs is None:
+        both[1, -1] += 1 - both[1].sum()
+        expected, worth, least = both[1], draws, draws
+    else:
+        expected = (both[0] * draws + both[1] * theirs) / (draws + theirs)
+        worth, least = draws * theirs / (draws + theirs), min(draws, theirs)
+    bins, count, total = np.zeros(length, int), 0, 0.0
+    for place in range(length - 1, -1, -1):  # from the right, so that the tail has draws enough
         bins[place], total = count, total + expected[place] * least
         if total >= LEAST_EXPECTED:
             count, total = count + 1, 0.0
-    bins = np.minimum(bins, max(count - 1, 0))
-    ours, theirs = (np.bincount(bins, one) for one in (ours, theirs))
-    both = theirs if their_draws is None else (ours * draws + theirs * their_draws) / sum(sizes)
-    worth = draws if their_draws is None else draws * their_draws / sum(sizes)
-    statistic, degrees = float((worth * (ours - theirs) ** 2 / both).sum()), len(both) - 1
-    p = float(chi2.sf(statistic, degrees))
-    verdict = CONFIRMED if p >= LEVEL else CONTRADICTED
-    note = f"largest difference of a share {largest:.1f} points"
+    bins = np.minimum(bins, count - 1)
+    changes = np.bincount(bins, both[0] - both[1])
+    statistic = float((worth * changes**2 / np.bincount(bins, expected)).sum())
+    p = float(chi2.sf(statistic, count - 1))
     shown = "< 0.001" if p < 0.001 else f"= {p:.2g}"
-    text = f"χ² {statistic:.1f} with {degrees} degrees of freedom, p {shown}"
-    return Verdict(verdict, note, text=text)
+    return Verdict(
+        CONFIRMED if p >= LEVEL else CONTRADICTED,
+        f"largest difference of a share {largest:.1f} points",
+        text=f"χ² {statistic:.1f} with {count - 1} degrees of freedom, p {shown}",
+    )
 
 
 def _at_chance(test: Test, rows: list[Row]) -> bool:
@@ -374,46 +375,57 @@ def _pair(test: Test, rows: Mapping[str, list[Row]]) -> tuple[Row, Row] | None:
 def _pooled(
     parts: tuple[Part, ...], pairs: list[tuple[Row, Row]], seeds: list[int]
 ) -> tuple[Row, Row]:
-    """The sum of several differences, each times its weight, as one pair of rows.
-
-    The change of a question of a part counts as its weight over the questions of this part. The
-    answers are divided by `scale`, so that no change is above 1.
-    """
+    """The sum of several differences, each times its weight, as one pair of rows."""
     measure = pairs[0][0]["measure"]
-    sides: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-    # A part with a negative weight counts on the other side.
-    swapped = [pair[::-1] if part.weight < 0 else pair for part, pair in zip(parts, pairs)]
-    weights = [abs(part.weight) for part in parts]
-    if measure != "accuracy":
-        for side, number in zip(sides, (0, 1)):
-            for seed in seeds:
-                own = (w * pair[number]["values"][seed] for w, pair in zip(weights, swapped))
-                side[seed] = math.fsum(own)
-        first, second = ({"measure": measure, "values": side} for side in sides)
-        return first, second | {"n": max(pair[1]["n"] for pair in pairs)}
-    shared = [
-        [key for key in pair[0]["answers"][seeds[0]] if all(
+    weighted = [
+        # A part with a negative weight counts on the other side.
+        (abs(part.weight), pair[::-1] if part.weight < 0 else pair)
+        for part, pair in zip(parts, pairs, strict=True)
+    ]
+    if measure == "accuracy":
+        return _pooled_answers(weighted, seeds)
+    first, second = (
+        {
+            "measure": measure,
+            "values": {
+                seed: math.fsum(weight * pair[side]["values"][seed] for weight, pair in weighted)
+                for seed in seeds
+            },
+        }
+        for side in (0, 1)
+    )
+    return first, second | {"n": max(pair[1]["n"] for pair in pairs)}
+
+
+def _pooled_answers(
+    weighted: list[tuple[float, tuple[Row, Row]]], seeds: list[int]
+) -> tuple[Row, Row]:
+    """Answers whose mean is the weighted sum of the parts' accuracies, divided by `scale`.
+
+    A part with weight w gives each of its n questions w / n of the sum. A question that several
+    parts ask has the sum of what they give it. No answer is above 1, by `scale`.
+    """
+    asked = [
+        {key for key in pair[0]["answers"][seeds[0]] if all(
             key in side["answers"][seed] for side in pair for seed in seeds
-        )]
-        for pair in swapped
+        )}
+        for _, pair in weighted
     ]  # fmt: skip
-    clusters = {
-        (pair[0]["data"], key): 0.0 for pair, keys in zip(swapped, shared) for key in keys
-    }
-    counts = [weight * len(clusters) / len(keys) for weight, keys in zip(weights, shared)]
-    for pair, keys, count in zip(swapped, shared, counts):
+    sums: tuple[dict[int, Row], dict[int, Row]] = ({}, {})
+    counts: Counter[tuple[str, str]] = Counter()
+    for (weight, pair), keys in zip(weighted, asked, strict=True):
         for key in keys:
-            clusters[pair[0]["data"], key] += count
-    scale = max(1.0, *clusters.values())
-    for side, number in zip(sides, (0, 1)):
-        for seed in seeds:
-            answers = dict.fromkeys(clusters, 0.0)
-            for pair, keys, count in zip(swapped, shared, counts):
-                own = pair[number]["answers"][seed]
-                for key in keys:
-                    answers[pair[0]["data"], key] += count * own[key] / scale
-            side[seed] = answers
-    first, second = ({"measure": measure, "answers": side} for side in sides)
+            counts[pair[0]["data"], key] += weight / len(keys)
+    scale = max(1.0, len(counts) * max(counts.values()))
+    for (weight, pair), keys in zip(weighted, asked, strict=True):
+        share = weight / len(keys) * len(counts) / scale
+        for side, row in zip(sums, pair, strict=True):
+            for seed in seeds:
+                answers, own = side.setdefault(seed, {}), row["answers"][seed]
+                for key in sorted(keys):
+                    cluster = (row["data"], key)
+                    answers[cluster] = answers.get(cluster, 0.0) + share * own[key]
+    first, second = ({"measure": "accuracy", "answers": side} for side in sums)
     return first, second | {"scale": scale}
 
 
@@ -421,7 +433,9 @@ def _merged(rows: list[Row], wanted: Row) -> Row:
     """The rows with these fields as one, with the answers or the value of each seed."""
     layer, bound = wanted.get("layer"), wanted.get("bound")
     chosen = _chosen(rows, wanted)
-    if chosen and chosen[0].get("analysis") == "split-counts":  # the shares of all numbers of splits
+    if (
+        chosen and chosen[0].get("analysis") == "split-counts"
+    ):  # the shares of all numbers of splits
         shares = [row["value"] for row in sorted(chosen, key=lambda row: row["splits"])]
         return {"measure": "share", "shares": shares, "draws": chosen[0]["draws"]}
     seeds = {_seed(row): row for row in chosen}
@@ -483,5 +497,3 @@ def _field(row: Row, name: str) -> Any:
     if name == "train_scheme" and "layers" in row:
         return re.sub(r" #\d+$", "", row["layers"][0]["model"])
     return row.get(name)
-
-

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.verdicts import judge_all, read_claims
+from experiments.claims import read_claims
+from experiments.verdicts import judge_all
 
 QUESTIONS, SEEDS = 300, 3
 FAMILY = {"two": {"fixed": "before"}}
@@ -40,7 +41,9 @@ def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, A
               "against": {"train_scheme": "canonical"}}  # fmt: skip
     claim = {"topic": "Topic", "claim": "It helps", "where": "Table 9"}
     content = {
-        "page": "{tests} tests: {counts}, {untested} claims\n\n{models}",
+        "page": "{headlines}\n\n{counts}\n\n{models}",
+        "headlines": {"first": "It helps"},
+        "left_out": {"one seed": "There is one seed."},
         "families_text": "",
         "not_run_text": "",
         "runs_text": "",
@@ -72,7 +75,7 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
     # No loss: the 90% interval is above the margin.
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss"}, "no loss larger than 5", None),
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "no loss", "margin": 0.5}, "undecided",
-     ".*smallest visible effect.*"),
+     "80% power at .*"),
     (HIGH, (0.7, 0.71, 0.7), MARGIN | {"hypothesis": "no loss"}, "contradicted here", ""),
     (HIGH, (0.84, 0.85, 0.84), MARGIN | {"hypothesis": "no loss"}, "contradicted here",
      "a loss smaller than 5 is not excluded, .*"),
@@ -83,6 +86,19 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
     (HIGH, (0.9, 0.9, 0.89), MARGIN | {"hypothesis": "equal"}, "confirmed", None),
     # Of more seeds than planned the first ones count: with the fourth this would be undecided.
     ((*HALF, 0.9), (0.8, 0.81, 0.79, 0.5), {"hypothesis": "higher"}, "confirmed", ""),
+    (HALF, (0.52, 0.51, 0.5), {"hypothesis": "higher", "paper": 40}, "smaller than in the paper",
+     "80% power at .*"),
+    (HALF, (0.52, 0.51, 0.5), {"hypothesis": "higher"}, "undecided", "80% power at .*"),
+    (HALF, (0.5, 0.5, 0.5), {"hypothesis": "lower"} | MARGIN, "contradicted here",
+     "the same within ±5, 90% interval .*"),
+    (HALF, (0.3, 0.31, 0.3), {"hypothesis": "lower"} | MARGIN, "confirmed", ""),
+    # At a planned look a level decides with fewer seeds.
+    (HALF, (0.9, 0.9), {"hypothesis": "higher", "looks": {2: 0.01, 3: 0.045}}, "confirmed",
+     "at the look of 2 of 3 seeds, level 0.01"),
+    (HALF, (0.9, 0.9), {"hypothesis": "higher", "looks": {2: 1e-60, 3: 0.045}}, "undecided",
+     "2 of 3 seeds"),
+    (HIGH, (0.9, 0.9), MARGIN | {"hypothesis": "no loss", "looks": {2: 0.01, 3: 0.045}},
+     "no loss larger than 5", "at the look of 2 of 3 seeds, level 0.01; 98% interval .*"),
     # Fewer seeds than planned decide nothing.
     (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 48}, "undecided",
      "2 of 3 seeds; the paper's difference is excluded"),
@@ -117,7 +133,7 @@ def test_an_undecided_test_of_models_at_chance_says_so(tmp_path: Path) -> None:
         guessing = verdict(tmp_path, at(*canonical), **fields)
         assert guessing.verdict == "undecided"
         assert guessing.note == "neither side is above chance on canonical questions"
-    assert "is excluded" in verdict(tmp_path, at(0.5, 0.5, 0.5), **fields).note
+    assert verdict(tmp_path, at(0.5, 0.5, 0.5), **fields).verdict == "smaller than in the paper"
 
 
 def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
@@ -178,18 +194,101 @@ def test_bounds_are_of_the_whole_model_and_changes_of_its_logits(
     assert own.change.mean == pytest.approx(mean, abs=1e-3)
 
 
-@pytest.mark.parametrize(("paper", "wanted"), [(63.0, "confirmed"), (39.2, "contradicted here")])
-def test_draws_are_compared_with_the_number_of_the_paper(
-    tmp_path: Path, paper: float, wanted: str
+def test_draws_are_compared_with_the_number_of_the_paper(tmp_path: Path) -> None:
+    row = {"analysis": "dropout", "scheme": "new", "draws": 50000, "value": 3.03,
+           "standard_error": 0.0085}  # fmt: skip
+    for paper, wanted in ((3.01, "confirmed"), (22.41, "contradicted here")):
+        own = verdict(
+            tmp_path, [row], of={"scheme": "new"}, against={}, paper=paper, seeds=1,
+            hypothesis="equal", margin=0.1, margin_fixed="after",
+        )  # fmt: skip
+        assert own.verdict == wanted
+        assert own.change.mean == pytest.approx(3.03 - paper)
+
+
+@pytest.mark.parametrize(("shares", "draws", "wanted"), [
+    ([0.5, 0.3, 0.15, 0.05], 50000, "confirmed"),
+    ([0.5, 0.3, 0.15], None, "confirmed"),  # the rest is the last number of splits
+    ([0.49, 0.31, 0.15, 0.05], 50000, "contradicted here"),
+    ([0.49, 0.31, 0.15, 0.05], 500, "confirmed"),  # so few draws do not tell
+    ([0.48, 0.32, 0.15, 0.05], None, "contradicted here"),
+])  # fmt: skip
+def test_distributions_are_compared_as_wholes(
+    tmp_path: Path, shares: list[float], draws: int | None, wanted: str
 ) -> None:
-    row = {"analysis": "split-counts", "scheme": "new", "splits": 0, "draws": 50000,
-           "value": 0.631, "standard_error": 0.0022}  # fmt: skip
+    ours = [0.501, 0.3, 0.149, 0.05]
+    rows = [
+        {"analysis": "split-counts", "scheme": "new", "splits": splits, "draws": 50000,
+         "value": share, "standard_error": 0.002}
+        for splits, share in enumerate(ours)
+    ]  # fmt: skip
     own = verdict(
-        tmp_path, [row], of={"scheme": "new"}, against={}, paper=paper, seeds=1,
-        hypothesis="equal", margin=1, margin_fixed="after",
+        tmp_path, rows, of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
+        rows={"analysis": "split-counts"}, distribution={"shares": shares, "draws": draws},
     )  # fmt: skip
     assert own.verdict == wanted
-    assert own.change.mean == pytest.approx(0.631 - paper / 100)
+    assert re.fullmatch(r"χ² [\d.]+ with 3 degrees of freedom, p .*", own.text)
+
+
+def test_the_test_of_distributions_is_that_of_a_table_of_counts(tmp_path: Path) -> None:
+    from scipy.stats import chi2_contingency
+
+    ours, theirs, draws = [0.5, 0.3, 0.2], [0.47, 0.31, 0.22], 2000
+    rows = [
+        {"analysis": "split-counts", "scheme": "new", "splits": splits, "draws": 50000,
+         "value": share, "standard_error": 0.002}
+        for splits, share in enumerate(ours)
+    ]  # fmt: skip
+    own = verdict(
+        tmp_path, rows, of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
+        distribution={"shares": theirs, "draws": draws},
+    )  # fmt: skip
+    counts = [[50000 * share for share in ours], [draws * share for share in theirs]]
+    expected = chi2_contingency(counts, correction=False)
+    assert f"χ² {expected.statistic:.1f} with 2" in own.text
+
+
+def test_a_pool_is_the_weighted_sum_of_its_parts(tmp_path: Path) -> None:
+    rows = accuracies(*HALF, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
+    rows += accuracies(0.6, 0.62, 0.61, scheme="other")
+    both = [{"of": {"train_scheme": "new"}}, {"of": {"train_scheme": "other"}}]
+    fields = {"hypothesis": "higher", "name": "two schemes"}
+    mean = verdict(tmp_path, rows, pool=both, **fields)
+    assert mean.change.mean == pytest.approx(0.205, abs=2e-3)
+    assert (mean.verdict, mean.change.n, mean.change.seeds) == ("confirmed", QUESTIONS, SEEDS)
+    weights = [part | {"weight": weight} for part, weight in zip(both, (1, -1), strict=True)]
+    difference = verdict(tmp_path, rows, pool=weights, **fields)
+    direct = verdict(tmp_path, rows, against={"train_scheme": "other"}, hypothesis="higher")
+    assert difference.change.mean == pytest.approx(direct.change.mean)
+    # Each question of both parts is one cluster: the interval is that of the plain difference.
+    assert difference.change.low == pytest.approx(direct.change.low, abs=0.02)
+    # Of one part that is there twice the pool is the part.
+    twice = verdict(tmp_path, rows, pool=both[:1] * 2, **fields)
+    alone = verdict(tmp_path, rows, **both[0], hypothesis="higher")
+    assert (twice.change.low, twice.change.high) == pytest.approx(
+        (alone.change.low, alone.change.high)
+    )
+
+
+def test_questions_of_other_data_are_clusters_of_their_own(tmp_path: Path) -> None:
+    rows = []
+    for words in (100, 1000):
+        own = accuracies(*HALF, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
+        data = {"configuration": {"inputs": {"data": {"game": "langgame", "words": words}}}}
+        rows += [row | data | {"task": f"words {words}"} for row in own]
+    parts = [{"rows": {"task": f"words {words}"}} for words in (100, 1000)]
+    own = verdict(tmp_path, rows, pool=parts, name="both", hypothesis="higher")
+    assert own.change.n == 2 * QUESTIONS
+    assert own.change.mean == pytest.approx(0.3, abs=2e-3)
+
+
+def test_a_test_that_is_left_out_counts_in_its_family(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = accuracies(0.5, 0.5, 0.5, scheme="canonical") + accuracies(0.6, 0.56, 0.62, scheme="new")
+    rows += accuracies(*random.uniform(0.4, 0.6, SEEDS), scheme="other")
+    first = {"hypothesis": "higher", "family": "two"}
+    other = first | {"of": {"train_scheme": "other"}, "left_out": "one seed"}
+    assert verdicts(tmp_path, rows, [first, other])[0].verdict == "undecided"
 
 
 def test_a_wrong_claim_is_refused(tmp_path: Path) -> None:
@@ -199,6 +298,10 @@ def test_a_wrong_claim_is_refused(tmp_path: Path) -> None:
         {"hypothesis": "equal", "margin": 5, "margin_fixed": "later"},
         {"hypothesis": "higher", "family": "unknown"},
         {"hypothesis": "higher", "results": "unknown"},
+        {"hypothesis": "higher", "left_out": "unknown"},
+        {"hypothesis": "higher", "headline": "unknown"},
+        {"hypothesis": "same"},
+        {"hypothesis": "higher", "looks": {2: 0.01}},
     ):
-        with pytest.raises(ValueError, match=r"margin|family|model"):
+        with pytest.raises(ValueError, match=r"margin|family|model|text|distribution|look"):
             verdict(tmp_path, [], **fields)

@@ -149,7 +149,9 @@ def save_figure(figure: Figure, path: Path) -> None:
 def _with_palette(png: io.BytesIO) -> bytes:
     from PIL import Image
 
-    reduced, buffer = Image.open(png).convert("RGB").quantize(_PALETTE), io.BytesIO()
+    # The widest coverage keeps the color of a few small marks beside much text.
+    cover = Image.Quantize.MAXCOVERAGE
+    reduced, buffer = Image.open(png).convert("RGB").quantize(_PALETTE, cover), io.BytesIO()
     reduced.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
