@@ -75,14 +75,12 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
 
 
 def print_model(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
-    """A table of the modelled threads: of ids, and of strings where they need no ids."""
+    """A table of the modelled threads."""
     print_heads("scheme", "serial share", "modelled: 2 threads", "8")
     ids = vocab.encode_batch(texts)
     for spec in MODELLED:
         scheme = rt.sampler(spec, vocab)
-        for kind, rows in (("ids", ids), ("strings", texts)):
-            if kind == "ids" or scheme._bytes_of("a") is not None:
-                print_row(f"{spec}, {kind}", *model_cells(scheme, rows, rounds))
+        print_row(spec, *model_cells(scheme, ids, rounds))
 
 
 def model_cells(scheme: rt.Sampler, rows: Any, rounds: int) -> tuple[str, str, str]:

@@ -107,6 +107,7 @@ def _toy_tokenizer() -> TokenizerData:
 def _compile_others(vocab: Vocabulary, rows: Ragged) -> None:
     measure(vocab, rows, rows)
     vocab.decode_bytes([257] * 1024)
+    vocab.encode(b"\xff" * 1025)  # compared with its bytes by a kernel
     lattice = vocab.lattice("abc")
     lattice.neighbors([257])
     lattice.count()

@@ -34,18 +34,6 @@ class Greedy:
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         return [self.encode_bytes(text.encode()) for text in texts]
 
-    def accepts(self, texts: Sequence[str | bytes]) -> bool:
-        return True
-
-    def keeps(self, spelled: bytes) -> bool:
-        return True
-
-    def normalize(self, text: str) -> str | None:
-        return text
-
-    def is_accepted(self, text: str) -> bool:
-        return True
-
 
 def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:
     """A vocabulary of these tokens and, after them, special ones."""

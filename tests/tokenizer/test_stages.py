@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from robustok.errors import RobustokError
+from robustok.tokenizer.data import byte_alphabet
 from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
 
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
@@ -49,21 +52,22 @@ def test_the_pattern_cuts_as_the_library_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "keeps"),
+    ("stage", "normalizer", "spells"),
     [
-        (None, True),
-        (pre_tokenizers.ByteLevel(add_prefix_space=False), True),
-        (pre_tokenizers.ByteLevel(add_prefix_space=True), True),
-        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]), False),
-        (pre_tokenizers.Metaspace(), True),
-        (pre_tokenizers.Digits(individual_digits=True), True),
-        (pre_tokenizers.Punctuation("isolated"), True),
-        (pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
-         False),
+        (None, None, False),
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), None, True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=True), None, False),
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), normalizers.NFC(), False),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), BYTES]), None, True),
+        (pre_tokenizers.Sequence([split(r"\w+|\W+", "removed", invert=True), BYTES]), None, False),
+        (pre_tokenizers.Metaspace(), None, False),
     ],
 )  # fmt: skip
-def test_stages_that_keep_the_text(stage: object, keeps: bool) -> None:
-    assert stages_of(stage).keeps_text is keeps
+def test_stages_whose_ids_spell_each_text(stage: Any, normalizer: Any, spells: bool) -> None:
+    assert stages_of(stage, normalizer).spells_text is spells
+    if spells:
+        pieces = "".join(piece for piece, _ in stage.pre_tokenize_str(TEXT))
+        assert bytes(map(byte_alphabet().__getitem__, pieces)) == TEXT.encode()
 
 
 @pytest.mark.parametrize(
@@ -100,19 +104,19 @@ def test_decoders_whose_text_depends_on_the_cuts_are_refused(decoder: object, na
 
 
 @pytest.mark.parametrize(
-    ("normalizer", "local", "composes", "rules"),
+    ("normalizer", "composes", "rules"),
     [
-        (None, True, True, ()),
-        (normalizers.NFC(), False, True, None),
-        (normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()]), False, True, None),
-        (normalizers.Lowercase(), True, False, None),
-        (normalizers.Replace(" ", "▁"), True, False, ("inside",)),
+        (None, True, ()),
+        (normalizers.NFC(), True, None),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()]), True, None),
+        (normalizers.Lowercase(), False, None),
+        (normalizers.Replace(" ", "▁"), False, ("inside",)),
         (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
-         False, False, ("before", "inside")),
-        (normalizers.Prepend("x"), False, False, None),
-        (normalizers.Strip(), False, False, None),
+         False, ("before", "inside")),
+        (normalizers.Prepend("x"), False, None),
+        (normalizers.Strip(), False, None),
     ],
 )  # fmt: skip
-def test_normalizers(normalizer: object, local: bool, composes: bool, rules: object) -> None:
+def test_normalizers(normalizer: object, composes: bool, rules: object) -> None:
     stages = stages_of(normalizer=normalizer)
-    assert (stages.is_local, stages.composes, stages.space_rules) == (local, composes, rules)
+    assert (stages.composes, stages.space_rules) == (composes, rules)

@@ -16,8 +16,6 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   memory. The default, one id a byte, is always enough.
 - ``_kernel`` is what a `stored.StoredSampler` draws with, whose kernel keeps tables of blocks.
 - ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
-- ``_bytes_of(text)`` returns the bytes of a string that need not be encoded: ``_draw`` gets them in
-  place of its canonical ids. By default every string is encoded.
 - ``_log_prob_text(ids, canonical)`` is the log-probability of the ids of one text, given its
   canonical ids (set ``exact``); ``_reads_canonical = False`` where it does not need them.
 
@@ -166,9 +164,6 @@ class Sampler(Scheme):
         """
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
-            text_bytes = self._bytes_of(text)
-            if text_bytes is not None:
-                return np.frombuffer(bytearray(text_bytes), np.uint8), len(text_bytes)
             ids = vocab.encode(text)
         elif isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
             raise RobustokError("sample takes one text: use sample_batch for a list of texts")
@@ -225,18 +220,6 @@ class Sampler(Scheme):
 
         try:
             if rows and isinstance(rows[0], (str, bytes)):
-                raw = [self._bytes_of(text) if keep is None else None for text in rows]
-                known = np.array([text is not None for text in raw])
-                if known.any():
-                    batch = batch_of(*_joined(raw), keys_[known])
-                    drawn = _draw_texts(self, batch, batch.offsets, threads)
-                    if known.all():
-                        return drawn
-                    left = self.vocab.encode_batch([rows[i] for i in np.flatnonzero(~known)])
-                    batch = batch_of(left.values, left.offsets, keys_[~known])
-                    own, others = iter(drawn), iter(_draw_rows(self, batch, None, threads))
-                    order = np.repeat(known, draws).tolist()
-                    return Ragged.from_rows([next(own if one else others) for one in order])
                 rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
             batch = batch_of(ragged.values, ragged.offsets, keys_)
@@ -301,10 +284,6 @@ class Sampler(Scheme):
         The base class checks that the returned ids spell the text of ``ids``.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
-
-    def _bytes_of(self, text: Text) -> bytes | None:
-        """The bytes that `_draw` takes instead of the ids of ``text``; None: it needs the ids."""
-        return None
 
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         """Upper bound of the ids in a draw of texts with this many tokens and bytes.
@@ -513,14 +492,6 @@ def _survey(
     for first, last in jobs:
         byte_offsets[first + 1 : last + 1] += byte_offsets[first]
     return any(any_fixed for _, any_fixed in surveys), byte_offsets
-
-
-def _joined(texts: Sequence[bytes | None]) -> tuple[np.ndarray, np.ndarray]:
-    """All texts that are not None in one array, uint8, and where each begins, int64."""
-    known = [text for text in texts if text is not None]
-    offsets = np.zeros(len(known) + 1, np.int64)
-    np.cumsum([*map(len, known)], out=offsets[1:])
-    return np.frombuffer(bytearray(b"".join(known)), np.uint8), offsets
 
 
 def _draw_texts(

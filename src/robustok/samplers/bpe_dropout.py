@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 import numpy as np
 
 from robustok.checks import shown
@@ -17,7 +14,7 @@ from robustok.runtime.environment import import_lock
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
-from robustok.tokenizer.vocabulary import Text, Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 RULES = ("provilkov", "hf", "sentencepiece")
 _BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
@@ -107,19 +104,6 @@ class BpeDropout(Sampler):
         token_offsets = self.vocab.token_offsets
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
-
-    def _bytes_of(self, text: Text) -> bytes | None:
-        """A text without added tokens that is one pre-token, whatever its ids are."""
-        if self.p == 0.0 or self.vocab.pre_tokenizer.cuts:
-            return None
-        raw = self.vocab.text_bytes(text)
-        added = self.vocab.derived("bpe-dropout added", self._search_of_added)
-        return None if raw is not None and added is not None and added(raw) else raw
-
-    def _search_of_added(self) -> Callable[[bytes], object] | None:
-        """A search of bytes for an added token; None where the vocabulary has none."""
-        tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._added())]
-        return re.compile(b"|".join(map(re.escape, tokens))).search if tokens else None
 
     def _whole_texts(self, offsets: np.ndarray) -> PreTokens:
         """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""

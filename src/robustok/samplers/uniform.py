@@ -15,7 +15,7 @@ from robustok.lattice import Lattice, distance
 from robustok.runtime.environment import computed_once
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.stored import Kernel, StoredSampler
-from robustok.tokenizer.vocabulary import Text, Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 # Of a text whose every draw is canonical, and what to do.
 ONLY_CANONICAL = "no tokenization at a distance from 1 to k: use a larger alpha or k"
@@ -27,7 +27,6 @@ class Uniform(StoredSampler):
     >>> round(float(np.exp(Uniform(vocab).log_prob(vocab.encode("the")))), 3)
     0.333
 
-    From strings it needs no canonical encoding, only the text's bytes.
     """
 
     name = "uniform"
@@ -36,9 +35,6 @@ class Uniform(StoredSampler):
     exact = True
     _reads_bytes = True
     _reads_canonical = False
-
-    def _bytes_of(self, text: Text) -> bytes | None:
-        return self.vocab.text_bytes(text)
 
     def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations."""

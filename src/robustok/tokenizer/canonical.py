@@ -139,25 +139,31 @@ class Canonicalizer:
         encode = partial(self.vocab.encode_batch_unchecked, parse_special=parse_special)
         return _known_rows(encode, texts)
 
-    def check(self, text: str | bytes, ids: np.ndarray) -> None:
-        """Raise RobustokError where ``ids``, those of ``text``, are not canonical."""
+    def check(self, texts: Sequence[str | bytes], rows: Sequence[np.ndarray]) -> None:
+        """Raise RobustokError where ids, those of a text each, are not canonical."""
         lossy = self.vocab.data.spelling.lossy
-        for segment, canonical in self._exact_of_all(ids):
-            if self.is_special(segment):
-                if self.vocab.token_lengths[segment.ids].all():
+        for text, row in zip(texts, self._exact_of(rows), strict=True):
+            for segment, canonical in row:
+                if self.is_special(segment):
+                    if self.vocab.token_lengths[segment.ids].all():
+                        continue
+                elif self.vocab.decode_bytes(segment.ids).startswith(lossy):
+                    canonical = None
+                elif canonical is not None and np.array_equal(canonical, segment.ids):
                     continue
-            elif self.vocab.decode_bytes(segment.ids).startswith(lossy):
-                canonical = None
-            elif canonical is not None and np.array_equal(canonical, segment.ids):
-                continue
-            raise RobustokError(self._refusal(text, segment.ids, canonical))
+                raise RobustokError(self._refusal(text, segment.ids, canonical))
 
-    def _exact_of_all(self, ids: np.ndarray) -> Iterator[tuple[Segment, np.ndarray | None]]:
-        """The segments of a row and their :meth:`exact_batch`; None for special ids."""
-        segments = [*self.segments(ids)]
-        exact = iter(self.exact_batch([one for one in segments if not self.is_special(one)]))
-        for segment in segments:
-            yield segment, None if self.is_special(segment) else next(exact)
+    def _exact_of(
+        self, rows: Sequence[np.ndarray]
+    ) -> list[list[tuple[Segment, np.ndarray | None]]]:
+        """The segments of each row and their :meth:`exact_batch`; None for special ids."""
+        segments = [[*self.segments(row)] for row in rows]
+        texts = [one for row in segments for one in row if not self.is_special(one)]
+        exact = iter(self.exact_batch(texts))
+        return [
+            [(one, None if self.is_special(one) else next(exact)) for one in row]
+            for row in segments
+        ]
 
     def _refusal(self, text: str | bytes, ids: np.ndarray, canonical: np.ndarray | None) -> str:
         """Why a text is refused, in one line."""
@@ -189,7 +195,8 @@ class Canonicalizer:
 
         Raises RobustokError where no ids of a text spell it.
         """
-        parts = [self._closest(segment, exact) for segment, exact in self._exact_of_all(ids)]
+        (row,) = self._exact_of([ids])
+        parts = [self._closest(segment, exact) for segment, exact in row]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
     def _closest(self, segment: Segment, exact: np.ndarray | None) -> np.ndarray:

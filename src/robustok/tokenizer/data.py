@@ -23,26 +23,7 @@ _ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not part of a UTF-8 
 class Encoder(Protocol):
     """Texts in, canonical ids out: no special tokens added, none parsed from the text."""
 
-    def accepts(self, texts: Sequence[str]) -> bool:
-        """Whether `is_accepted` holds for all texts, as far as a quick look tells."""
-        ...
-
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]: ...
-
-    def normalize(self, text: str) -> str | None:
-        """The text whose UTF-8 the ids decode to, or None where only encoding can tell.
-
-        Where it is known, the ids have no placed ones and are canonical.
-        """
-        ...
-
-    def is_accepted(self, text: str) -> bool:
-        """Whether the ids are known to be canonical, unless they have the unknown token."""
-        ...
-
-    def keeps(self, spelled: bytes) -> bool:
-        """Whether ids that spell this text, none of them placed, are known to be those of it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +36,8 @@ class TokenizerData:
     :attr:`merges` and :attr:`scores`, ``revision`` is the commit of a tokenizer from the hub,
     ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
     the user-defined symbols of SentencePiece by id, ``spelling`` how the bytes of ids differ from
-    their text.
+    their text, ``spells_all`` whether the ids of each text spell it by construction: byte-level BPE
+    with all bytes, and nothing that changes a text or finds other tokens in it.
     """
 
     tokens: list[bytes]
@@ -70,6 +52,7 @@ class TokenizerData:
     stages: Stages = field(default_factory=Stages)
     added: dict[int, Any] = field(default_factory=dict, repr=False)
     spelling: Spelling = field(default_factory=Spelling)
+    spells_all: bool = False
 
     @computed_once
     def merges(self) -> np.ndarray | None:

@@ -183,11 +183,6 @@ def _say_missing() -> None:
     )
 
 
-def knows_model(data: TokenizerData) -> bool:
-    """Whether gigatoken is likely to give the ids of this tokenizer."""
-    return _obstacle(data) is None
-
-
 def _obstacle(data: TokenizerData) -> str | None:
     """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
     encoder = data.encoder

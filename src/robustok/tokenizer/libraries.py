@@ -166,18 +166,6 @@ class TiktokenEncoder:
                 return self.encoding.encode_batch(list(texts), allowed_special="all", num_threads=1)
             return self.encoding.encode_ordinary_batch(list(texts), num_threads=1)
 
-    def normalize(self, text: str) -> str | None:
-        return text if self.complete else None
-
-    def keeps(self, spelled: bytes) -> bool:
-        return False
-
-    def is_accepted(self, text: str) -> bool:
-        return self.complete
-
-    def accepts(self, texts: Sequence[str]) -> bool:
-        return self.complete
-
 
 def from_tiktoken(encoding: Any) -> TokenizerData:
     """The tokenizer of a tiktoken ``Encoding``."""
@@ -341,24 +329,6 @@ class SentencePieceEncoder:
             raise RobustokError("the vocabulary lacks characters of its tokens")
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
         return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
-
-    def accepts(self, texts: Sequence[str]) -> bool:
-        return self.accepts_all
-
-    def keeps(self, spelled: bytes) -> bool:
-        return False
-
-    def is_accepted(self, text: str) -> bool:
-        normalized = self._normalized(text)
-        spelled = normalized.replace("▁", " ")
-        if spelled.encode().startswith(self.spelling.lossy):
-            return False
-        source = self.spelling.plain_source(spelled.encode()).decode()
-        return source == text or self._normalized(source) == normalized
-
-    def _normalized(self, text: str) -> str:
-        with library_errors("SentencePiece cannot normalize this text"):
-            return self.processor.normalize(text)
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:

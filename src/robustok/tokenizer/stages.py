@@ -24,18 +24,11 @@ _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decode
 class Normalizer(NamedTuple):
     """A stage that changes a text before it is cut."""
 
-    local: bool = False  # a text in parts is treated as in one
     composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
     canonical: bool = False  # NFC or NFD
-    decomposes: bool = False  # writes a letter and a mark for a letter with a mark
     prepends: bool = False  # writes something before a text
     lowers: bool = False  # writes letters in lower case
     writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
-
-    @property
-    def keeps_start(self) -> bool:
-        """Whether it leaves the first character of a text in its place, or writes another there."""
-        return self.composes or self.lowers or self.writes_space == "inside"
 
 
 class PreCut(NamedTuple):
@@ -47,7 +40,6 @@ class PreCut(NamedTuple):
     pattern: str | None = None  # the regular expression, where it has one
     keeps: bool = False  # whether it neither adds nor removes characters, beside a first space
     adds_space: bool = False  # before a text that begins with none
-    at_start: bool = False  # this space stands at the start of the raw text alone
     mark: str | None = None  # what is written for a space
     drops: str = ""  # the name of a stage that leaves characters out, as spaces
 
@@ -55,16 +47,13 @@ class PreCut(NamedTuple):
 def _normalizer(stage: dict) -> Normalizer:
     kind = stage["type"]
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        decomposes = kind.endswith("D")
-        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"), decomposes=decomposes)
+        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"))
     if kind == "Prepend":
         return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
     if kind == "Replace":
         spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
-        # An added token may stand within a longer match, or make an end of the text for an anchor.
-        is_local = len(stage["pattern"].get("String", "")) == 1
-        return Normalizer(local=is_local, writes_space="inside" if spaces else "")
-    return Normalizer(local=kind == "Lowercase", lowers=kind == "Lowercase")
+        return Normalizer(writes_space="inside" if spaces else "")
+    return Normalizer(lowers=kind == "Lowercase")
 
 
 def _pre_cut(stage: dict) -> PreCut:
@@ -93,7 +82,6 @@ def _pre_cut(stage: dict) -> PreCut:
     if kind == "Metaspace":
         return PreCut(
             adds_space=stage.get("prepend_scheme", "always") != "never",
-            at_start=stage.get("prepend_scheme") == "first",
             mark=stage.get("replacement", "▁"),
             keeps=True,
         )
@@ -209,18 +197,10 @@ class Stages:
         return not (self.prepends or self.adds_space)
 
     @property
-    def keeps_text(self) -> bool:
-        """Whether the pre-tokens are the normalized text, with at most a space before it."""
-        alone = len(self.pre_cuts) == 1 or not self.adds_space
-        # A normalizer that removes the start of a text removes this space, too.
-        starts = any(cut.at_start for cut in self.pre_cuts)
-        begins = not starts or all(one.keeps_start for one in self.normalizers)
-        return alone and begins and all(cut.keeps for cut in self.pre_cuts)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the normalizers treat a text in parts as in one."""
-        return all(one.local for one in self.normalizers)
+    def spells_text(self) -> bool:
+        """Whether the model reads the bytes of a text: nothing adds or removes one."""
+        kept = self.byte_level and not self.normalizers and not self.adds_space
+        return kept and all(cut.keeps for cut in self.pre_cuts)
 
     @property
     def composes(self) -> bool:
@@ -241,16 +221,6 @@ class Stages:
             return True
         at_spaces = stage["type"] == "Split" and stage["pattern"] == {"String": " "}
         return at_spaces and "inside" in (self.space_rules or ())
-
-    @property
-    def ends_words(self) -> str | None:
-        """What ends pre-tokens, each of which begins with "▁": "space" or "whitespace", or None."""
-        *others, last = [{}, *_flat(self.pre_tokenizer, "pretokenizers")]
-        marks = last.get("type") == "Metaspace" and last.get("split", True)
-        if not marks or last.get("prepend_scheme", "always") != "always":
-            return None
-        splits = [stage["type"] for stage in others[1:]]
-        return "whitespace" if splits == ["WhitespaceSplit"] else None if splits else "space"
 
     @property
     def cut_pattern(self) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import re
 import secrets
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +25,9 @@ from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import computed_once
-from robustok.tokenizer.data import TokenizerData, library_error, library_errors, search_of
+from robustok.tokenizer.data import TokenizerData, library_error, library_errors
 from robustok.tokenizer.json_tokens import BYTE_NAME, ModelTokens, TokenIds, added_tokens
 from robustok.tokenizer.stages import Stages
-
-_SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace to str.split and not to the library
-_MADE_ASCII = ";`K"  # what NFC writes for other characters, and NFD beside letters with marks
 
 
 def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
@@ -106,7 +102,7 @@ def _read(tokenizer: Any, text: str) -> TokenizerData:
         tokens=ids.tokens,
         ordinary=array("i", np.flatnonzero(ids.is_ordinary).astype(np.int32).tobytes()),
         byte_fallback=frozenset(ids.fallback),
-        encoder=TokenizersEncoder(tokenizer, model, ids, stages),
+        encoder=TokenizersEncoder(tokenizer, model, ids),
         family=f"{family} {model.kind}",
         read_merges=_read_merges if is_bpe else None,
         read_scores=None if is_bpe else partial(_scores_by_id, model.scores),
@@ -114,6 +110,10 @@ def _read(tokenizer: Any, text: str) -> TokenizerData:
         stages=stages,
         added=added,
         spelling=ids.spelling,
+        spells_all=ids.complete
+        and stages.spells_text
+        and all(t.special for t in added.values())
+        and not ids.spelling.words,
     )
 
 
@@ -141,131 +141,14 @@ class TokenizersEncoder:
     text as the byte.
     """
 
-    def __init__(self, tokenizer: Any, model: ModelTokens, ids: TokenIds, stages: Stages) -> None:
+    def __init__(self, tokenizer: Any, model: ModelTokens, ids: TokenIds) -> None:
         added = tokenizer.get_added_tokens_decoder()
-        words = {added[i].content for i in ids.spelling.words}
-        # The unknown token spells what it stands for, and may come from its text.
-        words |= {
-            t.content
-            for i, t in added.items()
-            if i == ids.spelling.unknown and i in ids.spelling.placed
-        }
-        special = [
-            t.content for t in added.values() if t.special and t.content and t.content not in words
-        ]
-        self.parsing, self.complete, self.spelling = tokenizer, ids.complete, ids.spelling
+        # Special tokens that are words, and the unknown token, spell text.
+        text = {*ids.spelling.words} | ({ids.spelling.unknown} & ids.spelling.placed)
+        special = [t.content for i, t in added.items() if t.special and t.content and i not in text]
+        self.parsing, self.complete = tokenizer, ids.complete
         self.reachable = _reachable(model, special)
         self.names_bytes = model.byte_fallback and (model.kind == "Unigram" or model.ignore_merges)
-        self._adds_space, self._metaspace = stages.adds_space, stages.metaspace
-        self._ends_words = stages.ends_words
-        # Before a text, where all that normalization does is to write this space, as SentencePiece
-        # does, and "▁" for every space; else None.
-        first = {("inside",): "", ("before", "inside"): " "}.get(stages.space_rules or ())
-        self.first_space = first if stages.metaspace else None
-        spaces = {model.id_of("▁"), *added} - {None, *ids.fallback}
-        has_mark = not stages.metaspace or (
-            stages.writes_mark and any(ids.tokens[i] == b" " and ids.is_ordinary[i] for i in spaces)
-        )
-        keeps = stages.keeps_text and has_mark and not ids.spelling.lossy
-        # The ids decode to what `normalize` returns, except where the text contains a mark.
-        self._exact = ids.complete and stages.keeps_text and has_mark
-        # The same for a text whose words are known, unless a character has no token.
-        self._lacks: Callable[[str], object] | None = None
-        if has_mark and self._ends_words is not None and not self._exact:
-            self._exact, self._lacks = True, _search_unknown(model, ids)
-        self._composes = stages.composes
-        known = stages.composes or self.first_space is not None
-        self._is_stable = known or all(one.lowers for one in stages.normalizers)
-        # Special ones that the model reads, too, are placed where the decoder writes another text.
-        plain = {
-            i: token
-            for i, token in added.items()
-            if not token.special or (i in ids.spelling.words and i in ids.spelling.placed)
-        }
-        # NFC and NFD make no text of these tokens, and change none. Where NFD writes one for a
-        # letter with a mark, it has to be found in that text, too.
-        decomposes = any(one.decomposes for one in stages.normalizers)
-        apart = all(one.canonical for one in stages.normalizers) and all(
-            t.content.isascii()
-            and not {*t.content} & {*_MADE_ASCII}
-            and (t.normalized or not decomposes)
-            for t in plain.values()
-        )
-        doubtful = {
-            token.content
-            for i, token in plain.items()
-            if not stages.joins_parts
-            or token.lstrip
-            or token.rstrip
-            or ids.tokens[i] != token.content.encode()
-            or (not apart and stages.normalizers and token.normalized)
-        }
-        # "▁" is a space to the model, but not to what looks for added tokens. Special ones hide
-        # others that are within them.
-        hides = {token.content for token in added.values() if token.special}
-        contents = "".join(token.content for token in plain.values())
-        if stages.metaspace and (" " in contents or {" ", "▁"} & {*"".join(hides)}):
-            doubtful.add("▁")
-        # The model reads the name of an unknown token that no other text has.
-        names = [] if model.unknown_name is None else [model.unknown_name]
-        if ids.spelling.unknown not in ids.spelling.placed:
-            doubtful |= {*_reachable(model, names)} - {*self.reachable}
-        # Without doubtful tokens the text of the ids is that of all texts, or of those in ASCII.
-        self._accepts = keeps and (apart or self.first_space is not None)
-        self._accepts_ascii = keeps and stages.composes
-        # Whether normalizers may write such a token, which is not looked for there.
-        writes = bool(stages.normalizers) and not apart and self.first_space is None
-        marks = doubtful | {
-            token.content
-            for i, token in plain.items()
-            if not ids.is_ordinary[i]
-            or token.single_word
-            or not stages.is_local
-            or (not token.normalized and (writes or not self._is_normal(token.content)))
-        }
-        marks |= {*self.reachable, *names}
-        # A text may have placed tokens without their names, as "Ġa".
-        reads = {
-            read.decode(errors="ignore")  # at least what they have of whole characters
-            for i, read in ids.spelling.in_model.items()
-            if i in added or self._lacks is not None
-        }
-        self._exact = self._exact and "" not in reads
-        marks |= reads
-        normalized = {t.content for t in plain.values() if t.normalized}
-        # Spaces of a text are not read as the "▁" of these, or as an ordinary token.
-        raw = {
-            t.content
-            for i, t in plain.items()
-            if ids.is_ordinary[i] and not (t.normalized or t.special)
-        } - {*self.reachable, *names}
-        self._doubtful = self._search_of(doubtful, normalized, raw)
-        self._marks = self._search_of(marks, normalized, raw)
-        # A text that has none of the special tokens, as written, has none to the model.
-        self._is_searched = bool(self.reachable) and all(
-            re.fullmatch("[!-~]+", content) for content in self.reachable
-        )
-        searched = [*(added if self._is_searched else plain).values()]
-        self._has_added = self._search_of(
-            {t.content for t in searched}, {t.content for t in searched if t.normalized}, raw
-        )
-
-    def _search_of(
-        self, contents: set[str], normalized: set[str], raw: set[str]
-    ) -> Callable[[str], object] | None:
-        """A search for any of some added tokens, in a text or a normalized one.
-
-        ``normalized``: those that are looked for in the normalized text; ``raw``: those that are
-        looked for only in the text as it came.
-        """
-        if self.parsing.normalizer is not None:
-            with library_errors("the tokenizers library cannot normalize an added token"):
-                contents = contents | {
-                    self.parsing.normalizer.normalize_str(c) for c in contents & normalized
-                }
-        if self._metaspace:
-            contents = contents | {content.replace("▁", " ") for content in contents - raw}
-        return search_of(contents - {""})
 
     @computed_once
     def tokenizer(self) -> Any:
@@ -273,20 +156,12 @@ class TokenizersEncoder:
         hides = self.reachable
         return _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
 
-    @property
-    def of_words(self) -> Any:
-        """The tokenizer of a text of which :meth:`words` knows the words."""
-        return self.parsing if self._is_searched else self.tokenizer
-
     def __getstate__(self) -> dict[str, Any]:
         """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
         return {name: value for name, value in vars(self).items() if name != "tokenizer"}
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        is_parsing = parse_special or (
-            self._is_searched and all(self._without_added(text) is not None for text in texts)
-        )
-        tokenizer = self.parsing if is_parsing else self.tokenizer
+        tokenizer = self.parsing if parse_special else self.tokenizer
         if self.names_bytes:
             for text in texts:
                 self._refuse_names(text)
@@ -299,96 +174,11 @@ class TokenizersEncoder:
             raise refusal from error
         return [one.ids for one in encoded]
 
-    def normalize(self, text: str) -> str | None:
-        if not self._exact or self._has_mark(text):
-            return None
-        spelled = self._spelled(text)
-        if spelled is None or self._has_mark(spelled) or (self._lacks and self._lacks(spelled)):
-            return None
-        if self.names_bytes and "<0x" in spelled:
-            return None
-        if self.spelling.lossy and spelled.encode().startswith(self.spelling.lossy):
-            return None
-        if not self._is_stable:
-            source = self.spelling.plain_source(spelled.encode()).decode()
-            if source != text and self._spelled(source) != spelled:
-                return None
-        return spelled
-
-    def words(self, text: str) -> list[str] | None:
-        """The words of a text, without the "▁" before each; None where they are not known.
-
-        The ids of the text are those of its words, where `Stages.ends_words` is known.
-        """
-        normalized = self._without_added(text)
-        if normalized is None:
-            return None
-        text = normalized
-        if self.names_bytes and "<0x" in text:
-            return None
-        if self._ends_words == "space":
-            words = text.replace("▁", " ").split(" ")
-            # The library writes a space before a text that begins with none.
-            return words if words[0] else words[1:]
-        if "▁" in text or any(separator in text for separator in _SEPARATORS):
-            return None
-        return text.split()
-
-    def _spelled(self, text: str) -> str | None:
-        """What the ids decode to, where each character that is left has a token, or None."""
-        if self._ends_words is not None:
-            words = self.words(text)
-            return None if words is None else " ".join(["", *words])
-        # Without the library where it can be, which takes 40 ns a byte.
-        if self.first_space is not None:
-            text = self.first_space + text if text else text
-        elif not (self._composes and text.isascii()):
-            text = self._normalized(text)
-        if self._metaspace:
-            text = text.replace("▁", " ")
-        if self._adds_space and text and text[0] != " ":
-            text = " " + text
-        return text
-
-    def accepts(self, texts: Sequence[str]) -> bool:
-        if self._doubtful is None or not self._accepts:
-            return self._accepts
-        return not self._adds_space and not any(map(self._doubtful, texts))
-
-    def is_accepted(self, text: str) -> bool:
-        if self._doubtful is not None and self._doubtful(" " * self._adds_space + text):
-            return False
-        if self._accepts or (self._accepts_ascii and text.isascii()):
-            return True
-        return self.normalize(text) is not None
-
-    def keeps(self, spelled: bytes) -> bool:
-        if self._ends_words is None:
-            return False
-        text = spelled.decode(errors="replace")
-        return self._spelled(text) == text
-
-    def _without_added(self, text: str) -> str | None:
-        """The normalized text; None where an added token may be in the text."""
-        if self._has_added is None:
-            return self._normalized(text)
-        if self._has_added(text):
-            return None
-        text = self._normalized(text)
-        return None if self._has_added(text) else text
-
-    def _has_mark(self, text: str) -> bool:
-        return self._marks is not None and bool(self._marks(text))
-
     def _normalized(self, text: str) -> str:
         if self.parsing.normalizer is None:
             return text
         with library_errors("the tokenizers library cannot normalize this text"):
             return self.parsing.normalizer.normalize_str(text)
-
-    def _is_normal(self, text: str) -> bool:
-        """Whether normalization leaves a text as it is."""
-        return self._normalized(text) == text
 
     def _refuse_names(self, text: str) -> None:
         name = BYTE_NAME.search(self._normalized(text))
@@ -408,14 +198,6 @@ class TokenizersEncoder:
                 raise RobustokError(
                     f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
                 ) from None
-
-
-def _search_unknown(model: ModelTokens, ids: TokenIds) -> Callable[[str], object]:
-    """A search for a character that is no token by itself; "▁" is a space."""
-    lengths = np.fromiter(map(len, model.spellings), np.int64, len(model.spellings))
-    single = np.flatnonzero((lengths == 1) & ids.is_ordinary[: len(lengths)]).tolist()
-    known = sorted(model.spellings[i] for i in single)
-    return re.compile(f"[^ {re.escape(''.join(known))}]").search
 
 
 def _reachable(model: ModelTokens, special: list[str]) -> tuple[str, ...]:

@@ -19,15 +19,15 @@ from robustok.checks import check_ids, check_text, check_texts
 from robustok.errors import RobustokError, nearest
 from robustok.kernels.batch import Tokens, spell_rows, tokens_of
 from robustok.kernels.trie import Trie, build_trie
+from robustok.kernels.verification import WORD, Heads, heads_of, spelled_rows
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.canonical import Canonicalizer
 from robustok.tokenizer.data import TokenizerData, split_at_broken
-from robustok.tokenizer.gigatoken import GigatokenEncoder, knows_model
+from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 from robustok.tokenizer.spelling import MARK
-from robustok.tokenizer.words import WordEncoder, knows_words
 
 if TYPE_CHECKING:
     from robustok.lattice import Lattice
@@ -197,7 +197,9 @@ class Vocabulary:
         """
         text = _as_text(check_text(text))
         ids = self.encode_unchecked(text, parse_special=parse_special)
-        self._check_accepted(text, ids, parse_special)
+        if parse_special or not self._is_spelled(text, ids):
+            row = Ragged(ids, np.array([0, len(ids)]))
+            self._check_accepted([text], row, parse_special)
         return ids
 
     def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
@@ -222,7 +224,7 @@ class Vocabulary:
         """
         texts = [*map(_as_text, check_texts(texts))]
         rows = self.encode_batch_unchecked(texts, parse_special)
-        self._check_all_accepted(texts, rows, parse_special)
+        self._check_accepted(texts, rows, parse_special)
         return rows
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
@@ -308,107 +310,87 @@ class Vocabulary:
                         found[category] = character.encode()
         return [*found.values()]
 
-    def _check_accepted(self, text: Text, ids: np.ndarray, parse_special: bool) -> None:
+    def _check_accepted(self, texts: Sequence[Text], rows: Ragged, parse_special: bool) -> None:
         """Raise RobustokError where the ids of a text are not canonical as `spelling` defines.
 
-        ``text``: as `_as_text` returns it. ``parse_special``: how the ids were encoded.
+        ``texts``: as `_as_text` returns them. ``parse_special``: how the ids were encoded.
         """
-        spelling, encoder = self.data.spelling, self.data.encoder
-        is_text = isinstance(text, str)
-        # A special token that is a word may have hidden another token.
-        is_known = not (parse_special and spelling.words)
-        if is_known and (spelling.unknown not in spelling.placed or spelling.unknown not in ids):
-            # What follows a special token need not be a text of its own.
-            is_whole = not parse_special or self.readable[ids].all()
-            if is_text and (is_whole or self._joins_parts) and encoder.accepts([text]):
-                return
-            if is_whole and self._is_first_source(text, ids):
-                return
-            if is_whole and is_text and encoder.is_accepted(text):
-                return
-        self.canonicalizer.check(text, ids)
-
-    @derived_property
-    def _joins_parts(self) -> bool:
-        """Whether what stands between special tokens is encoded as a text of its own."""
-        single = any(token.single_word for token in self.data.plain_added.values())
-        return self.data.stages.joins_parts and not single
-
-    def _is_first_source(self, text: Text, ids: np.ndarray) -> bool:
-        """Whether a text, of which ``encode_unchecked`` gave the ids, is their first source.
-
-        Then they are canonical. False where a quick look does not tell. Bytes are not UTF-8.
-        """
-        kind, spelling = int(self._source_kinds[ids].max(initial=0)), self.data.spelling
-        if kind > 1 or (kind == 1 and (spelling.prefix or spelling.suffix)):
-            return False
-        is_text = isinstance(text, str)
-        spelled, source = self.decode_bytes(ids), text.encode() if is_text else text
-        if spelled.startswith(spelling.lossy):
-            return False
-        if kind == 0:
-            is_source = spelling.plain_source(spelled) == source
-            return is_source or (is_text and self.data.encoder.keeps(spelled))
-        return spelled == source and not (spelling.marked and MARK in source)
-
-    @derived_property
-    def _source_kinds(self) -> np.ndarray:
-        """0: an id that is not placed; 1: one that stands in a source as its bytes; 2: others."""
         spelling = self.data.spelling
-        kinds = np.where(self.readable, self.is_placed, 2).astype(np.uint8)
-        others = {*spelling.contents, *spelling.single, spelling.unknown}
-        kinds[[*(others & spelling.placed)]] = 2
-        return kinds
-
-    def _check_all_accepted(self, texts: list[Text], rows: Ragged, parse_special: bool) -> None:
-        spelling = self.data.spelling
-        if not (parse_special and spelling.words):
-            is_known = not parse_special or self._joins_parts
-            is_known = is_known and spelling.unknown not in spelling.placed
-            strings = [text for text in texts if isinstance(text, str)]
-            if is_known and len(strings) == len(texts) and self.data.encoder.accepts(strings):
-                return
-            if self._are_first_sources(texts, rows):
-                return
-        for text, ids in zip(texts, rows, strict=True):
-            self._check_accepted(text, ids, parse_special)
-
-    def _are_first_sources(self, texts: list[Text], rows: Ragged) -> bool:
-        """:meth:`_is_first_source` for all texts at once, where nothing is written around them."""
-        spelling = self.data.spelling
-        if spelling.prefix or spelling.suffix or spelling.lossy:
-            return False
-        if self._source_kinds[rows.values].max(initial=0) > 1:
-            return False
+        if self._spells_all(texts, parse_special) or not texts:
+            return
+        before, after = spelling.prefix, spelling.suffix
         sources = [text.encode() if isinstance(text, str) else text for text in texts]
-        source = b"".join(sources)
+        parts = [before + source + after for source in sources] if before or after else sources
+        starts = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
+        # A bytearray, since numba compiles anew for arrays that cannot be written.
+        text = np.frombuffer(bytearray().join([*parts, bytes(WORD)]), np.uint8)
+        spelled = spelled_rows(self._heads, text, starts, rows.values, rows.offsets)
+        # A special token that is a word may have hidden another token.
+        if parse_special and spelling.words:
+            spelled[:] = False
+        if spelling.marked or spelling.lossy:
+            spelled &= [self._is_plain(source) for source in sources]
+        left = np.flatnonzero(~spelled).tolist()
+        if left:
+            self.canonicalizer.check([texts[i] for i in left], [rows[i] for i in left])
+
+    def _spells_all(self, texts: Sequence[Text], parse_special: bool) -> bool:
+        """Whether the ids spell the texts by construction."""
+        known = self.data.spells_all and not parse_special
+        return known and all(isinstance(text, str) for text in texts)
+
+    def _is_spelled(self, text: Text, ids: np.ndarray) -> bool:
+        """Whether ids are known to be canonical, for few of them without the call of a kernel."""
+        if self._spells_all([text], False):
+            return True
+        spelling = self.data.spelling
+        source = text.encode() if isinstance(text, str) else text
+        if len(ids) > _MANY_IDS or not self._is_plain(source):
+            return False
+        tokens: list[Any] = self._source_tokens
+        try:
+            spelled = b"".join(map(tokens.__getitem__, ids.tolist()))
+        except TypeError:  # None
+            return False
+        return spelled == spelling.prefix + source + spelling.suffix
+
+    def _is_plain(self, source: bytes) -> bool:
+        """Whether ids that spell a text, and what the tokenizer writes around it, have no other."""
+        spelling = self.data.spelling
         if spelling.marked and MARK in source:
             return False
-        spelled, offsets = spell_rows(
-            self.token_bytes, self.token_offsets, rows.values, rows.offsets
-        )
-        lengths = np.fromiter(map(len, sources), np.int64, len(sources))
-        return spelled.tobytes() == source and np.array_equal(np.diff(offsets), lengths)
+        return not (spelling.lossy and (spelling.prefix + source).startswith(spelling.lossy))
 
-    def text_bytes(self, text: Text) -> bytes | None:
-        """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding.
+    @derived_property
+    def _heads(self) -> Heads:
+        """The tokens that stand in a text as their bytes, as the check reads them."""
+        return heads_of(self.token_bytes, self.token_offsets, self._in_source)
 
-        Where they are known, all the ids are ordinary ones.
-        """
-        text = check_text(text)
-        if isinstance(text, bytes):
-            try:
-                text = text.decode("utf8")
-            except UnicodeDecodeError:
-                return None
-        normalized = self.data.encoder.normalize(text)
-        return None if normalized is None else normalized.encode("utf8")
+    @derived_property
+    def _source_tokens(self) -> list[bytes | None]:
+        """The bytes of each id of :attr:`_in_source`, None for all others."""
+        return self._bytes_where(self._in_source)
+
+    @derived_property
+    def _in_source(self) -> np.ndarray:
+        """Ids that stand in the source of a text as their bytes, bool [ids]."""
+        spelling = self.data.spelling
+        others = {*spelling.contents, *spelling.single, spelling.unknown} & spelling.placed
+        if spelling.prefix or spelling.suffix:
+            others = spelling.placed
+        known = self.readable.copy()
+        known[[*others]] = False
+        return known
+
+    def _bytes_where(self, chosen: np.ndarray) -> list[bytes | None]:
+        pairs = zip(self.tokens, chosen.tolist(), strict=True)
+        return [token if is_chosen else None for token, is_chosen in pairs]
 
     @derived_property
     def plain_tokens(self) -> list[bytes | None]:
         """The bytes of each ordinary id, None for all others."""
-        pairs = zip(self.tokens, self.ordinary.tolist(), strict=True)
-        return [token if ordinary else None for token, ordinary in pairs]
+        return self._bytes_where(self.ordinary)
 
     def plain_bytes(self, ids: list[int]) -> bytes | None:
         """The bytes of ordinary ids, None where one is not, or where there is none.
@@ -552,10 +534,9 @@ class Vocabulary:
         return token
 
     @computed_once
-    def gigatoken(self) -> GigatokenEncoder | WordEncoder:
-        """The fast canonical encoder: gigatoken, or one that keeps words."""
-        by_words = knows_words(self.data) and not knows_model(self.data)
-        return WordEncoder(self.data) if by_words else GigatokenEncoder(self.data)
+    def gigatoken(self) -> GigatokenEncoder:
+        """The fast canonical encoder, which says itself whether it can be used."""
+        return GigatokenEncoder(self.data)
 
     @derived_property
     def _byte_ids(self) -> dict[int, int]:
