@@ -32,6 +32,7 @@ lint: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/cycles.py
+	$(BIN)/python .ci/complexity.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
