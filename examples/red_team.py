@@ -59,9 +59,7 @@ def attack(model: Any, tokenizer: Any, vocab: Any, out: Path, max_scored: int) -
 
     suite = run_suite(vocab, prompts, objective, max_scored=max_scored, seed=0)
     write_attacks(out / "attacks.jsonl", suite.worst)
-    answers = generate_answers(
-        model, vocab, suite.worst, max_new_tokens=24, judge=names_color, **frame._asdict()
-    )
+    answers = generate_answers(model, vocab, suite.worst, max_new_tokens=24, judge=names_color)
     seconds = time.perf_counter() - began
     record = {
         "suite": suite.label, "seconds": seconds, "parts": suite.table(),

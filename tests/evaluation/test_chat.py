@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok import RobustokError
-from robustok.evaluation import chat_frame
+from robustok.evaluation import after_prefix, chat_frame
 from robustok.models import train_tokenizer
 
 TEMPLATE = (
@@ -61,7 +62,7 @@ def test_an_encoder_that_puts_a_space_before_a_text_puts_no_second_one() -> None
         "<s>{% for m in messages %}[the] {{ m['content'] }} [/the]</s>{% endfor %}",
     )
     vocab, frame = rt.Vocabulary.load(tokenizer), chat_frame(tokenizer)
-    ids = [*frame.prefix, *vocab.encode("the rest"), *frame.suffix]
+    ids = [*chain(*after_prefix(vocab, frame.prefix, "the rest")), *frame.suffix]
     messages = [{"role": "user", "content": "the rest"}]
     assert ids == list(tokenizer.apply_chat_template(messages)["input_ids"])
 

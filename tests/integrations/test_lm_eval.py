@@ -460,3 +460,34 @@ def test_wrong_arguments_are_one_line(folder: Path) -> None:
     ):
         with pytest.raises(RobustokError, match="draw by draw"):
             ask(requests)
+
+
+def test_a_choice_without_its_context_stays_and_a_sentence_is_drawn(folder: Path) -> None:
+    lm = model(folder, scheme="stochastok(alpha=3)", seed=0)
+    seen: list[Any] = []
+    lm._loglikelihood_tokens = lambda requests, **_: seen.extend(requests)  # type: ignore[method-assign]
+
+    def of(context: str, text: str, document: int) -> Any:
+        return Instance("loglikelihood", {}, (context, text), 0, ("task", document, 1))
+
+    choice = "and the wonderful revolution"
+    lm.loglikelihood([of("Which?", choice, 0), of("", choice, 0), of("", choice, 1)])
+    canonical = lm.vocab.encode(choice).tolist()
+    assert seen[0][2] == seen[1][2] == canonical
+    assert seen[2][2] != canonical
+    assert lm.vocab.decode(seen[2][2]) == choice
+
+
+def test_canonical_scores_a_continuation_that_begins_inside_a_token(folder: Path) -> None:
+    vocab = model(folder).vocab
+    token = max((t for t in vocab.tokens if t.isalpha()), key=len).decode()
+    requests = [request(token[:-2], token[-2:]), request("of " + token[:1], token[1:] + "s.")]
+    lms = [model(folder, scheme=scheme, seed=0) for scheme in ("canonical", "stochastok(alpha=0)")]
+    canonical, drawn = (lm.loglikelihood(requests, disable_tqdm=True) for lm in lms)
+    assert canonical == drawn
+    for one, (log_prob, _) in zip(requests, canonical, strict=True):
+        before, after = (vocab.encode(text).tolist() for text in one.args)
+        log_probs = torch.log_softmax(lms[0].model(torch.tensor([before + after])).logits[0], -1)
+        rows = range(len(before) - 1, len(before) + len(after) - 1)
+        right = sum(float(log_probs[i, j]) for i, j in zip(rows, after, strict=True))
+        assert log_prob == pytest.approx(right, abs=1e-4)

@@ -131,3 +131,13 @@ def test_every_name_on_the_hub_has_its_commit() -> None:
         if not name.startswith(UNPINNED):
             assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", name), name
         assert name.partition("@")[0] not in WITH_SCRIPT
+
+
+def test_each_seed_shows_other_training_questions(tmp_path: Path) -> None:
+    cell = DataCell("langgame", 60, 7, 4, seed=0, format="short")
+    cell.path(tmp_path).mkdir(parents=True)
+    cell.run(tmp_path, lambda *_: None)
+    train = cell.training_items(tmp_path)
+    shown = [cell.test_and_examples(tmp_path, 3, seed)[1] for seed in range(3)]
+    assert shown == [train[:3], train[3:6], [train[6], *train[:2]]]
+    assert cell.test_and_examples(tmp_path, 3)[1] == shown[0]

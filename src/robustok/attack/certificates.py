@@ -27,7 +27,7 @@ from robustok.attack.settings import GROUP, AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import NO_FIT, Ids, margins
+from robustok.evaluation.questions import NO_FIT, Ids, Prefix, margins
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
@@ -199,7 +199,7 @@ def certify(
     distance: int | None,
     settings: CertifySettings | None = None,
     seed: int,
-    prefix: Ids | None = None,
+    prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
     **changes: object,
@@ -250,7 +250,7 @@ def certify_items(
     *,
     settings: CertifySettings | None = None,
     seed: int,
-    prefix: Ids | None = None,
+    prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
     progress: Progress = no_progress,

@@ -20,6 +20,7 @@ from robustok.evaluation.intervals import clustered, curve_of, share
 from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
+    Prefix,
     Window,
     check_candidate_length,
     check_keyed,
@@ -101,7 +102,7 @@ class AttackedModel:
 
     model: Any
     vocab: Vocabulary
-    prefix: Ids | None
+    prefix: Prefix
     suffix: Ids | None
     overflow: str
     scale: str = "probability"
@@ -114,7 +115,7 @@ class AttackedModel:
             prompt.fields["choices"],
             prompt.fields["label"],
             scale=self.scale,
-            prefix=self.prefix,
+            prefix=self.prefix(prompt.text) if callable(self.prefix) else self.prefix,
             suffix=self.suffix,
             window=Window(self.model, self.overflow),
         )
@@ -130,7 +131,7 @@ def attack(
     *,
     settings: AttackSettings | None = None,
     seed: int = 0,
-    prefix: Ids | None = None,
+    prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
     **changes: object,
@@ -150,8 +151,9 @@ def attack(
         label: index of the right option.
         settings: how to attack; by default as in the paper.
         seed: any integer; decides all random draws.
-        prefix: ids before the text that stay as they are, such as those of a chat template; by
-            default none.
+        prefix: ids before the text that stay as they are, such as those of a chat template, or a
+            function that gives those before a text; by default none. A text after ordinary ids
+            continues their text.
         suffix: ids between the text and the option that stay as they are; by default none.
         overflow: what happens to a tokenization longer than the model's longest input. "error"
             raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
@@ -187,7 +189,7 @@ def attack_items(
     *,
     settings: AttackSettings | None = None,
     seed: int,
-    prefix: Ids | None = None,
+    prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
     progress: Progress = no_progress,
@@ -402,7 +404,7 @@ def transfer(
     for one in attacks:
         prompt = Prompt(one.key, one.text, one.fields)
         text = AttackedText(other, prompt, objective(prompt))
-        ids = one.ids if vocab.fingerprint == other.fingerprint else _cut(one, vocab, other)
+        ids = one.ids if vocab.fingerprint == other.fingerprint else _cut(one, vocab, text)
         limit = text.objective.max_length
         check_candidate_length(f"attack '{one.key}'", len(ids), limit)
         (scored,) = scorer.score([(text, [text.canonical, ids])])
@@ -422,11 +424,12 @@ def transfer(
     return transferred
 
 
-def _cut(one: Attack, vocab: Vocabulary, other: Vocabulary) -> np.ndarray:
-    """The ids of another vocabulary whose text is cut where an attack cuts it, int32."""
+def _cut(one: Attack, vocab: Vocabulary, target: AttackedText) -> np.ndarray:
+    """The ids of a text in another vocabulary, cut where an attack cuts it, int32."""
+    other = target.vocab
     parts = [vocab.tokens[i] for i in one.ids.tolist()]
     text = b"".join(parts)
-    if b"".join(other.tokens[i] for i in other.encode(one.text).tolist()) != text:
+    if b"".join(other.tokens[i] for i in target.canonical.tolist()) != text:
         raise RobustokError(
             f"attack '{one.key}': the other vocabulary gives its text other bytes: attack that "
             "model itself"

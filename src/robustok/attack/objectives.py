@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -360,7 +361,8 @@ class NamedObjective:
         model: the attacked model, a causal one.
         vocab: its vocabulary.
         settings: which objective, and what it needs.
-        frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
+        frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them; the prefix may be
+            a function that gives the ids before a text.
 
     Raises RobustokError for an unknown name and for a setting that the objective does not read; a
     call raises it for a prompt without what the objective needs.
@@ -391,7 +393,12 @@ class NamedObjective:
 
     def __call__(self, prompt: Prompt) -> Objective:
         """The objective of one prompt."""
-        return self._make(self, prompt)
+        prefix: Any = self.frame.get("prefix")
+        if not callable(prefix):
+            return self._make(self, prompt)
+        of_prompt = copy(self)
+        of_prompt.frame = {**self.frame, "prefix": prefix(prompt.text)}
+        return self._make(of_prompt, prompt)
 
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]

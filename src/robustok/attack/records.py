@@ -399,13 +399,11 @@ def generate_answers(
     vocab: Vocabulary,
     attacks: Sequence[Attack],
     *,
-    prefix: Ids | None = None,
-    suffix: Ids | None = None,
     max_new_tokens: int = 64,
     judge: Judge | None = None,
     progress: Progress = no_progress,
 ) -> list[Answers]:
-    """Answers to the canonical and the attacked tokenization of each prompt.
+    """Answers to the canonical and the attacked tokenization of each prompt, inside its frame.
 
     >>> from robustok.attack import as_objective, attack_prompt
     >>> length = as_objective(lambda rows: rows.lengths, name="length")
@@ -419,8 +417,7 @@ def generate_answers(
         judge: called with (prompt, answer); returns a number or a truth value. By default none.
         progress: called with (prompts done, prompts).
 
-    ``model``, ``vocab``, ``prefix``, ``suffix`` and ``max_new_tokens`` are those of
-    :func:`greedy_answer`.
+    ``model``, ``vocab`` and ``max_new_tokens`` are those of :func:`greedy_answer`.
 
     Raises RobustokError as :func:`greedy_answer`, and where the judge gives no number.
     """
@@ -428,7 +425,12 @@ def generate_answers(
     for attack in attacks:
         canonical, attacked = (
             greedy_answer(
-                model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=max_new_tokens
+                model,
+                vocab,
+                ids,
+                prefix=attack.prefix,
+                suffix=attack.suffix,
+                max_new_tokens=max_new_tokens,
             )
             for ids in (attack.canonical_ids, attack.ids)
         )

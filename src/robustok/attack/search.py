@@ -20,7 +20,13 @@ from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed, shown
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import append, check_candidate_length, item_key, plain_ids
+from robustok.evaluation.questions import (
+    after_prefix,
+    append,
+    check_candidate_length,
+    item_key,
+    plain_ids,
+)
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
@@ -59,9 +65,19 @@ class AttackedText:
         self.draw_key = item_key(self.prompt.text if self.key is None else self.key)
 
     @computed_once
+    def _placed(self) -> tuple[np.ndarray, np.ndarray]:
+        prefix = getattr(self.objective, "prefix", None)
+        return after_prefix(self.vocab, prefix, self.prompt.text)
+
+    @property
+    def prefix(self) -> np.ndarray:
+        """The ids before the text: those of the objective, less a token that the text begins in."""
+        return self._placed[0]
+
+    @property
     def canonical(self) -> np.ndarray:
-        """The canonical ids of the text, int32."""
-        return self.vocab.encode(self.prompt.text)
+        """The canonical ids of the text after what the objective has before it, int32."""
+        return self._placed[1]
 
     @computed_once
     def lattice(self) -> Lattice:
@@ -96,7 +112,7 @@ class AttackedText:
         """
         keys = np.array([self.draw_key], np.int64)
         return sampler(spec, self.vocab).sample_batch(
-            [self.prompt.text], seed=seed, draws=draws, keys=keys, epoch=epoch
+            Ragged.from_rows([self.canonical]), seed=seed, draws=draws, keys=keys, epoch=epoch
         )
 
     def start(self, spec: str, seed: int) -> np.ndarray:
@@ -117,7 +133,8 @@ class AttackedText:
         """
         objective = self.objective
         assert isinstance(objective, CausalObjective)
-        request = replace(objective.request(rows), name=f"'{self.prompt.key}'")
+        name = f"'{self.prompt.key}'"
+        request = replace(objective.request(rows), prefix=self.prefix, name=name)
         if objective.window is None:
             return request
         (canonical,) = append(Ragged.from_rows([self.canonical]), objective.suffix)
@@ -140,7 +157,8 @@ class AttackedText:
     def as_record(self, ids: np.ndarray) -> JsonObject:
         """The fields of an :class:`Attack` that gave ``ids``, but for scores and search."""
         around = {
-            name: plain_ids(getattr(self.objective, name, None)) for name in ("prefix", "suffix")
+            "prefix": plain_ids(self.prefix),
+            "suffix": plain_ids(getattr(self.objective, "suffix", None)),
         }
         return around | {
             "ids": ids,

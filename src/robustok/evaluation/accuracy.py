@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.checks import check_integer
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Evaluation, Outcome
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
     NO_FIT,
-    Ids,
+    Prefix,
     Window,
+    after_prefix,
     as_sampler,
     check_keyed,
     encode_options,
@@ -47,7 +48,7 @@ def evaluate(
     draws: int = 10,
     seed: int,
     ensemble: bool = False,
-    prefix: Ids | None = None,
+    prefix: Prefix = None,
     overflow: str = "error",
     progress: Progress = no_progress,
 ) -> Evaluation:
@@ -68,7 +69,9 @@ def evaluate(
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         ensemble: whether each question has one answer, by the mean probability of its options over
             the draws. By default each draw answers.
-        prefix: ids before every question, int32 [n]; by default none.
+        prefix: ids before every question, int32 [n], or a function that gives those before one, as
+            :func:`solved_examples` does; by default none. A question after ordinary ids continues
+            their text.
         overflow: what to do with a draw that does not fit the model's longest input with its
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
             of the prompt is cut off; ``"canonical"``: the canonical question is used. The result
@@ -98,12 +101,13 @@ def evaluate(
     prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        requests, strength = _drawn(block, vocab, sampler, draws, seed, prefix, before_sentences)
+        around = [prefix if item.question else before_sentences for item in block]
+        requests, canonical, strength = _drawn(block, around, vocab, sampler, draws, seed)
         measured.append(strength)
         fitting = [
             (item, fitted)
-            for item, request in zip(block, requests, strict=True)
-            if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
+            for item, request, ids in zip(block, requests, canonical, strict=True)
+            if (fitted := window.fit(request, item.key, ids)) is not None
         ]
         requests = [request for _, request in fitting]
         scores = score_many(model, requests, prefix_cache=prefix_cache)
@@ -136,30 +140,55 @@ def evaluate(
 
 def _drawn(
     block: Sequence[Item],
+    around: Sequence[Prefix],
     vocab: Vocabulary,
     sampler: Sampler,
     draws: int,
     seed: int,
-    prefix: Ids | None,
-    before_sentences: Ids | None,
-) -> tuple[list[Request], Strength]:
-    """All draws of each item, of its question or else of its sentences, and their strength."""
+) -> tuple[list[Request], list[np.ndarray], Strength]:
+    """All draws of each item after its prefix: of its question or else of its sentences.
+
+    With them the canonical ids of each question, none of an item without one, and the strength.
+    """
     keyed = [pair for item in block for pair in item.drawn_texts.items()]
-    texts = [text for _, text in keyed]
     keys = item_keys(key for key, _ in keyed)
-    rows = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    placed = [_canonical(vocab, item, prefix) for item, prefix in zip(block, around, strict=True)]
+    canonical = Ragged.from_rows([ids for _, texts in placed for ids in texts])
+    rows = sampler.sample_batch(canonical, seed=seed, draws=draws, keys=keys)
     requests, begin = [], 0
-    for item in block:
-        end = begin + draws * len(item.drawn_texts)
+    for item, (before, texts) in zip(block, placed, strict=True):
+        end = begin + draws * len(texts)
         own, name = rows[begin:end], f"item '{item.key}'"
         if item.question:
-            request = Request(own, encode_options(vocab, item.choices), prefix, name)
+            request = Request(own, encode_options(vocab, item.choices), before, name)
         else:  # as options after one prefix: draw by draw, choice by choice
             sentences = [row for d in range(draws) for row in list(own)[d::draws]]
-            request = Request(Ragged.from_rows([[]]), sentences, before_sentences, name)
+            request = Request(Ragged.from_rows([[]]), sentences, before, name)
         requests.append(request)
         begin = end
-    return requests, measure(vocab, vocab.encode_batch(texts), rows)
+    questions = [
+        texts[0] if item.question else np.zeros(0, np.int32)
+        for item, (_, texts) in zip(block, placed, strict=True)
+    ]
+    return requests, questions, measure(vocab, canonical, rows)
+
+
+def _canonical(
+    vocab: Vocabulary, item: Item, prefix: Prefix
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The ids before an item, and the canonical ids of its question, or else of each sentence."""
+    texts = list(item.drawn_texts.values())
+    given = prefix(texts[0]) if callable(prefix) else prefix
+    placed = [after_prefix(vocab, given, text) for text in texts]
+    if item.question:
+        before, ids = placed[0]
+        return before, [ids]
+    # The sentences share a prefix, so none of its tokens goes to one of them.
+    before = max((before for before, _ in placed), key=len)
+    whole = len(before) if given is None else len(given)
+    alone = vocab.encode_continuations(texts)
+    rows = [own if len(b) == whole else ids for (b, own), ids in zip(placed, alone, strict=True)]
+    return (before if given is None else check_ids(given)), rows
 
 
 def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:

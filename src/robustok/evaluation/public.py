@@ -22,6 +22,7 @@ from robustok.evaluation.intervals import wilson as wilson
 from robustok.evaluation.likelihood import TextPerplexity as TextPerplexity
 from robustok.evaluation.likelihood import perplexity as perplexity
 from robustok.evaluation.questions import HEADER as HEADER
+from robustok.evaluation.questions import after_prefix as after_prefix
 from robustok.evaluation.questions import solved_examples as solved_examples
 from robustok.tokenizer.chat import Frame as Frame
 from robustok.tokenizer.chat import chat_frame as chat_frame

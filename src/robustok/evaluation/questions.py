@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,10 @@ HEADER = "Below are solved examples. For the final question, predict the correct
 NO_FIT = "choose overflow left or canonical"
 # Of the examples' draws. An example that is also evaluated must not repeat its draw there.
 _EXAMPLES_EPOCH = 1 << 20
+
+
+# Ids before a text, or a function that gives those before one.
+Prefix = Ids | Callable[[str], Ids] | None
 
 
 def item_key(key: str) -> int:
@@ -135,19 +139,64 @@ def start_ids(model: CausalModel) -> list[int]:
     return [first]
 
 
+def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """The ids before a text, and its own canonical ids, int32: those in the middle of a text.
+
+    >>> before, ids = after_prefix(vocab, vocab.encode("hello"), " world")
+    >>> np.array_equal(np.concatenate([before, ids]), vocab.encode("hello world"))
+    True
+
+    Args:
+        vocab: the vocabulary.
+        prefix: ids before the text, or a function that gives those before one; None for none.
+        text: the text. After ordinary ids it continues their text; after none, or after a special
+            token, it is a text of its own.
+
+    A token that holds the end of the prefix and the beginning of the text belongs to the text, and
+    the prefix returned ends before it.
+    """
+    given = prefix(text) if callable(prefix) else prefix
+    before = check_ids([] if given is None else given, vocab.size).astype(np.int32)
+    fixed = np.flatnonzero(~vocab.ordinary[before])
+    begin = int(fixed[-1]) + 1 if len(fixed) else 0
+    spelled = vocab.decode_bytes(before[begin:])
+    if not spelled:
+        return before, vocab.encode(text)
+    (alone,) = vocab.encode_continuations([text])
+    (whole,) = vocab.encode_continuations([spelled + text.encode()])
+    if vocab.decode_bytes(whole) == spelled + vocab.decode_bytes(alone):
+        starts = _starts(vocab, whole)
+        first = int(np.searchsorted(starts, len(spelled) + 1)) - 1
+        if first == len(whole):  # an empty text
+            return before, alone
+        kept = np.flatnonzero(_starts(vocab, before[begin:]) == starts[first])
+        if len(kept):
+            return before[: begin + int(kept[0])], whole[first:]
+    return before, alone
+
+
+def _starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
+    """Where each token starts, in bytes, and the end of the last one, int64 [ids + 1]."""
+    lengths = np.fromiter((len(vocab.tokens[i]) for i in ids.tolist()), np.int64, len(ids))
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
 def solved_examples(
     vocab: Vocabulary,
     examples: Sequence[Item],
     sampler: str | Sampler = "canonical",
     *,
     seed: int,
+    question: str | None = None,
     start: Ids = (),
 ) -> np.ndarray:
     """Ids of a few-shot prefix of K solved examples, for an evaluation or an attack.
 
     >>> from robustok.evaluation import evaluate
-    >>> ids = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
-    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, prefix=ids).n
+    >>> def prefix(question):
+    ...     solved = items[:2]
+    ...     return solved_examples(vocab, solved, "uniform", seed=0, question=question)
+    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, prefix=prefix).n
     6
 
     Args:
@@ -156,9 +205,12 @@ def solved_examples(
         sampler: a spec or a sampler for their questions, by default canonical. Header, answers and
             the empty lines between them are canonical.
         seed: any integer. A draw depends on it and the item's key.
+        question: the text that follows, which decides about the tokens of the last empty line; by
+            default the question of the first example stands for it.
         start: ids before everything, such as a start token; by default none.
 
-    Returns int32 [n].
+    Returns int32 [n]. Ids that are not drawn are those of the tokenizer for the whole prompt, so
+    with the canonical scheme and :func:`after_prefix` all are.
 
     Raises RobustokError without examples.
     Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
@@ -168,17 +220,44 @@ def solved_examples(
     if not examples:
         raise RobustokError("there are no solved examples: give at least one")
     sampler = as_sampler(sampler, vocab)
-    questions = sampler.sample_batch(
-        [e.question for e in examples],
+    following = question or examples[0].question or examples[0].answer
+    parts = [f"{HEADER}\n\n"]
+    for example in examples:
+        parts += [example.question, f"{example.answer}\n\n"]
+    cut = _encode_parts(vocab, parts, following)
+    cut[1::2] = sampler.sample_batch(
+        Ragged.from_rows(cut[1::2]),
         seed=seed,
         keys=item_keys(e.key for e in examples),
         epoch=_EXAMPLES_EPOCH,
     )
-    between, *answers = vocab.encode_continuations(["\n\n", *(e.answer for e in examples)])
-    parts = [check_ids(start), vocab.encode(HEADER), between]
-    for question, answer in zip(questions, answers, strict=True):
-        parts += [question, answer, between]
-    return np.concatenate(parts).astype(np.int32)
+    return np.concatenate([check_ids(start), *cut]).astype(np.int32)
+
+
+def _encode_parts(vocab: Vocabulary, parts: Sequence[str], following: str) -> list[np.ndarray]:
+    """The canonical ids of a text before another one, cut where its parts begin, int32 each.
+
+    A token that holds a border belongs to the part of an even number beside it. Where one holds
+    the end of the text, what it holds of the text is encoded alone, and where the tokenizer changes
+    the text around a border, every part is.
+    """
+    head, *rest = parts
+    alone = [vocab.encode(head), *vocab.encode_continuations(rest)]
+    spelled = [vocab.decode_bytes(ids) for ids in alone]
+    text, borders = b"".join(spelled), np.cumsum([len(part) for part in spelled])
+    whole = vocab.encode("".join(parts) + following)
+    if not vocab.decode_bytes(whole).startswith(text):
+        return alone
+    starts = _starts(vocab, whole)
+    last = int(np.searchsorted(starts, len(text), "right")) - 1
+    whole = whole[:last]
+    if starts[last] < len(text):
+        (end,) = vocab.encode_continuations([text[starts[last] :]])
+        whole = np.concatenate([whole, end])
+    starts, inner = _starts(vocab, whole), borders[:-1]
+    cuts = np.searchsorted(starts, inner)  # an even part ends behind the token that holds its end
+    cuts[1::2] = np.searchsorted(starts, inner[1::2], "right") - 1
+    return np.split(whole, np.maximum.accumulate(cuts))
 
 
 class Window:

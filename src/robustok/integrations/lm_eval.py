@@ -1,8 +1,10 @@
 """lm-eval's model `robustok`: transformers models whose contexts are tokenized by a scheme.
 
-With ``scheme=canonical`` it is lm-eval's own ``hf``, to the digit. Otherwise every context is drawn
-anew, its special tokens left in place, and continuations stay canonical; a request without a
-context, such as a whole sentence, is drawn itself, and a generation goes on from its drawn context.
+With ``scheme=canonical`` it is lm-eval's own ``hf``, to the digit, except where a continuation
+begins inside a token. Otherwise every context is drawn anew, its special tokens left in place, and
+continuations stay canonical, also those that a metric asks for without their context; a request of
+a document without contexts, such as a whole sentence, is drawn itself, and a generation goes on
+from its drawn context.
 Draws depend on (seed, draw, context), so they are the same for every model, and for all
 continuations of one context.
 """
@@ -14,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +161,12 @@ class RobustokLM(Transformers):
     def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
         if self.canonical:
             return super().loglikelihood(requests, disable_tqdm)
+        # A request without a context, of a document that has some, is a choice without its context.
+        after_context = {_document(one) for one in requests if one.args[0]} - {None}
         # No string to be remembered by: lm-eval would take this draw's answer for all.
         prepared = [
-            (None, *self._drawn_pair(context, continuation))
-            for context, continuation in (request.args for request in requests)
+            (None, *self._drawn_pair(*request.args, is_choice=_document(request) in after_context))
+            for request in requests
         ]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
@@ -180,21 +185,32 @@ class RobustokLM(Transformers):
         text = self.tokenizer.decode([*request[1], *request[2]])
         return f"the request {text[-80:]!r}"
 
-    def _drawn_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+    def _drawn_pair(
+        self, context: str, continuation: str, is_choice: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """The ids of a request, canonical where it is a choice, whose context alone is drawn."""
         if not context:
             ids = self.tok_encode(continuation, add_special_tokens=False)
             # As in lm-eval, a start token of the text itself is its context.
             if len(ids) and ids[0] == self.prefix_token_id:
                 ids = ids[1:]
-            return [self.prefix_token_id], self._draw(ids, continuation)
+            return [self.prefix_token_id], ids if is_choice else self._draw(ids, continuation)
         before, after = self._encode_pair(context, continuation)
+        return self._draw(before, context), after
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """The ids of both; where a token holds the border, each is encoded for itself.
+
+        lm-eval cuts there by the number of tokens of the context, so that the continuation loses
+        characters, or has no token at all.
+        """
+        before, after = super()._encode_pair(context, continuation)
         spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
         with_space = context[len(context.rstrip()) :] + continuation  # which lm-eval moves
         if spelled not in (with_space.encode(), continuation.encode()):
-            # A token stood across the border, so that lm-eval's cut by length is elsewhere.
             before = self.tok_encode(context)
             after = self.vocab.encode_continuations([continuation])[0].tolist()
-        return self._draw(before, context), after
+        return before, after
 
     def _draw(self, ids: Sequence[int], text: str) -> list[int]:
         if not len(ids):
@@ -255,6 +271,12 @@ class RobustokLM(Transformers):
 
         pad = self.tokenizer.pad_token_id
         return padded(samples, pad), padded([torch.ones_like(row) for row in samples], 0)
+
+
+def _document(request: Any) -> tuple[str, int] | None:
+    """Which document of which task a request is about; None where it does not say."""
+    name, number = request.task_name, request.doc_id
+    return None if name is None or number is None else (name, number)
 
 
 @contextmanager
@@ -342,8 +364,9 @@ def evaluate_draws(
         loaded[key] = RobustokLM.create_from_arg_obj(arguments, loading)
     lm: Any = loaded[key]
     lm.draw_with(**drawing)
+    once = partial(once, model=lm, model_args={**arguments, **drawing})  # for lm-eval's records
     if lm.canonical:
-        return once(model=lm, **options)
+        return once(**options)
     runs = []
     logged = options.pop("log_samples", True)
     cache = options.pop("use_cache", None)
@@ -355,9 +378,7 @@ def evaluate_draws(
         slug = "".join(c if c.isalnum() or c in ".=-" else "_" for c in lm.identity)
         file = f"{cache}.{slug}" if cache else None
         first = None if runs else tracker
-        runs.append(
-            once(model=lm, use_cache=file, log_samples=True, evaluation_tracker=first, **options)
-        )
+        runs.append(once(use_cache=file, log_samples=True, evaluation_tracker=first, **options))
     if runs[0] is None:  # not the main process
         return None
     return merged(runs, numbers, keep_samples=logged)

@@ -103,8 +103,6 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
         raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
     before, after = parts
     vocab = Vocabulary.load(tokenizer)
-    if vocab.adds_space:  # the encoder puts this one before the text
-        before = before.removesuffix(" ")
     parse = not tokenizer.split_special_tokens
     (suffix,) = vocab.encode_continuations([after], parse_special=parse)
     return Frame(vocab.encode(before, parse_special=parse), suffix)

@@ -212,7 +212,6 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
             objective.model,
             objective.vocab,
             records,
-            **objective.frame,
             judge=judge,
             progress=progress,
         )

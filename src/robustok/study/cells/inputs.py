@@ -12,7 +12,7 @@ import hashlib
 import itertools
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,7 @@ _CONFIGS = (
     "chat_template.jinja",
     "additional_chat_templates/*.jinja",
 )
+SEEDS_OF_EXAMPLES = 16  # whose few-shot examples are kept of a training split
 QUESTIONS_OF_A_FILE = 500  # for estimates of cost
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
 
@@ -71,6 +72,12 @@ def evenly_by_kind(items: list[Item]) -> list[Item]:
     """
     rounds = defaultdict[str, Iterator[int]](itertools.count)  # numbers the items of each kind
     return sorted(items, key=lambda item: next(rounds[item.kind]))
+
+
+def _of_seed(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """`count` of the items, after those of smaller seeds, and again from the first."""
+    begin = seed * count
+    return [items[(begin + i) % len(items)] for i in range(min(count, len(items)))]
 
 
 class QuestionsCell(Cell):
@@ -90,8 +97,13 @@ class QuestionsCell(Cell):
         """The number of questions, at most."""
 
     @abstractmethod
-    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
-        """The questions to evaluate on, and `count` others to show solved before them."""
+    def test_and_examples(
+        self, folder: Path, count: int, seed: int = 0
+    ) -> tuple[list[Item], list[Item]]:
+        """The questions to evaluate on, and `count` others to show solved before them.
+
+        Each seed shows others, as long as there are some: seed 0 the first ones, seed 1 the next.
+        """
 
 
 @dataclass(frozen=True)
@@ -150,9 +162,11 @@ class DataCell(QuestionsCell):
     def training_items(self, folder: Path) -> list[Item]:
         return read_items(self.path(folder) / "train.jsonl")
 
-    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+    def test_and_examples(
+        self, folder: Path, count: int, seed: int = 0
+    ) -> tuple[list[Item], list[Item]]:
         test = read_items(self.path(folder) / "test.jsonl")
-        return test, self.training_items(folder)[:count] if count else []
+        return test, _of_seed(self.training_items(folder), count, seed) if count else []
 
 
 @dataclass(frozen=True)
@@ -160,7 +174,7 @@ class BenchmarkCell(QuestionsCell):
     """The first questions of a benchmark, or all of a user's own, from the hub or from a file.
 
     Few-shot examples are of the hub's training split where the benchmark has one, and else the last
-    questions of all, whatever the number of questions.
+    questions of all, the same for every seed, whatever the number of questions.
     """
 
     kind: ClassVar[str] = "benchmark"
@@ -203,7 +217,8 @@ class BenchmarkCell(QuestionsCell):
         name = f"{self.name}@{self.revision}" if self.revision else self.name
         items, examples = read_items(self.file.name if self.file else name), []
         if self.examples and self.file is None and not self.own:
-            examples = read_items(name, limit=self.examples, split="train")
+            limit = self.examples * SEEDS_OF_EXAMPLES
+            examples = read_items(name, limit=limit, split="train")
         elif self.examples:
             if self.examples >= len(items):
                 raise RobustokError(
@@ -217,9 +232,13 @@ class BenchmarkCell(QuestionsCell):
             write_items(self.path(folder) / "examples.jsonl", examples)
         return {"items": len(items)}
 
-    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+    def test_and_examples(
+        self, folder: Path, count: int, seed: int = 0
+    ) -> tuple[list[Item], list[Item]]:
         test = read_items(self.path(folder) / "test.jsonl")
-        return test, read_items(self.path(folder) / "examples.jsonl") if count else []
+        if not count:
+            return test, []
+        return test, _of_seed(read_items(self.path(folder) / "examples.jsonl"), count, seed)
 
 
 @dataclass(frozen=True)
@@ -237,7 +256,9 @@ class SingleQuestionCell(QuestionsCell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         return {"items": 1}
 
-    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+    def test_and_examples(
+        self, folder: Path, count: int, seed: int = 0
+    ) -> tuple[list[Item], list[Item]]:
         return [Item(self.text, self.text, self.choices, self.right)], []
 
 

@@ -253,14 +253,18 @@ class Opened:
         """
         few_shot = self.cell.few_shot
         items, solved = self.cell.questions[0].test_and_examples(
-            self.run_folder, few_shot.examples if few_shot else 0
+            self.run_folder, few_shot.examples if few_shot else 0, self.seed
         )
         if few_shot is None:
             tokenizer = self.cell.tokenizer.source(self.run_folder)
             return items[:count], self.cell.model.around(self.vocab, tokenizer)
-        prefix = evaluation.solved_examples(
-            self.vocab, solved, few_shot.scheme, seed=self.seed, start=self.start
-        )
+        drawn_by = sampler(few_shot.scheme, self.vocab)
+
+        def prefix(question: str) -> Any:
+            return evaluation.solved_examples(
+                self.vocab, solved, drawn_by, seed=self.seed, question=question, start=self.start
+            )
+
         return items[:count], {"prefix": prefix}
 
     def in_groups(

@@ -1,0 +1,99 @@
+"""Prompts of solved examples: the tokenizer's own ids of the whole, and drawn questions only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
+from tests.oracles.data import data_path
+
+import robustok as rt
+from robustok.evaluation import HEADER, after_prefix, evaluate, solved_examples
+from robustok.tasks import Item
+
+FAMILIES = {
+    "GPT-2": partial(byte_level, None),
+    "Llama 3": partial(byte_level, LLAMA3),
+    "Qwen 3": partial(byte_level, LLAMA3, nfc=True),
+    "a space before a text": partial(byte_level, None, prefix=True),
+    "Llama 2": partial(metaspace, prefix=True),
+    "Gemma": partial(metaspace, prefix=False),
+}
+TEXT = st.text(alphabet="theris o?!.,\n 12é\u0301東", min_size=1, max_size=12)
+PROMPTS = st.lists(st.tuples(TEXT, TEXT), min_size=2, max_size=4)
+
+
+def prompt_of(items: list[Item]) -> str:
+    solved = "".join(f"{item.question}{item.answer}\n\n" for item in items[:-1])
+    return f"{HEADER}\n\n{solved}{items[-1].question}"
+
+
+def placed(vocab: rt.Vocabulary, items: list[Item], scheme: str) -> tuple[np.ndarray, np.ndarray]:
+    """The ids before the last question, and its canonical ids."""
+    *solved, last = items
+    prefix = partial(solved_examples, vocab, solved, scheme, seed=0)
+    return after_prefix(vocab, lambda text: prefix(question=text), last.question)
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES])
+def family(request: pytest.FixtureRequest) -> rt.Vocabulary:
+    return FAMILIES[request.param]()
+
+
+@settings(max_examples=40)
+@given(prompt=PROMPTS)
+def test_a_canonical_prompt_has_the_ids_of_the_whole(family, prompt) -> None:
+    items = [Item(f"k{i}", q, (a, "x"), 0) for i, (q, a) in enumerate(prompt)]
+    right = family.encode(prompt_of(items)).tolist()
+    assert np.concatenate(placed(family, items, "canonical")).tolist() == right
+
+
+@settings(max_examples=40)
+@given(prompt=PROMPTS)
+def test_a_drawn_prompt_spells_the_whole_and_draws_questions_only(family, prompt) -> None:
+    vocab = family
+    items = [Item(f"k{i}", q, (a, "x"), 0) for i, (q, a) in enumerate(prompt)]
+    before, ids = placed(vocab, items, "canonical")
+    for scheme in ("uniform", "stochastok(alpha=1)", "bpe-dropout(p=0.5)", "characters"):
+        drawn, same = placed(vocab, items, scheme)
+        assert vocab.decode_bytes([*drawn, *same]) == vocab.decode_bytes([*before, *ids])
+        assert same.tolist() == ids.tolist()
+    for scheme in ("stochastok(alpha=0)", "bpe-dropout(p=0)"):
+        assert placed(vocab, items, scheme)[0].tolist() == before.tolist()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3", "qwen3", "internlm2"])
+def test_published_tokenizers_agree_with_their_library(name: str) -> None:
+    from tokenizers import Tokenizer
+
+    path = data_path("tokenizers", name, "tokenizer.json")
+    tokenizer, vocab = Tokenizer.from_file(str(path)), rt.Vocabulary.load(path)
+    for begin, end in (("Which", "\n"), ("\n\nWhich", "."), (" A", "?\n"), ("", " 1")):
+        question = f"{begin} word is number 12? Answer:{end}"
+        items = [Item(f"k{i}", question, (" one", "\n two"), i % 2) for i in range(3)]
+        got = np.concatenate(placed(vocab, items, "canonical")).tolist()
+        assert got == tokenizer.encode(prompt_of(items), add_special_tokens=False).ids
+
+
+def test_evaluate_reads_the_ids_of_the_whole_prompt(model, vocab, items, monkeypatch) -> None:
+    from robustok.evaluation import accuracy
+
+    seen: list[list[int]] = []
+
+    def scored(model: Any, requests: Any, **options: Any) -> Any:
+        seen.extend([*r.prefix, *r.questions[0]] for r in requests)
+        return score_many(model, requests, **options)
+
+    score_many = accuracy.score_many
+    monkeypatch.setattr(accuracy, "score_many", scored)
+    prefix = partial(solved_examples, vocab, items[:2], seed=0)
+    evaluate(
+        model, vocab, items[2:], "canonical", seed=0, prefix=lambda text: prefix(question=text)
+    )
+    right = [vocab.encode(prompt_of([*items[:2], item])).tolist() for item in items[2:]]
+    assert seen == right
