@@ -1,6 +1,6 @@
 """Simulate evaluations and studies: how often intervals hold the true value and tests are right.
 
-    python benchmarks/intervals.py [accuracy] [seeds] [difference] [ratio] [--trials 4000]
+    python benchmarks/intervals.py [accuracy] [seeds] [difference] [margin] [ratio] [--trials 4000]
 
 `accuracy`: the interval of one accuracy (`clustered`) in cells of 4 to 500 questions, 1 to 10 draws
 and distributions of the questions' chances of a right answer: equal chances, beta distributions,
@@ -8,14 +8,23 @@ and a share of questions that are always wrong or always right, among others. `f
 interval for the effective number from the variance of the answers as it is.
 
 `seeds`: two schemes are trained with S seeds each and answer the same questions. The logit of the
-chance of a right answer is a mean, plus an effect of the question (SD 1.5, shared by the schemes),
-of the scheme's question (SD 0.5) and of the trained model (the SD in the table, on the logit scale:
-0.3 moves an accuracy of 60% by 6 points). Both schemes have the same mean, so that every
-difference that is called clear is a false alarm.
+chance of a right answer is a mean (accuracies of about 58%, 90% and 3%), plus an effect of the
+question (SD 1.5, shared by the schemes), of the scheme's question (SD 0.5), of question and seed
+(SD 0.5), and of the trained model (the SD in the table: 0.3 moves an accuracy of 60% by 6 points).
+The first table has every form of interval that was tried: the most false alarms where both schemes
+have the same mean, meant to be 5% and 0.5%, and the mean power where the second one's logit is
+higher by 0.25 plus the SD of the models. `crossed` is the form of `compare_answers`, `former` the
+one before it. Questions of 2,000 have three eighths of the trials. The second table is that of the
+package's forms by the SD of the models, with the least share of intervals of one accuracy
+(`over_seeds`) that hold the true one.
 
 `difference`: false alarms of the paired test of two schemes with one seed. With one draw they are
 exact, a sum over all results, at the worst of a grid of shares of changed questions; `McNemar` is
 the exact conditional test. With several draws they are simulated.
+
+`margin`: how often the 90% interval excludes a loss of X where the true loss is X (5% are meant),
+of one seed and one draw, exact, at the worst of X from 1% to 20% and shares of won questions from 0
+to 5%. `former` is the interval of Bonett and Price.
 
 `ratio`: the interval of bits per byte (`ratio_of_sums`) of 2 to 200 texts. The logarithm of a
 text's length has the standard deviation in the table. Its own bits per byte are normal (mean 1.2,
@@ -25,11 +34,14 @@ linearized error with a normal quantile.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.stats import binomtest, multinomial
+from numba import njit
+from scipy.special import stdtrit
+from scipy.stats import binom, binomtest, chi2, multinomial, norm
 
 from common import options_of, print_heads, print_row
 from robustok.evaluation.intervals import (
@@ -37,7 +49,6 @@ from robustok.evaluation.intervals import (
     Z95,
     clustered,
     compare_answers,
-    over_seeds,
     ratio_of_sums,
     wilson,
 )
@@ -46,7 +57,6 @@ COUNTS = (4, 10, 20, 50, 100, 500)  # questions
 DRAWS = (1, 3, 10)
 SHARES = (0.01, 0.03, 0.1, 0.3, 0.5, 0.75, 0.9, 0.97, 0.99)
 Cell = tuple[str, float, float, float, float]
-POPULATION = 200_000  # questions that the true accuracy of a study is taken over
 
 
 def former(fractions: np.ndarray, draws: int) -> tuple[float, float, float]:
@@ -112,46 +122,211 @@ def _print_cells(n: int | str, draws: int | str, cells: list[tuple[float, ...]])
               f"{before.min():.1f}", int((before < 93).sum()), f"{width.mean():.2f}")  # fmt: skip
 
 
-def study_answers(
-    rng: np.random.Generator, seeds: int, n: int, draws: int, mean: float, spread: float
-) -> np.ndarray:
-    """Shares of right answers, float64 [2, seeds, questions]."""
-    question = rng.normal(0, 1.5, n)
-    own = rng.normal(0, 0.5, (2, 1, n))
-    logit = mean + question + own + rng.normal(0, spread, (2, seeds, 1))
-    return rng.binomial(draws, 1 / (1 + np.exp(-logit))) / draws
+@njit
+def _random(state):  # xorshift64*
+    x = state[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    state[0] = x
+    return x * np.uint64(2685821657736338717)
 
 
-def true_accuracy(rng: np.random.Generator, mean: float, spread: float) -> float:
+@njit
+def _sums(values, into):
+    """The mean, and the sum of squares of the questions, the variances from seeds and from both."""
+    seeds, n = values.shape
+    mean, of_seeds, of_questions, of_all = values.mean(), 0.0, 0.0, 0.0
+    for row in values:
+        of_seeds += row.mean() ** 2
+        of_all += (row**2).sum()
+    for i in range(n):
+        of_questions += values[:, i].mean() ** 2
+    both = of_all - seeds * of_questions - n * of_seeds + seeds * n * mean**2
+    into[0], into[1] = mean, of_questions
+    into[2] = max((of_seeds - seeds * mean**2) / (seeds - 1) / seeds, 0.0)
+    into[3] = max(both / (seeds - 1) / (n - 1) / seeds / n, 0.0)
+
+
+@njit
+def _study(seed, shape, means, spread, tables, out):
+    """Simulate the changes and the first scheme's answers of each trial; see `_sums`."""
+    (seeds, n, draws), (normal, chance) = shape, tables
+    state = np.array([seed], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state += np.uint64(88172645463325252)
+    for _ in range(20):
+        _random(state)
+    answers, effects = np.zeros((2, seeds, n)), np.zeros((2, seeds))
+    last = np.uint64(65535)
+    for trial in range(len(out)):
+        for s in range(seeds):
+            x = _random(state)
+            effects[0, s] = means[0] + spread * normal[x >> np.uint64(48)]
+            effects[1, s] = means[1] + spread * normal[(x >> np.uint64(32)) & last]
+        for i in range(n):
+            x = _random(state)
+            question = 1.5 * normal[x >> np.uint64(48)]
+            own = (question + 0.5 * normal[(x >> np.uint64(32)) & last],
+                   question + 0.5 * normal[(x >> np.uint64(16)) & last])  # fmt: skip
+            for s in range(seeds):
+                y = _random(state)
+                for j in range(2):
+                    logit = (
+                        effects[j, s] + own[j] + 0.5 * normal[(y >> np.uint64(48 - 16 * j)) & last]
+                    )
+                    right, limit = 0, chance[max(0, min(8192, int((logit + 16) * 256)))]
+                    for k in range((draws + 1) // 2):
+                        u = _random(state)
+                        right += np.float64(u >> np.uint64(32)) < limit
+                        if 2 * k + 1 < draws:
+                            right += np.float64(u & np.uint64(0xFFFFFFFF)) < limit
+                    answers[j, s, i] = right / draws
+        _sums(answers[1] - answers[0], out[trial, 0])
+        _sums(answers[0], out[trial, 1])
+
+
+NORMAL = norm.ppf((np.arange(65536) + 0.5) / 65536).astype(np.float32)
+CHANCE = 2**32 / (1 + np.exp(-np.linspace(-16, 16, 8193)))
+TABLES = NORMAL, CHANCE
+SEEDS, SPREADS, MEANS = (2, 3, 4, 5, 8), (0.0, 0.1, 0.2, 0.3, 0.6, 1.0), (0.5, 3.0, -4.5)
+
+
+def quantile(degrees: np.ndarray | float, level: float) -> np.ndarray:
+    return -stdtrit(degrees, level / 2)
+
+
+def squared_half_widths(
+    sums: np.ndarray, seeds: int, n: int, level: float
+) -> dict[str, np.ndarray]:
+    """By form of interval, its half-width to the power of two in each trial: it excludes zero where
+    the square of the mean is greater."""
+    mean, squares, s, r = sums[:, 0] * n / (n + 2), *sums[:, 1:].T
+    q = ((squares + 2) / (n + 2) - mean**2) / (n + 2)
+    z, t, both = (quantile(one, level) for one in (n - 1, seeds - 1, (n - 1) * (seeds - 1)))
+    of_questions, least = np.maximum(q - r, 1e-12), 2 / (n + 2) ** 2
+
+    def satterthwaite(variance: np.ndarray, most: float) -> np.ndarray:
+        degrees = variance**2 / (q**2 / (n - 1) + s**2 / (seeds - 1)
+                                 + r**2 / (n - 1) / (seeds - 1))  # fmt: skip
+        return variance * quantile(np.clip(degrees, 1, most), level) ** 2
+
+    truncated = np.maximum(q + s - r, np.maximum(q, s))
+    upper = [((df / chi2.ppf(level, df) - 1) * v) ** 2 for v, df in ((q, n - 1), (s, seeds - 1))]
+    lower = ((1 - (n - 1) * (seeds - 1) / chi2.ppf(1 - level, (n - 1) * (seeds - 1))) * r) ** 2
+    normal = norm.isf(level / 2) ** 2
+    apart = z**2 * of_questions + t**2 * s
+    return {
+        "former: q + s, each with its t": z**2 * q + t**2 * s,
+        "q + s − r, Satterthwaite": satterthwaite(np.maximum(q + s - r, 1e-9), np.inf),
+        "… at least q and s": satterthwaite(truncated, np.inf),
+        "… and at most 3 (S − 1) degrees": satterthwaite(truncated, 3.0 * (seeds - 1)),
+        "q − r, s − r, r, each with its t":
+            z**2 * of_questions + t**2 * np.maximum(s - r, 0) + both**2 * r,
+        "q − r, s, each with its t": z**2 * np.maximum(q - r, least) + t**2 * s,
+        "crossed: the same, at least q": np.maximum(z**2 * q, apart),
+        "… with s − r / 4":
+            np.maximum(z**2 * q, z**2 * of_questions + t**2 * np.maximum(s - r / 4, 0)),
+        "… Cochran and Cox": np.maximum(
+            z**2 * q, (z * of_questions + t * s) ** 2 / (of_questions + s)),
+        "upper bound of the variance (MLS)":
+            normal * (q + s - r + np.sqrt(upper[0] + upper[1] + lower)),
+        "bootstrap of seeds and questions": normal * (q + s * (seeds - 1) / seeds + r),
+        "likelihood ratio": _likelihood_ratio(mean, of_questions, s, r, seeds - 1, normal),
+        "prior on the seeds, SD 6 points": _with_prior(mean, of_questions, s, r, seeds, level),
+    }  # fmt: skip
+
+
+GRID = np.geomspace(1e-6, 0.3, 50)  # variances of the mean from the seeds
+
+
+def _likelihood_ratio(mean, own, s, r, degrees, normal):
+    of_seeds = np.maximum(r, 1e-9)[:, None] + np.append(0, GRID)
+    deviance = degrees * (np.log(of_seeds) + s[:, None] / of_seeds) + np.log(
+        own[:, None] + of_seeds
+    )
+    null = deviance + mean[:, None] ** 2 / (own[:, None] + of_seeds)
+    return np.where(null.min(1) - deviance.min(1) > normal, -1, np.inf)
+
+
+def _with_prior(mean, own, s, r, seeds, level):
+    of_seeds = np.maximum(r, 1e-9)[:, None] + GRID
+    log = -(seeds - 1) / 2 * (np.log(of_seeds) + s[:, None] / of_seeds)
+    log += -GRID * seeds / 2 / 0.06**2 + np.log(GRID) / 2
+    weights = np.exp(log - log.max(1, keepdims=True))
+    tails = 2 * norm.cdf(-np.abs(mean)[:, None] / np.sqrt(own[:, None] + of_seeds))
+    p = (weights * tails).sum(1) / weights.sum(1)
+    return np.where(p < level, -1, np.inf)
+
+
+def accuracy_bounds(sums: np.ndarray, seeds: int, n: int, draws: int) -> Iterator[np.ndarray]:
+    """Former bounds of the first scheme's accuracy, [2, trials], and those of `over_seeds`."""
+    mean, squares, s, r = sums.T
+    with_four = (mean * n + 2) / (n + 4)
+    variance = (squares + 2) / (n + 4) - with_four**2
+    worth = np.clip(n * with_four * (1 - with_four) / variance, n, n * draws * seeds)
+    inner = (mean * n + 1) / (n + 2)
+    z, t = quantile(n - 1, LEVEL), quantile(seeds - 1, LEVEL)
+    s, r = s / (inner * (1 - inner)), r * (n - 1) / n / (inner * (1 - inner))
+    former = z**2 / worth + t**2 * s
+    yield _wilson(mean, former)
+    crossed = np.maximum(z**2 / worth, z**2 * np.maximum(1 / worth - r, 0) + t**2 * s)
+    yield _wilson(mean, crossed)
+
+
+def _wilson(mean: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    center, spread = mean + squared / 2, np.sqrt(mean * (1 - mean) * squared + squared**2 / 4)
+    return np.stack([center - spread, center + spread]) / (1 + squared)
+
+
+def true_accuracy(mean: float, spread: float) -> float:
     """Expected accuracy over questions and trained models."""
-    logit = mean + rng.normal(0, math.sqrt(1.5**2 + 0.5**2 + spread**2), POPULATION)
-    return float((1 / (1 + np.exp(-logit))).mean())
+    x, weights = np.polynomial.hermite_e.hermegauss(81)
+    logit = mean + math.sqrt(1.5**2 + 0.5**2 + 0.5**2 + spread**2) * x
+    return float((weights / (1 + np.exp(-logit))).sum() / weights.sum())
 
 
 def seeds(trials: int) -> None:
-    print_heads("seeds", "SD of the models", "least covered, %", "most false alarms, %",
-                "half-width, points", "half-width of a difference", texts=0)  # fmt: skip
-    for count in (2, 3, 5):
-        for spread in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5):
-            cells = []
-            for n, draws in ((300, 3), (100, 1)):
-                for mean in (0.5, 3.0, 4.5, -6.0):  # accuracies of about 58%, 90%, 97%, 1%
-                    rng = np.random.default_rng([count, round(10 * spread), n, int(10 * mean + 99)])
-                    truth = true_accuracy(rng, mean, spread)
-                    covered, alarms, widths = 0, 0, []
-                    for _ in range(trials):
-                        first, second = study_answers(rng, count, n, draws, mean, spread)
-                        _, low, high = over_seeds(first, draws)
-                        covered += low <= truth <= high
-                        lower, upper, _ = compare_answers(first, second)
-                        alarms += lower > 0 or upper < 0
-                        widths.append((50 * (high - low), 50 * (upper - lower)))
-                    own, other = np.median(widths, axis=0)
-                    cells.append((100 * covered / trials, 100 * alarms / trials, own, other))
-            covers, false, _, _ = np.array(cells).T
-            _, _, own, other = cells[0]  # about 60%, 300 questions, three draws
-            print_row(count, spread, f"{covers.min():.1f}", f"{false.max():.1f}", f"{own:.1f}",
-                      f"{other:.1f}")  # fmt: skip
+    alarms: dict[str, list[tuple[int, float, float, float]]] = {}
+    rows = []
+    grid = itertools.product(SEEDS, (30, 100, 300, 500, 2000), (1, 10), SPREADS, MEANS)
+    for number, (count, n, draws, spread, mean) in enumerate(grid, 1):
+        shape, higher = (count, n, draws), (mean, mean + 0.25 + spread)
+        equal = np.empty((trials if n <= 500 else 3 * trials // 8, 2, 4))
+        other = np.empty((len(equal) // 4, 2, 4))
+        _study(number * 7919 + count, shape, (mean, mean), spread, TABLES, equal)
+        _study(number * 104729 + count, shape, higher, spread, TABLES, other)
+        at_5, at_half = (squared_half_widths(equal[:, 0], count, n, x) for x in (LEVEL, LEVEL / 10))
+        powers = squared_half_widths(other[:, 0], count, n, LEVEL)
+        own = (equal[:, 0, 0] * n / (n + 2)) ** 2
+        moved = (other[:, 0, 0] * n / (n + 2)) ** 2
+        for name, squared in at_5.items():
+            rates = (
+                np.mean(own > squared),
+                np.mean(own > at_half[name]),
+                np.mean(moved > powers[name]),
+            )
+            alarms.setdefault(name, []).append((count, *(100 * rate for rate in rates)))
+        bounds = accuracy_bounds(equal[:, 1], count, n, draws)
+        truth = true_accuracy(mean, spread)
+        covered = [100 * np.mean((low <= truth) & (truth <= high)) for low, high in bounds]
+        both = [alarms[name][-1] for name in alarms if name[:6] in ("former", "crosse")]
+        rows.append((count, spread, *covered, *(one[1] for one in both), *(one[3] for one in both)))
+    print_heads("form", "most at 5%", "at 0.5%", *(f"{count} seeds" for count in SEEDS),
+                "power", *(f"{count} seeds" for count in SEEDS))  # fmt: skip
+    for name, cells in alarms.items():
+        _, most, at_half, power = np.array(cells).T
+        by_seeds = [np.array([one for one in cells if one[0] == count]) for count in SEEDS]
+        print_row(name, f"{most.max():.1f}", f"{at_half.max():.2f}",
+                  *(f"{own[:, 1].max():.1f}" for own in by_seeds), f"{power.mean():.1f}",
+                  *(f"{own[:, 3].mean():.1f}" for own in by_seeds))  # fmt: skip
+    print()
+    print_heads("seeds", "SD of the models", "least covered, %", "former", "most false alarms, %",
+                "former", "power, %", "former", texts=0)  # fmt: skip
+    for count, spread in itertools.product(SEEDS, SPREADS):
+        cells = np.array([row[2:] for row in rows if row[:2] == (count, spread)])
+        print_row(count, spread, *(f"{x:.1f}" for x in (
+            cells[:, 1].min(), cells[:, 0].min(), cells[:, 3].max(), cells[:, 2].max(),
+            cells[:, 5].mean(), cells[:, 4].mean())))  # fmt: skip
 
 
 def difference(trials: int) -> None:
@@ -183,6 +358,29 @@ def difference(trials: int) -> None:
                 clear = sum(map(_excludes_zero, before[:, None], after[:, None]))
                 worst = max(worst, 100 * clear / trials)
             print_row(n, draws, f"{worst:.1f}", "")
+
+
+def margin(_: int) -> None:
+    print_heads("questions", "false, %", "former, %", texts=0)
+    for n in (30, 50, 100, 300):
+        most_lost, most_won = min(n, 90), min(n, 40)
+        lows = np.full((2, most_lost + 1, most_won + 1), -1.0)
+        for lost, won in itertools.product(range(most_lost + 1), range(most_won + 1)):
+            if lost + won <= n:
+                change = np.repeat([-1.0, 1.0, 0.0], [lost, won, n - lost - won])[None]
+                lows[0, lost, won], _, _ = compare_answers(0 * change, change, level=0.1)
+                center = (won - lost) / (n + 2)
+                variance = ((won + lost + 2) / (n + 2) - center**2) / (n + 2)
+                lows[1, lost, won] = center - quantile(n - 1, 0.1) * math.sqrt(variance)
+        false = []
+        for loss, won in itertools.product((0.01, 0.02, 0.03, 0.05, 0.1, 0.2),
+                                           (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)):  # fmt: skip
+            if n * (loss + won) <= 60:
+                chances = binom.pmf(np.arange(most_lost + 1), n, loss + won)[:, None] * binom.pmf(
+                    np.arange(most_won + 1), n - np.arange(most_lost + 1)[:, None],
+                    won / (1 - loss - won))  # fmt: skip
+                false.append([chances[low > -loss].sum() for low in lows])
+        print_row(n, *(f"{100 * x:.1f}" for x in np.max(false, axis=0)))
 
 
 # Cells of `difference` with several draws.
@@ -228,7 +426,13 @@ def ratio(trials: int) -> None:
                       f"{width.max():.2f}")  # fmt: skip
 
 
-PARTS = {"accuracy": accuracy, "seeds": seeds, "difference": difference, "ratio": ratio}
+PARTS = {
+    "accuracy": accuracy,
+    "seeds": seeds,
+    "difference": difference,
+    "margin": margin,
+    "ratio": ratio,
+}
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binomtest, t
+from scipy.optimize import minimize_scalar
+from scipy.stats import beta, binomtest, multinomial, t
 from tests.evaluation.conftest import evaluation_of
 
 from robustok import RobustokError
@@ -112,7 +113,7 @@ def test_items_are_paired_by_their_key_in_any_order() -> None:
 
 @pytest.mark.parametrize(
     ("lost", "won", "n", "wanted"),
-    [(7, 1, 50, (-0.233, 0.003, 0.055)), (12, 4, 200, (-0.081, 0.001, 0.059))],
+    [(7, 1, 50, (-0.270, 0.003, 0.055)), (12, 4, 200, (-0.087, 0.001, 0.059))],
 )
 def test_known_differences_of_single_draws(
     lost: int, won: int, n: int, wanted: tuple[float, float, float]
@@ -139,17 +140,134 @@ def test_an_interval_excludes_zero_exactly_where_p_is_below_the_level(
         assert low - 1e-12 <= (after - before).mean() <= high + 1e-12
 
 
+def parts_of(values: np.ndarray) -> tuple[float, float]:
+    """The variances of the mean from seeds and from both, by a table of analysis of variance."""
+    seeds, n = values.shape
+    of_seeds = sum((row.mean() - values.mean()) ** 2 for row in values) / (seeds - 1) / seeds
+    squares = sum(
+        (values[s, i] - values[s].mean() - values[:, i].mean() + values.mean()) ** 2
+        for s in range(seeds)
+        for i in range(n)
+    )
+    return of_seeds, squares / (seeds - 1) / seeds / n**2
+
+
+def crossed(of_questions: float, of_both: float, of_seeds: float, n: int, seeds: int) -> Any:
+    """The half-width by level."""
+
+    def half_width(level: float) -> float:
+        least, apart = (t.isf(level / 2, n - 1) ** 2 * of for of in
+                        (of_questions, max(of_questions - of_both, 0)))  # fmt: skip
+        return math.sqrt(max(least, apart + t.isf(level / 2, seeds - 1) ** 2 * of_seeds))
+
+    return half_width
+
+
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_an_accuracy_over_seeds_is_wilsons_at_the_worth_of_both_parts(seeds: int) -> None:
+@pytest.mark.parametrize("low", [0.4, 0.79])
+def test_an_accuracy_over_seeds_is_wilsons_at_the_worth_of_all_parts(
+    seeds: int, low: float
+) -> None:
     rng = np.random.default_rng(seeds)
-    answers = rng.binomial(3, rng.uniform(0.4, 0.9, (seeds, 1)), (seeds, 60)) / 3
-    mean, low, high = over_seeds(answers, draws=3)
+    answers = rng.binomial(3, rng.uniform(low, low + 0.2, (seeds, 1)), (seeds, 60)) / 3
+    mean, *bounds = over_seeds(answers, draws=3)
     assert mean == pytest.approx(answers.mean())
-    z, inner = t.ppf(0.975, np.inf), (60 * mean + 1) / 62
-    worth = (t.ppf(0.975, 59) / z) ** 2 / effective_answers(answers.mean(0), 3 * seeds)
-    between = answers.mean(1).var(ddof=1) / seeds / (inner * (1 - inner))
-    worth = 1 / (worth + (t.ppf(0.975, seeds - 1) / z) ** 2 * between)
-    assert (low, high) == pytest.approx(wilson(mean * worth, worth), abs=1e-9)
+    inner = (60 * mean + 1) / 62
+    of_seeds, of_both = (part / inner / (1 - inner) for part in parts_of(answers))
+    of_questions = 1 / effective_answers(answers.mean(0), 3 * seeds)
+    worth = (t.ppf(0.975, np.inf) / crossed(of_questions, of_both, of_seeds, 60, seeds)(LEVEL)) ** 2
+    assert bounds == pytest.approx(wilson(mean * worth, worth), abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 8), st.integers(2, 80), st.integers(1, 10), st.integers(0, 10**6))
+def test_a_difference_counts_what_seeds_and_questions_share_once(
+    seeds: int, n: int, draws: int, stream: int
+) -> None:
+    rng = np.random.default_rng(stream)
+    chances = rng.beta(1, 1, (2, 1, n)) * rng.uniform(0.3, 1, (2, seeds, 1))
+    before, after = rng.binomial(draws, chances, (2, seeds, n)) / draws
+    changes = after - before
+    of_seeds, of_both = parts_of(changes)
+    lost_and_won = np.append(changes.mean(0), [-1, 1])
+    variance = lost_and_won.var() / (n + 2)
+    half_width = crossed(variance, of_both, of_seeds, n, seeds)
+    low, high, p = compare_answers(before, after)
+    center = abs(lost_and_won.mean())
+    if 1e-90 < p < 1:  # at the level p the interval ends at zero
+        assert half_width(p) == pytest.approx(center, rel=1e-6)
+    assert (low > 0 or high < 0) == (center > half_width(LEVEL))
+    former = math.sqrt(sum(
+        part * t.isf(LEVEL / 2, degrees) ** 2
+        for part, degrees in ((variance, n - 1), (of_seeds, seeds - 1))
+    ))  # fmt: skip
+    assert half_width(LEVEL) <= former
+
+
+def likeliest_variance(lost: int, won: int, n: int, delta: float) -> float:
+    """Of the sum of changes of one draw where their mean is ``delta``: the likelihood's maximum."""
+    same = n - lost - won
+
+    def minus_log(chance: float) -> float:
+        chances = (chance, chance - delta, 1 - 2 * chance + delta)
+        return -sum(
+            k * math.log(max(c, 1e-300)) for k, c in zip((won, lost, same), chances, strict=True)
+        )
+
+    ends = (max(delta, 0.0), (1 + delta) / 2)
+    chance = minimize_scalar(minus_log, bounds=ends, method="bounded", options={"xatol": 1e-12}).x
+    return n * (2 * chance - delta)
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "n"),
+    [(7, 1, 50), (0, 0, 30), (0, 3, 30), (30, 0, 30), (40, 55, 200), (2, 0, 9)],
+)
+def test_a_bound_is_the_difference_that_the_score_test_just_rejects(
+    lost: int, won: int, n: int
+) -> None:
+    change = np.repeat([-1.0, 1.0, 0.0], [lost, won, n - lost - won])[None]
+    for level in (LEVEL, 0.1):
+        low, high, _ = compare_answers(0 * change, change, level=level)
+        assert low < (won - lost) / n < high or abs(won - lost) == n
+        for bound in (low, high):
+            if abs(bound) < 1:
+                squares = max(lost + won + 2, likeliest_variance(lost, won, n, bound))
+                variance = squares - (won - lost) ** 2 / (n + 2)
+                distance = abs(won - lost - n * bound)
+                assert distance == pytest.approx(
+                    t.isf(level / 2, n - 1) * math.sqrt(variance), rel=1e-4
+                )
+
+
+@pytest.mark.parametrize("n", [20, 50])
+@pytest.mark.parametrize("loss", [0.02, 0.1, 0.2])
+def test_no_loss_larger_than_the_true_one_is_said_as_rarely_as_the_level_says(
+    n: int, loss: float
+) -> None:
+    """Exact, of one draw: the 90% interval ends above the true loss in 5%, allowed are 5.5%."""
+    for won in (0.0, 0.01, 0.05):
+        false = 0.0
+        for i in range(min(n, 30) + 1):
+            for j in range(min(n - i, 12) + 1):
+                chances = [loss + won, won, 1 - loss - 2 * won]
+                chance = multinomial.pmf([i, j, n - i - j], n, chances)
+                if chance > 1e-7:
+                    change = np.repeat([-1.0, 1.0, 0.0], [i, j, n - i - j])[None]
+                    false += chance * (compare_answers(0 * change, change, level=0.1)[0] > -loss)
+        assert false <= 0.055
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_seeds_without_variance_have_an_interval_and_a_p(seeds: int) -> None:
+    """Seeds that are identical, and questions that all change by as much."""
+    one = np.repeat([-1.0, 1.0, 0.0], [2, 9, 40])[None]
+    many = np.repeat(one, seeds, 0)
+    assert compare_answers(0 * many, many) == pytest.approx(compare_answers(0 * one, one))
+    certain = np.ones((seeds, 3000))
+    low, _, p = compare_answers(0 * certain, certain)
+    assert low < 1 and p > 0
+    assert interval(0.2, [(0.0, seeds - 1)]) == (-math.inf, math.inf, 1.0)
 
 
 @pytest.mark.parametrize(
