@@ -4,6 +4,7 @@ python -m experiments keep runs/quick quick    # after a run: experiments/result
 python -m experiments keep runs/more quick     # of other seeds: its rows join them
 python -m experiments draw                     # all pages of docs/results; or: draw index
 python -m experiments verdicts                 # of every test, a line each; --json for programs
+python -m experiments adapter lora/canonical-0 runs/canonical    # a model folder to ask more
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from experiments import index, pages
+from experiments import index, keep, pages
 from experiments.claims import read_claims
 
 
@@ -25,11 +26,16 @@ def main() -> None:
     keeping.add_argument("--commit", help="that the run was made at [default: the present one]")
     drawing = commands.add_parser("draw", help="draw pages of docs/results")
     drawing.add_argument("names", nargs="*")
+    restoring = commands.add_parser("adapter", help="make a model folder of a kept adapter")
+    restoring.add_argument("name", help="as lora/uniform-k-alpha=1-0")
+    restoring.add_argument("out", type=Path)
     judging = commands.add_parser("verdicts", help="print the verdict of every test")
     judging.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.command == "keep":
-        print(pages.keep(options.run, options.name, options.commit))
+        print(keep.keep(options.run, options.name, options.commit))
+    elif options.command == "adapter":
+        print(keep.restore_adapter(options.name, options.out))
     elif options.command == "draw":
         for name in options.names or (*pages.pages(), *pages.OF_ALL):
             print(pages.write(name))

@@ -142,6 +142,7 @@ def _test(fields: dict[str, Any], place: str) -> Test:
     parts = [common | part | {"rows": rows | part.get("rows", {})} for part in pool or ({},)]
     if pool and "name" not in fields:
         raise ValueError(f"the pool {pool} has no name")
-    made = tuple(Part(**{"weight": 1 / len(parts)} | part) for part in parts)
+    equal: dict[str, Any] = {"weight": 1 / len(parts)}
+    made = tuple(Part(**equal | part) for part in parts)
     alone = {"family": place, "source": fields.pop("from", "")}
     return Test(parts=made, **alone | fields)

@@ -1,127 +1,25 @@
-"""Keep the results of a run in `results/`, and draw the pages of docs/results from them.
+"""Draw the pages of docs/results from `results/`, a section for each folder that a page lists.
 
-A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
-each question in every row, and the kind of each question in the first row of a task, so that all
-intervals and differences can be derived again without the run. A page has a section for each of
-the folders that `pages` of `claims.yaml` lists for it; `robustok study report
-experiments/results/quick` draws the same section. The page of all claims is made by `verdicts.py`,
-from the same file.
+`pages` of `claims.yaml` lists them; `robustok study report experiments/results/quick` draws the
+same section. The page of all claims is made by `index.py`, and the ledger by `fidelity.py`.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from experiments import fidelity
 from experiments.claims import RESULTS, read_claims
 from experiments.index import index
 from experiments.verdicts import judge_all
-from robustok.errors import RobustokError
-from robustok.evaluation.intervals import clustered
 from robustok.report import write_report
-from robustok.report.frame import check_repeats, measurement_of, read_source
-from robustok.report.style import Row
-from robustok.runtime.files import read_json, write_json, write_rows
+from robustok.runtime.files import read_json
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/results"
-
-
-def keep(run: Path, name: str, commit: str | None = None) -> Path:
-    """Write what the page of a run needs into results/NAME; returns this folder.
-
-    Rows of results/NAME that the run does not have stay, as those of other seeds.
-    """
-    folder = RESULTS / name
-    folder.mkdir(parents=True, exist_ok=True)
-    known = ("study", "scale", "seeds", "versions", "missing")
-    record: dict[str, Any] = {field: read_json(run / "run.json")[field] for field in known} | {
-        "commit": commit or _commit(),
-        "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
-    }
-    new = [_rounded(row) for row in read_source(run).rows]
-    before = read_source(folder).rows if (folder / "results.jsonl").is_file() else []
-    replaced = {row["cell"] for row in new}
-    stay = [row for row in before if row["cell"] not in replaced]
-    if stay:
-        _check_same_settings(stay, new)
-        record = _joined(read_json(folder / "run.json"), record)
-    else:
-        study = (run / "study.json").read_text(encoding="utf-8")
-        study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
-        (folder / "study.json").write_text(study, encoding="utf-8")
-    record["missing"] = [
-        one
-        for one in record["missing"]
-        if not any(one.items() <= row.items() for row in (*stay, *new))
-    ]
-    write_json(folder / "run.json", record)
-    write_rows(folder / "results.jsonl", _kinds_once([*stay, *new]))
-    return folder
-
-
-def _kinds_once(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the kinds of all questions of a task in its first row alone.
-
-    They are as large as the answers, and :func:`read_source` gives every row its own again.
-    """
-    kinds: dict[Any, Row] = {}
-    for row in rows:
-        kinds.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
-    kept = []
-    for row in rows:
-        of_task = kinds.pop(row.get("task"), {})
-        alone = {name: value for name, value in row.items() if name != "kinds"}
-        kept.append(alone | ({"kinds": of_task} if of_task else {}))
-    return kept
-
-
-def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The record of two runs whose rows stand in one folder."""
-    commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
-    return new | {
-        "seeds": sorted({*before["seeds"], *new["seeds"]}),
-        "missing": [*before["missing"], *(m for m in new["missing"] if m not in before["missing"])],
-        "commit": ", ".join(commits),
-    }
-
-
-def _check_same_settings(stay: Sequence[Row], new: Sequence[Row]) -> None:
-    """Refuse rows that are no repeats of the kept ones that measured the same."""
-    measured: dict[Any, list[Row]] = {}
-    for row in (*stay, *new):
-        measured.setdefault(measurement_of(row), []).append(row)
-    for rows in measured.values():
-        name = f"{rows[0]['train_scheme']} on {rows[0]['eval_scheme']}"
-        try:
-            check_repeats(name, rows)
-        except RobustokError as error:
-            sys.exit(f"{error}; or keep them under another name")
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose shares of right answers have five digits, which is exact for 0 and 1.
-
-    The bounds are those that today's code gives these answers.
-    """
-    if "answers" not in row:
-        return row
-    answers = {key: round(share, 5) for key, share in row["answers"].items()}
-    _, low, high = clustered(list(answers.values()), row["draws"])
-    return row | {"low": low, "high": high, "answers": answers}
 
 
 def pages() -> dict[str, list[str]]:

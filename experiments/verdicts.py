@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -296,7 +296,7 @@ def _at_chance(test: Test, rows: list[Row]) -> bool:
 
     As the test itself, it has no more seeds than planned. A pool has several kinds of models.
     """
-    if len(test.parts) > 1:
+    if len(test.parts) != 1:
         return False
     (part,) = test.parts
     for side in (part.of, part.against):
@@ -379,8 +379,8 @@ def _pooled(
     measure = pairs[0][0]["measure"]
     weighted = [
         # A part with a negative weight counts on the other side.
-        (abs(part.weight), pair[::-1] if part.weight < 0 else pair)
-        for part, pair in zip(parts, pairs, strict=True)
+        (abs(part.weight), (second, first) if part.weight < 0 else (first, second))
+        for part, (first, second) in zip(parts, pairs, strict=True)
     ]
     if measure == "accuracy":
         return _pooled_answers(weighted, seeds)
@@ -411,8 +411,8 @@ def _pooled_answers(
         )}
         for _, pair in weighted
     ]  # fmt: skip
-    sums: tuple[dict[int, Row], dict[int, Row]] = ({}, {})
-    counts: Counter[tuple[str, str]] = Counter()
+    sums: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+    counts: dict[tuple[str, str], float] = defaultdict(float)
     for (weight, pair), keys in zip(weighted, asked, strict=True):
         for key in keys:
             counts[pair[0]["data"], key] += weight / len(keys)

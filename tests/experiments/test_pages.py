@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.oracles.models import tiny_model
 from tests.oracles.scripts import ROOT
 from tests.report.test_merge import row
 
-from experiments import pages
+from experiments import keep, pages
+from robustok import Vocabulary
+from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
+from robustok.models import add_lora, load_model
+from robustok.models.load import save_tokenizer
 from robustok.report import Results
 from robustok.report.frame import read_source
 from robustok.runtime.files import write_rows
@@ -80,8 +86,9 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     versions = dict.fromkeys(("robustok", "torch", "transformers"), "1")
     record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": []}
     (run / "run.json").write_text(json.dumps(record))
-    monkeypatch.setattr(pages, "RESULTS", tmp_path / "results")
-    pages.keep(run, "own", "abc123")
+    for module in (keep, pages):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    keep.keep(run, "own", "abc123")
     (kept,) = read_source(tmp_path / "results/own").rows
     assert kept["answers"] == {"a": 0.66667, "b": 0.33333}
     text = pages.section("own", tmp_path / "figures")
@@ -93,18 +100,18 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     (run / "results.jsonl").write_text(json.dumps(more) + "\n")
     (run / "items/evaluate-1.jsonl").rename(run / "items/evaluate-2.jsonl")
     (run / "run.json").write_text(json.dumps(record | {"seeds": [1]}))
-    pages.keep(run, "own", "def456")
+    keep.keep(run, "own", "def456")
     both = read_source(tmp_path / "results/own")
     assert [one["seed"] for one in both.rows] == [0, 1]
     assert both.record["seeds"] == [0, 1]
-    pages.keep(run, "own", "def456")  # again changes nothing
+    keep.keep(run, "own", "def456")  # again changes nothing
     assert read_source(tmp_path / "results/own") == both
     assert "at commit abc123, def456" in pages.section("own", tmp_path / "figures")
 
     other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
     (run / "results.jsonl").write_text(json.dumps(other) + "\n")
     with pytest.raises(SystemExit, match=r"differ in configuration.draws \(3 and 5\): merge runs"):
-        pages.keep(run, "own")
+        keep.keep(run, "own")
 
 
 def test_generated_questions_of_another_seed_do_not_join() -> None:
@@ -113,10 +120,10 @@ def test_generated_questions_of_another_seed_do_not_join() -> None:
     first = row("canonical", "uniform", 0.5, configuration=of)
     trained = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 0}}}
     more = row("canonical", "uniform", 0.5, 1, configuration=trained)
-    pages._check_same_settings([first], [more])
+    keep._check_same_settings([first], [more])
     other = {"seed": 1, "inputs": {"model": {"seed": 1}, "questions-0": {"seed": 7}}}
     with pytest.raises(SystemExit, match=r"inputs.questions-0.seed \(0 and 7\)"):
-        pages._check_same_settings([first], [more | {"configuration": other}])
+        keep._check_same_settings([first], [more | {"configuration": other}])
 
 
 def test_kinds_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
@@ -126,6 +133,35 @@ def test_kinds_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
         | {"cell": cell}
         for cell, own in (("1", {"a": "x", "b": "y"}), ("2", kinds))
     ]
-    write_rows(tmp_path / "results.jsonl", pages._kinds_once(rows))
+    write_rows(tmp_path / "results.jsonl", keep._kinds_once(rows))
     assert (tmp_path / "results.jsonl").read_text().count('"kinds"') == 1
     assert read_source(tmp_path).rows == rows
+
+
+def test_a_kept_adapter_becomes_a_model_again(tmp_path: Path) -> None:
+    base, run = tmp_path / "base", tmp_path / "run"
+    tiny_model("llama", Vocabulary.load("demo").size).save_pretrained(base)
+    save_tokenizer("demo", base)
+    light = add_lora(load_model(base), seed=0)
+    for name, weights in light.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights, generator=torch.Generator().manual_seed(1))
+    trained = run / "cells/finetune-1/model"
+    light.save_pretrained(str(trained))
+    (run / "study.json").write_text(json.dumps({"model": {"name": str(base)}}))
+    record = {"fields": {"scheme": "uniform-k(alpha=1)", "seed": 2}}
+    (trained.parent / "cell.json").write_text(json.dumps(record))
+    keep._keep_adapters(run, tmp_path / "results/own")
+    kept = tmp_path / "results/own/adapters/uniform-k-alpha=1-2"
+    assert {path.name for path in kept.iterdir()} == {
+        "adapter_config.json", "adapter_model.safetensors",
+    }  # fmt: skip
+    with pytest.raises(RobustokError, match=r"did you mean 'own/uniform-k-alpha=1-2'"):
+        keep.restore_adapter("own/uniform-k-alpha=1-3", tmp_path / "x", tmp_path / "results")
+    out = keep.restore_adapter("own/uniform-k-alpha=1-2", tmp_path / "m", tmp_path / "results")
+    ids = torch.tensor([[1, 2, 3]])
+    (trained / "adapter_config.json").write_text((kept / "adapter_config.json").read_text())
+    same, wanted = (load_model(folder)(ids).logits for folder in (out, trained))
+    assert torch.allclose(same, wanted, atol=0.05)
+    assert not torch.allclose(same, load_model(base)(ids).logits, atol=0.05)
+    assert (out / "tokenizer.json").is_file()

@@ -1,0 +1,158 @@
+"""Keep the results of a run in `results/`: its rows with the answers, and its LoRA adapters.
+
+A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
+each question in every row, and the kind of each question in the first row of a task, so that all
+intervals and differences can be derived again without the run. `adapters/SCHEME-SEED` has the
+trained weights of LoRA in bfloat16, under 1 MB: with those of its base model, which are not kept,
+it is a model that can be asked more.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from experiments.claims import RESULTS
+from robustok.errors import RobustokError, nearest
+from robustok.evaluation.intervals import clustered
+from robustok.models.load import save_tokenizer
+from robustok.report.frame import check_repeats, measurement_of, read_source
+from robustok.report.style import Row
+from robustok.runtime.files import read_json, write_json, write_rows
+
+ROOT = Path(__file__).parents[1]
+
+
+def keep(run: Path, name: str, commit: str | None = None) -> Path:
+    """Write what the page of a run needs into results/NAME; returns this folder.
+
+    Rows of results/NAME that the run does not have stay, as those of other seeds.
+    """
+    folder = RESULTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    known = ("study", "scale", "seeds", "versions", "missing")
+    record: dict[str, Any] = {field: read_json(run / "run.json")[field] for field in known} | {
+        "commit": commit or _commit(),
+        "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
+    }
+    new = [_rounded(row) for row in read_source(run).rows]
+    before = read_source(folder).rows if (folder / "results.jsonl").is_file() else []
+    replaced = {row["cell"] for row in new}
+    stay = [row for row in before if row["cell"] not in replaced]
+    if stay:
+        _check_same_settings(stay, new)
+        record = _joined(read_json(folder / "run.json"), record)
+    else:
+        study = (run / "study.json").read_text(encoding="utf-8")
+        study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
+        (folder / "study.json").write_text(study, encoding="utf-8")
+    record["missing"] = [
+        one
+        for one in record["missing"]
+        if not any(one.items() <= row.items() for row in (*stay, *new))
+    ]
+    write_json(folder / "run.json", record)
+    write_rows(folder / "results.jsonl", _kinds_once([*stay, *new]))
+    _keep_adapters(run, folder)
+    return folder
+
+
+def _kinds_once(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the kinds of all questions of a task in its first row alone.
+
+    They are as large as the answers, and :func:`read_source` gives every row its own again.
+    """
+    kinds: dict[Any, Row] = {}
+    for row in rows:
+        kinds.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
+    kept = []
+    for row in rows:
+        of_task = kinds.pop(row.get("task"), {})
+        alone = {name: value for name, value in row.items() if name != "kinds"}
+        kept.append(alone | ({"kinds": of_task} if of_task else {}))
+    return kept
+
+
+def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The record of two runs whose rows stand in one folder."""
+    commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
+    return new | {
+        "seeds": sorted({*before["seeds"], *new["seeds"]}),
+        "missing": [*before["missing"], *(m for m in new["missing"] if m not in before["missing"])],
+        "commit": ", ".join(commits),
+    }
+
+
+def _check_same_settings(stay: Sequence[Row], new: Sequence[Row]) -> None:
+    """Refuse rows that are no repeats of the kept ones that measured the same."""
+    measured: dict[Any, list[Row]] = {}
+    for row in (*stay, *new):
+        measured.setdefault(measurement_of(row), []).append(row)
+    for rows in measured.values():
+        name = f"{rows[0]['train_scheme']} on {rows[0]['eval_scheme']}"
+        try:
+            check_repeats(name, rows)
+        except RobustokError as error:
+            sys.exit(f"{error}; or keep them under another name")
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose shares of right answers have five digits, which is exact for 0 and 1.
+
+    The bounds are those that today's code gives these answers.
+    """
+    if "answers" not in row:
+        return row
+    answers = {key: round(share, 5) for key, share in row["answers"].items()}
+    _, low, high = clustered(list(answers.values()), row["draws"])
+    return row | {"low": low, "high": high, "answers": answers}
+
+
+def _keep_adapters(run: Path, folder: Path) -> None:
+    """Copy the LoRA adapters of the finished trainings of a run, whose base has a name."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    for record in sorted(run.glob("cells/finetune-*/cell.json")):
+        weights = record.parent / "model/adapter_model.safetensors"
+        if weights.is_file():
+            fields = read_json(record)["fields"]
+            scheme = re.sub(r"[^\w.=-]+", "-", fields["scheme"]).strip("-")
+            out = folder / f"adapters/{scheme}-{fields['seed']}"
+            out.mkdir(parents=True, exist_ok=True)
+            rounded = {name: one.to(torch.bfloat16) for name, one in load_file(weights).items()}
+            save_file(rounded, out / weights.name, {"format": "pt"})
+            base = read_json(run / "study.json")["model"]["name"]
+            config = read_json(weights.with_name(CONFIG)) | {"base_model_name_or_path": base}
+            write_json(out / CONFIG, {name: one for name, one in config.items() if one})
+
+
+CONFIG = "adapter_config.json"
+
+
+def restore_adapter(name: str, out: Path, results: Path = RESULTS) -> Path:
+    """Make a model folder of a kept adapter, with the tokenizer of its base model.
+
+    Args:
+        name: as `lora/uniform-k-alpha=1-0`, of a folder of results/ and one of its adapters.
+        out: the new folder, which every command takes as a model.
+    """
+    run, _, adapter = name.partition("/")
+    kept = results / run / "adapters" / adapter
+    if not kept.is_dir():
+        known = sorted(f"{one.parts[-3]}/{one.name}" for one in results.glob("*/adapters/*"))
+        raise RobustokError(f"there is no adapter '{name}': {nearest(name, known)}")
+    shutil.copytree(kept, out)
+    save_tokenizer(read_json(kept / CONFIG)["base_model_name_or_path"], out)
+    return out
