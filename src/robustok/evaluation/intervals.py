@@ -38,6 +38,7 @@ from robustok.errors import RobustokError
 
 Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
 LEVEL = 0.05  # of an interval, and of a family of comparisons
+_ROUNDING = 1e-12  # the half-width, relative to the mean, that rounding errors can have
 _LEAST_P = 1e-100  # smaller ones are given as this
 
 
@@ -325,10 +326,11 @@ def interval(
             freedom.
         level: probability that the interval misses the true mean, by default 0.05.
 
-    Where no part has a variance, nothing is known of it: the bounds are infinite and p is 1.
+    Where no part has a variance beyond rounding errors, nothing is known of it: the bounds are
+    infinite and p is 1.
     """
     half = _half_width(parts, level)
-    if not half:
+    if half <= _ROUNDING * abs(mean):
         return -math.inf, math.inf, 1.0
     return mean - half, mean + half, _p_of(mean, functools.partial(_half_width, parts))
 
