@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.guard.tokenizers_of import LLAMA3, byte_level
 from tests.oracles import dropout, sentencepiece
 from tests.oracles.chi_square import DRAWS, assert_distribution
 from tests.oracles.data import TOKENIZERS, hard_texts, real
@@ -19,7 +20,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 import robustok as rt
 from robustok.samplers import bpe_dropout
-from robustok.tokenizer.data import byte_alphabet
+from robustok.tokenizer.data import byte_alphabet, split_at_broken
 
 RULES = ["provilkov", "hf", "sentencepiece"]
 LIST = ["a b", "b c", "ab c", "a bc", "c a", "ca b", "abc a", "Ġ a", "Ġ ab", "bc a", "abc abc"]
@@ -140,6 +141,50 @@ def test_a_dropout_of_almost_zero_is_that_of_tokenizers(name: str) -> None:
     for text, drawn, ids in zip(texts, rows, canonical, strict=True):
         if isinstance(text, str) and added.isdisjoint(ids.tolist()):
             assert source.encode(text, add_special_tokens=False).ids == drawn.tolist()
+
+
+PATTERNS = {
+    "gpt2": None,
+    "llama3": LLAMA3,
+    "lazy": r"a+?b|[^b]{2,4}?\s|(?i:k+|[^s])|\p{Any}",
+    "ahead": r"\p{L}+(?=\d)|\p{L}(?!!)|\w+|\W",
+    "not covered": r"[a-f]+|\d{2}",
+    "folded": r"(?i:kiss|sa|[^s])|[\p{L}]|\P{L}",
+    "end": r"a$|.",
+    "two quantifiers": r"\p{N}{1,3}+|\p{Any}",
+    "a group": r"(a|b)+|\p{Any}",
+}
+LETTERS_OF_CUTS = (
+    "aAsSkKdDtlLreEvm'  \n\r\t\x0b129!.,_-/\u017f\u212aéÉßǅ日\u0301٣²\xa0\u2028\x85🎉\u200d"
+)
+CUT_TEXTS = st.text(st.sampled_from(LETTERS_OF_CUTS) | st.characters(exclude_categories=["Cs"]))
+VOCABS_OF_CUTS = {name: byte_level(pattern) for name, pattern in PATTERNS.items()}
+CUTTERS = {name: bpe_dropout.Cutter(vocab.data) for name, vocab in VOCABS_OF_CUTS.items()}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@given(text=CUT_TEXTS, broken=st.binary(max_size=4))
+@example(text="it'ſ 'K we'LL  \n\n x 12345", broken=b"\xe6\x97")
+@settings(max_examples=60)
+def test_pre_tokens_are_those_of_the_library(name: str, text: str, broken: bytes) -> None:
+    cutter, vocab = CUTTERS[name], VOCABS_OF_CUTS[name]
+    raw = broken + text.encode()
+    ids = vocab.encode(raw)
+    borders = np.zeros(len(raw) + 1, np.bool_)
+    borders[np.cumsum(vocab.token_lengths[ids])] = True
+    ends = cutter.cut(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]), None, borders)
+    expected: list[int] = []
+    for begin, end, is_valid in split_at_broken(raw):
+        part = raw[begin:end].decode(errors="replace")
+        spans = [s for _, s in vocab.data.source.pre_tokenizer.pre_tokenize_str(part)]
+        cuts = {len(part[:x].encode()) for s in spans for x in s} - {0} | {end - begin}
+        expected += [begin + x for x in (sorted(cuts) if is_valid else range(1, end - begin + 1))]
+    assert ends.tolist() == expected
+
+
+def test_regex_cuts_for_the_patterns_of_known_models() -> None:
+    assert all(CUTTERS[name]._split is not None for name in ("gpt2", "llama3"))
+    assert CUTTERS["two quantifiers"]._split is None  # `tokenizers` reads the plus as many times
 
 
 def test_tiktoken_draws_by_its_ranks() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from tests.guard.tokenizers_of import added_token, metaspace_tokenizer
 from tests.oracles.sentencepiece import trained
-from tests.tokenizer.test_pre_tokenizer import O200K
 from tests.tokenizer.test_vocabulary import bpe, unigram
 from tokenizers import Tokenizer
 
@@ -23,6 +22,12 @@ import robustok as rt
 from robustok.models import load_tokenizer, save_tokenizer
 from robustok.tokenizer import auto, libraries, sources
 
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 AutoTokenizer = pytest.importorskip("transformers").AutoTokenizer
 TEXTS = ("hello world", " a  <img> abc<img>\n", "ab c<|end|>ab", "x <tool>  y!", "naïve ▁ 根")
 IMAGE = {"content": "<img>", "lstrip": False, "normalized": False, "rstrip": False,

@@ -34,7 +34,6 @@ PRE_TOKENIZERS = {
     "merged": (split(r"\s+", "merged_with_next"), None),
     "two": (pre_tokenizers.Sequence([split(r"\w+|\W+"), split(r"\d|\D+")]), None),
     "digits": (pre_tokenizers.Digits(), None),
-    "possessive": (split(r"\p{L}{2}+|."), None),
     "after bytes": (pre_tokenizers.Sequence([BYTES, split(r"\p{L}+|.")]), None),
 }
 

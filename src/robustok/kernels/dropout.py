@@ -41,13 +41,13 @@ from robustok.kernels.merges import (
     FIRST,
     MOST_TRIALS,
     Merges,
+    PreTokens,
     pop,
     push,
     rank_of,
     symbols_of,
 )
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.pre_tokens import TO_MERGE, PreTokens
 from robustok.kernels.trie import Trie
 
 SHORT = 24  # symbols of the longest block whose best pair is found by a search of all pairs
@@ -588,9 +588,6 @@ def _draw_texts(dropout, pre_tokens, batch, by_blocks, rows):
             end = batch.offsets[t]
             for x in range(first[t], first[t + 1]):
                 begin, end = end, ends[x]
-                if tokens[x] == TO_MERGE:
-                    size, _ = _dry_run(dropout, begin, end, np.int64(_NEVER))
-                    tokens[x] = dropout.scratch.ids[0] if size == 1 else -1
                 token = tokens[x]
                 if token >= 0 and added[token]:
                     out[at] = token

@@ -1,4 +1,4 @@
-"""The merge list of a BPE vocabulary: ranks by pair of ids, symbols, and the queue of merges.
+"""The merge list of a BPE vocabulary: ranks by pair of ids, symbols, queue of merges, pre-tokens.
 
 Arguments of one meaning in this module: ``merges``: `Merges`.
 """
@@ -10,13 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler import njit
-from robustok.kernels.pre_tokens import decode_character
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.trie import fill, find_token, look_up
 
 BITS = 21  # of an id or a rank
 MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
 FIRST, CELLS = 8, 8  # outcomes that are cached for a token, and the int32 cells of each
+
+
+class PreTokens(NamedTuple):
+    """The spans that merges do not cross: those of text t are first[t]:first[t + 1]."""
+
+    first: np.ndarray  # int64 [texts + 1]
+    end: np.ndarray  # int64: end byte of each within the batch's values
+    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, or -1
+    added: np.ndarray  # bool [ids]: added tokens, which are never cut
 
 
 class Merges(NamedTuple):
@@ -55,6 +63,28 @@ def fill_bytes(merges):
         for b in range(len(symbol)):
             if symbol[a] >= 0 and symbol[b] >= 0:
                 merges.of_bytes[a * 256 + b] = rank_of(merges, symbol[a], symbol[b])
+
+
+@njit(inline="always")
+def decode_character(text, p, stop):
+    """The code point of text[p:stop] (uint8) at ``p`` and its size in bytes; size 0 if not UTF-8.
+
+    For a character of several bytes. Surrogates pass, as in Python's JSON.
+    """
+    a = np.int64(text[p])
+    size = 2 if a < 0xE0 else 3 if a < 0xF0 else 4
+    if a < 0xC2 or a > 0xF4 or p + size > stop:
+        return np.int64(0), 0
+    code = a & (0x3F >> (size - 1))
+    for q in range(p + 1, p + size):
+        b = np.int64(text[q])
+        if b & 0xC0 != 0x80:
+            return np.int64(0), 0
+        code = code << 6 | (b & 0x3F)
+    # Overlong, or beyond Unicode.
+    if (size == 3 and code < 0x800) or (size == 4 and (code < 0x10000 or code > 0x10FFFF)):
+        return np.int64(0), 0
+    return code, size
 
 
 @njit(inline="always")
@@ -150,6 +180,32 @@ def pop(heap, size):
         at = down
     heap[at] = key
     return top, size
+
+
+@njit()
+def whole_tokens(first, end, begin, ids, offsets, token_offsets):
+    """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
+
+    ``first``, ``end``: as in `PreTokens`. ``begin``: int64 [texts + 1], the first byte of each
+    text. ``ids``: the canonical ids; those of text t, ids[offsets[t]:offsets[t + 1]], spell its
+    bytes. ``offsets``: int64 [texts + 1]. ``token_offsets``: int64 [ids + 1], bytes before each
+    token.
+    """
+    first, end, begin = borrow(first), borrow(end), borrow(begin)
+    ids, offsets, token_offsets = borrow(ids), borrow(offsets), borrow(token_offsets)
+    token = np.full(len(end), -1, np.int32)
+    for t in range(len(offsets) - 1):
+        v, at = offsets[t], begin[t]  # token v starts at byte at
+        start = at
+        for x in range(first[t], first[t + 1]):
+            while at < end[x]:
+                size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+                if at == start and at + size == end[x]:
+                    token[x] = ids[v]
+                at += size
+                v += 1
+            start = end[x]
+    return token
 
 
 def _shared_zeros(size: int) -> np.ndarray:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, Rows, spelled, texts_between
-from robustok.kernels.merges import BITS, Merges, build_merges
-from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
+from robustok.kernels.merges import BITS, Merges, PreTokens, build_merges, whole_tokens
 from robustok.kernels.stochastok import pairs_of
 from robustok.runtime.environment import import_lock
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
+from robustok.tokenizer.data import TokenizerData, split_at_broken
+from robustok.tokenizer.gigatoken_check import check_texts, has_unsafe
+from robustok.tokenizer.stages import NO_CUTS
 from robustok.tokenizer.vocabulary import Vocabulary
 
 RULES = ("provilkov", "hf", "sentencepiece")
+_SECONDS, _SLOWEST = 1.0, 1e6  # after which `regex` is given up, with more for each character
 _BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
 
 
@@ -39,7 +45,7 @@ class BpeDropout(Sampler):
     Merges stay within the pre-tokens of the pre-tokenizer; where there is none the whole text is a
     pre-token, and ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where
     the tokenizer is no BPE, where its merges need a token that stays where the tokenizer puts it,
-    and where the pattern of a tiktoken ``Encoding`` cannot be read.
+    and for a text of a tiktoken ``Encoding`` whose pre-tokens are not known.
     """
 
     name = "bpe-dropout"
@@ -66,11 +72,8 @@ class BpeDropout(Sampler):
             return
         v = self.vocab
         texts = texts_between(batch, first, last)
-        if batch.values.dtype == np.uint8:
-            pre_tokens = self._whole_texts(texts.offsets)
-        else:
-            ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
-            pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
+        ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
+        pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
         reached = draw_bpe_dropout(
             v.trie,
             self._merges(),
@@ -92,27 +95,23 @@ class BpeDropout(Sampler):
         added = self._added()
         edges, whole = texts.offsets, None
         ids = values[offsets[0] : offsets[-1]]
-        marks = added[ids]
+        marks, lengths = added[ids], self.vocab.token_lengths[ids]
+        after = np.cumsum(lengths)
         if marks.any():
-            lengths = self.vocab.token_lengths[ids]
-            after = np.cumsum(lengths)[marks]
-            before = after - lengths[marks]
-            edges = np.unique(np.concatenate([edges, before, after]))
+            before = (after - lengths)[marks]
+            edges = np.unique(np.concatenate([edges, before, after[marks]]))
             whole = np.isin(edges[:-1], before)
-        ends = self.vocab.pre_tokenizer.cut(texts.values, edges, whole)
+        borders = np.zeros(len(texts.values) + 1, np.bool_)
+        borders[after] = True
+        ends = self._cutter().cut(texts.values, edges, whole, borders)
         first = np.searchsorted(ends, texts.offsets, "right")
         token_offsets = self.vocab.token_offsets
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
 
-    def _whole_texts(self, offsets: np.ndarray) -> PreTokens:
-        """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
-        sizes = np.diff(offsets)
-        first = np.zeros(len(offsets), np.int64)
-        np.cumsum(sizes > 0, out=first[1:])
-        ends, sizes = offsets[1:][sizes > 0], sizes[sizes > 0]
-        token = np.where(sizes <= self.vocab.trie.longest, np.int32(TO_MERGE), np.int32(-1))
-        return PreTokens(first, ends, token, self._added())
+    def _cutter(self) -> Cutter:
+        """What cuts texts as the tokenizer does before its model, made once a vocabulary."""
+        return self.vocab.derived("bpe-dropout cutter", lambda: Cutter(self.vocab.data))
 
     def _added(self) -> np.ndarray:
         """Which ids are added tokens that stand for text, bool [ids]; made once a vocabulary."""
@@ -124,6 +123,102 @@ class BpeDropout(Sampler):
         return self.vocab.derived(
             f"bpe-dropout merges {self.rule}", lambda: _tables(self.vocab, by_result)
         )
+
+
+class Cutter:
+    """Cuts texts into pre-tokens as the library of a tokenizer does.
+
+    One pattern that decides all cuts is read by the package ``regex``, if it cuts many texts of all
+    kinds as the library. Its cuts count only where they are borders of the ids of the text, and all
+    its characters are of Unicode 14, which all libraries know. The library cuts all other texts.
+    """
+
+    def __init__(self, data: TokenizerData) -> None:
+        self._library = data.pre_token_ends
+        pattern = data.stages.cut_pattern
+        self._is_whole = pattern == NO_CUTS
+        self._split = None if pattern is None or self._is_whole else _splitter(pattern)
+        if self._split is None or self._library is None:
+            return
+        texts = [text for text in check_texts() if not has_unsafe(text)]
+        if any(_ends_of(self._split(text)) != self._library(text) for text in texts):
+            self._split = None
+
+    def cut(
+        self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None, borders: np.ndarray
+    ) -> np.ndarray:
+        """The ends of all pre-tokens of a text, int64, in bytes.
+
+        ``text``: uint8. ``edges``: int64, ascending from 0 to the length of ``text``: each span
+        between two edges is cut on its own. ``whole``: bool, one for each span: true where the span
+        is one pre-token. ``borders``: bool [len(text) + 1], where ids begin and end. A byte that is
+        not UTF-8 is a pre-token.
+        """
+        raw, ends = text.tobytes(), []
+        bounds = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        for number, (begin, end) in enumerate(bounds):
+            if whole is not None and whole[number]:
+                ends.append([end])
+                continue
+            for first, last, is_valid in split_at_broken(raw[begin:end]):
+                start, stop = begin + first, begin + last
+                if is_valid:
+                    ends.append(start + self._cut_span(raw[start:stop], borders[start : stop + 1]))
+                else:
+                    ends.append(np.arange(start + 1, stop + 1))
+        return np.concatenate(ends).astype(np.int64) if ends else np.empty(0, np.int64)
+
+    def _cut_span(self, span: bytes, borders: np.ndarray) -> np.ndarray:
+        """The ends of the pre-tokens of a text that is UTF-8."""
+        if self._is_whole:
+            return np.array([len(span)])
+        text = span.decode()
+        if self._split is not None and not (self._library and has_unsafe(text)):
+            ends = _in_bytes(_ends_of(self._split(text)), span, text)
+            if len(ends) and ends[-1] == len(span) and borders[ends].all():
+                return ends
+        if self._library is None:
+            raise RobustokError(
+                f"bpe-dropout: the pre-tokens of the text {shown(text)} are not known, since the"
+                " tokenizer's library does not show its cuts: use another scheme, such as uniform"
+            )
+        return _in_bytes(self._library(text), span, text)
+
+
+def _splitter(pattern: str) -> Callable[[str], list[str]] | None:
+    """All matches of a pattern in a text, by the package ``regex``; None where it cannot."""
+    try:
+        import regex
+    except ImportError:
+        return None
+    try:
+        compiled = regex.compile(pattern)
+    except (regex.error, ValueError, RecursionError):
+        return None
+    if compiled.groups:
+        return None
+
+    def split(text: str) -> list[str]:
+        try:
+            return compiled.findall(text, timeout=_SECONDS + len(text) / _SLOWEST)
+        except TimeoutError:  # the library may have another way to read the pattern
+            return []
+
+    return split
+
+
+def _ends_of(parts: list[str]) -> list[int]:
+    """Where the parts of a text end, in characters."""
+    return [*itertools.accumulate(map(len, parts))]
+
+
+def _in_bytes(ends: list[int], span: bytes, text: str) -> np.ndarray:
+    """Positions in a text, in characters, as those in its bytes, int64."""
+    positions = np.array(ends, np.int64)
+    if len(span) == len(text):
+        return positions
+    starts = np.flatnonzero((np.frombuffer(span, np.uint8) & 0xC0) != 0x80)
+    return np.append(starts, len(span))[positions]
 
 
 def _added_ids(vocab: Vocabulary) -> np.ndarray:
@@ -170,15 +265,7 @@ def _read_as(vocab: Vocabulary) -> list[bytes]:
 
 
 def _check_merges(vocab: Vocabulary) -> None:
-    """Raise RobustokError where a merge has a token that no draw may put into a text.
-
-    And where tiktoken alone can cut a text, which does not say where.
-    """
-    if vocab.data.stages.possessive and vocab.pre_tokenizer.automaton is None:
-        raise RobustokError(
-            f"bpe-dropout: it cannot read tiktoken's pattern {shown(vocab.data.stages.cut_pattern)}"
-            ": use another scheme, such as uniform"
-        )
+    """Raise RobustokError where a merge has a token that no draw may put into a text."""
     merges, in_model = vocab.data.merges, vocab.data.spelling.in_model
     if merges is None or not in_model:
         return

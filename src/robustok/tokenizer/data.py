@@ -55,6 +55,11 @@ class TokenizerData:
     spells_all: bool = False
 
     @computed_once
+    def pre_token_ends(self) -> Callable[[str], list[int]] | None:
+        """Where the library ends the pre-tokens of a text, in characters; None: not known."""
+        return getattr(self.encoder, "pre_token_ends", None)
+
+    @computed_once
     def merges(self) -> np.ndarray | None:
         """The merges of a BPE with a list, in order: pairs of ids of V and of `in_model`, int32."""
         return None if self.read_merges is None else self.read_merges(self)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from robustok.errors import RobustokError
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 NO_CUTS = r"\p{Any}+"
-_TWO_QUANTIFIERS = re.compile(r"\{\d*,?\d*\}\+")  # possessive in tiktoken, two in tokenizers
 _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
@@ -108,7 +106,6 @@ class Stages:
     decodes_names: bool = False  # the decoder reads names such as <0x0A> as bytes
     decodes_bytes: bool = True  # the same, or there is no decoder
     first_loses_marks: bool = False  # the decoder leaves out every "▁" of the first token
-    possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Any) -> Stages:
@@ -159,7 +156,7 @@ class Stages:
     def of_pattern(cls, pattern: str) -> Stages:
         """The stages of a tiktoken ``Encoding``: one pattern cuts the text."""
         stage = isolating(pattern)
-        return cls(pre_cuts=(_pre_cut(stage),), pre_tokenizer=stage, possessive=True)
+        return cls(pre_cuts=(_pre_cut(stage),), pre_tokenizer=stage)
 
     @property
     def byte_level(self) -> bool:
@@ -230,10 +227,7 @@ class Stages:
         cutting = [cut for cut in self.pre_cuts if cut.cuts]
         if not cutting:
             return NO_CUTS
-        pattern = cutting[0].pattern if len(cutting) == 1 and cutting[0].isolates else None
-        if pattern is not None and not self.possessive and _TWO_QUANTIFIERS.search(pattern):
-            return None
-        return pattern
+        return cutting[0].pattern if len(cutting) == 1 and cutting[0].isolates else None
 
     @property
     def isolates_then_spells(self) -> bool:

@@ -174,6 +174,15 @@ class TokenizersEncoder:
             raise refusal from error
         return [one.ids for one in encoded]
 
+    def pre_token_ends(self, text: str) -> list[int]:
+        """Where the pre-tokens of a normalized text end, in characters."""
+        cutter = self.parsing.pre_tokenizer
+        if cutter is None:
+            return [len(text)] if text else []
+        with library_errors("the tokenizers library cannot cut this text"):
+            spans = [span for _, span in cutter.pre_tokenize_str(text)]
+        return sorted({x for span in spans for x in span} - {0} | ({len(text)} if text else set()))
+
     def _normalized(self, text: str) -> str:
         if self.parsing.normalizer is None:
             return text

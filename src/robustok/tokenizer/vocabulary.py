@@ -25,7 +25,6 @@ from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_
 from robustok.tokenizer.canonical import Canonicalizer
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
-from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 from robustok.tokenizer.spelling import MARK
 
@@ -142,11 +141,6 @@ class Vocabulary:
     def token_lengths(self) -> np.ndarray:
         """The bytes of each token, int64 [ids]."""
         return np.diff(self.token_offsets)
-
-    @derived_property
-    def pre_tokenizer(self) -> PreTokenizer:
-        """Cuts texts where the tokenizer does before its model."""
-        return PreTokenizer(self.data)
 
     @derived_property
     def trie(self) -> Trie:
