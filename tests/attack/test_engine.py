@@ -33,7 +33,6 @@ SETTINGS = (
     {"start": "uniform", "beam": 3, "max_neighbors": 7},
     {"restarts": 5, "max_neighbors": 9, "max_scored": 60},
     {"search": "random", "max_scored": 30},
-    {"search": "annealing", "beam": 4, "max_scored": 50},
 )
 
 
@@ -104,7 +103,7 @@ def test_a_name_is_registered_once() -> None:
     assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard"}
 
 
-@pytest.mark.parametrize("name", ["greedy", "random", "annealing"])
+@pytest.mark.parametrize("name", ["greedy", "beam", "random"])
 def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> None:
     seen: list[bytes] = []
 
@@ -135,7 +134,6 @@ def held_bytes(rows: Any) -> int:
     [
         {},
         {"distances": (2, 4), "max_neighbors": 9, "beam": 2},
-        {"search": "annealing", "max_scored": 40, "beam": 4},
         {"search": "random", "max_scored": 40},
     ],
 )
@@ -171,6 +169,6 @@ def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> 
 def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
     start = vocab.encode(TEXT)
     only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])
-    for name in ("greedy", "annealing"):
+    for name in ("greedy", "beam"):
         attack = attack_prompt(vocab, TEXT, only, search=name, max_scored=50, seed=0)
         assert attack.ids.tolist() == start.tolist()

@@ -13,7 +13,6 @@ from tests.oracles.scoring import score_naively
 from robustok.attack import (
     attack,
     attack_items,
-    certify_items,
     search,
 )
 from robustok.attack.search import choose
@@ -97,6 +96,5 @@ def test_any_integer_is_a_seed(llama, vocab, items, seed: Any) -> None:
     result, again = (
         attack_items(llama, vocab, items[:2], steps=1, max_neighbors=3, seed=seed) for _ in range(2)
     )
-    certified = certify_items(llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed)
-    assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
+    assert json.loads(json.dumps(result.table()))[0]["seed"] == seed
     assert again.table() == result.table()

@@ -10,7 +10,6 @@ from tests.attack.conftest import OPTIONS, TEXT
 from robustok import RobustokError, Vocabulary
 from robustok.attack import (
     AttackSettings,
-    CertifySettings,
     LogOdds,
     ObjectiveSettings,
     Prompt,
@@ -18,8 +17,6 @@ from robustok.attack import (
     as_objective,
     attack,
     attack_prompts,
-    certify,
-    run_suite,
 )
 
 
@@ -34,7 +31,7 @@ from robustok.attack import (
         ),
         (
             {"search": "random", "max_scored": 7},
-            "random-search(distances=(2), start=canonical, steps=10, max_scored=7)",
+            "adversarial(distances=(2), start=canonical, steps=10, search=random, max_scored=7)",
         ),
         (
             {"beam": 2, "restarts": 3, "max_neighbors": 9, "steps": 0},
@@ -52,12 +49,15 @@ def test_strings_are_read_back(settings: dict[str, Any], text: str) -> None:
     assert AttackSettings.parse(text) == AttackSettings(**settings)
 
 
+def test_the_search_beam_is_the_greedy_one_that_keeps_four() -> None:
+    beam = AttackSettings.parse("adversarial(distances=(2, 4), steps=10, search=beam)")
+    assert beam == AttackSettings(distances=(2, 4), beam=4)
+    assert AttackSettings.parse("adversarial(search=beam, beam=2)") == AttackSettings(beam=2)
+    assert AttackSettings.parse("adversarial") == AttackSettings()
+
+
 def attacked(model: Any, vocab: Vocabulary, **settings: Any) -> None:
     attack(model, vocab, TEXT, **{"options": OPTIONS, "label": 1} | settings)
-
-
-def certified(model: Any, vocab: Vocabulary, **settings: Any) -> None:
-    certify(model, vocab, TEXT, **{"options": OPTIONS, "distance": 2, "seed": 0} | settings)
 
 
 def searched(vocab: Vocabulary, *prompts: Prompt, **settings: Any) -> None:
@@ -78,7 +78,13 @@ def read(text: str) -> Any:
         (read("adversarial(steps=few)"), "whole number"),
         (read("adversarial(steps=)"), "whole number"),
         (read("adversarial(stop_when_wrong=1)"), "give True or False"),
-        (read("random-search"), "max_scored"),
+        (read("adversarial(search=random)"), "max_scored"),
+        (read("adversarial(distances=(2, x))"), r"give whole numbers, as \(2, 4\)"),
+        (read("adversarial(distances=())"), r"give whole numbers, as \(2, 4\)"),
+        (read("adversarial(steps=2, steps=3)"), "give steps once"),
+        (read("adversarial(steps)"), "write each parameter as name=value"),
+        (read("adversarial(start=5)"), "give a word"),
+        (read("adversarial(distances=(2)"), "parentheses do not match"),
         (lambda m, v: attacked(m, v, stepps=1), "did you mean 'steps'"),
         (lambda m, v: attacked(m, v, objective="probabilty"), "did you mean 'probability'"),
         (lambda m, v: attacked(m, v, search="gredy"), "did you mean 'greedy'"),
@@ -92,18 +98,10 @@ def read(text: str) -> Any:
         (lambda m, v: attacked(m, v, options=["", " up"]), "no tokens"),
         (lambda m, v: attacked(m, v, options=[" up"]), "at least two options"),
         (lambda m, v: attacked(m, v, options="ab"), "options: give a list"),
-        (lambda m, v: certified(m, v, distance=0), "from 1 on"),
-        (lambda m, v: certified(m, v, confidence=1.0), "confidence"),
-        (lambda m, v: certified(m, v, draws=0), "at least 1"),
-        (lambda m, v: certified(m, v, limit=0), "at least 1"),
-        (lambda m, v: certified(m, v, options=[" up"]), "at least two options"),
-        (lambda m, v: certified(m, v, options="ab"), "options: give a list"),
-        (lambda m, v: CertifySettings(distances=(2, 2)), "once"),
         (lambda m, v: searched(v), "no prompts"),
         (lambda m, v: searched(v, Prompt("a", "")), "text is empty"),
         (lambda m, v: searched(v, Prompt("a", "x"), Prompt("a", "y")), "have the key 'a'"),
-        (lambda m, v: searched(v, Prompt("a", "x"), search="annealing"), "max_scored"),
-        (lambda m, v: run_suite(v, *[None] * 2, seed=0), "prompts: give a list"),  # type: ignore
+        (lambda m, v: searched(v, Prompt("a", "x"), search="random"), "max_scored"),
         (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
         (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),

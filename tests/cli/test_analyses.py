@@ -1,4 +1,4 @@
-"""The commands analyze, embeddings, bound and certify, as their users type them."""
+"""The commands analyze, embeddings and bound, as their users type them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import ITEMS, Shell, save_model
+from tests.cli.conftest import Shell, save_model
 from tests.guard.tokenizers_of import byte_level
 
 from robustok.study.measurements.bound import power_of_ten
@@ -92,28 +92,3 @@ def test_bound_with_and_without_questions(tmp_path: Path, shell: Shell) -> None:
     gammas = [power_of_ten(whole[f"log10_gamma_{reading}"]) for reading in ("theorem", "proof")]
     assert f"| canonical | {' | '.join(gammas)} |" in (tmp_path / "report.md").read_text()
     assert "whole" in shell.ok("bound canonical uniform")
-
-
-def test_certify_a_task_and_one_question(tmp_path: Path, shell: Shell) -> None:
-    line = (
-        "certify canonical uniform --items canonical/items.jsonl --seed 0 --draws 20 "
-        f"--enumerate 300 --distance all --distance 2 --out {tmp_path}"
-    )
-    first = shell.rows(line)
-    assert [(r["model"], r["distance"]) for r in first] == [
-        ("canonical", 2), ("canonical", "all"), ("uniform", 2), ("uniform", "all"),
-    ]  # fmt: skip
-    assert all(r["same"] + r["open"] + r["flips"] + r["attacked"] == r["n"] == 4 for r in first)
-    assert shell.rows(line) == first
-    assert len(rows_of(tmp_path / "figures/certificates.csv")) == 4
-    (kept,) = (tmp_path / "canonical/items").iterdir()
-    assert len(kept.read_text().splitlines()) == len(ITEMS)
-    options = ("--text", "which house?", "--option", " street", "--option", " house")
-    (one,) = shell.rows("certify canonical --distance 2 --seed 0", *options)
-    assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
-    assert "within distance 2" in shell.ok("certify canonical --distance 2 --seed 0", *options)
-    given = "certify canonical --distance all --enumerate 1 --draws 30 --seed 0"
-    (open_,) = shell.rows(given, *options)
-    text = shell.ok(given, *options)
-    assert f"answer '{open_['option']}'" in text
-    assert ("".join(open_["tokens"]).replace("·", " ") == "which house?") == ("at distance" in text)

@@ -45,11 +45,11 @@ TARGET = ("one", "--objective", "target", "--prompts", "prompts.jsonl", "--seed"
 
 
 def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
-    call = ("red-team", *TARGET, "--search", STEP, "--out", "attacks")
+    call = ("red-team", *TARGET, "-s", STEP, "--out", "attacks")
     attacked = shell.rows(*call)
     assert [row["key"] for row in attacked] == ["a", "b"]
     assert all(row["score"] >= row["canonical_score"] for row in attacked)
-    (group,) = Path("attacks/groups").glob("*.json")
+    (group,) = Path("attacks/groups").glob("*/*.json")
     written = group.read_bytes()
     assert rows_in(Path("attacks/attacks.jsonl")) == attacked
     group.write_bytes(written[:-20])
@@ -57,12 +57,6 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     assert group.read_bytes() == written
     error = shell.fails(*call, "--seed", "1")
     assert "holds results with other seed" in error
-    moved = shell.rows(*call, "--transfer", "one", "--transfer", "two")
-    assert group.read_bytes() == written and moved[:2] == attacked
-    assert [row["model"] for row in moved[2:]] == ["one", "one", "two", "two"]
-    for row, again in zip(attacked, moved[2:4], strict=True):
-        assert again["score"] == pytest.approx(row["score"], abs=1e-4)
-        assert again["ids"] == row["ids"]
 
 
 def test_scores_of_another_precision_are_not_continued(shell: Shell, tmp_path: Path) -> None:
@@ -70,42 +64,47 @@ def test_scores_of_another_precision_are_not_continued(shell: Shell, tmp_path: P
     half = save_model(tmp_path / "half")
     model = small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0)
     model.bfloat16().save_pretrained(half)
-    call = ("red-team", str(half), *TARGET[1:], "--search", STEP, "--out", "halves")
+    call = ("red-team", str(half), *TARGET[1:], "-s", STEP, "--out", "halves")
     shell.ok(*call)
     error = shell.fails(*call, "--dtype", "bfloat16")
     assert re.search("holds results with other .*precision: delete it", error)
 
 
-def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Shell) -> None:
-    (result,) = shell.rows(
-        "red-team", "one", "--prompts", "prompts.jsonl", "--objective", "margin",
-        "--search", "standard-suite(max_scored=40)", "--seed", "0", "--out", "suite",
-    )  # fmt: skip
-    names = [row["search"] for row in result["parts"]]
-    assert names == ["greedy", "wide", "beam", "restarts", "annealing", "random", "worst of all"]
-    *parts, worst = result["parts"]
+SEVERAL = (
+    "-s", "adversarial(max_scored=40)", "-s", "adversarial(search=beam, max_scored=40)",
+    "-s", "adversarial(search=random, max_scored=40)",
+)  # fmt: skip
+
+
+def test_several_attacks_are_printed_with_the_worst_of_each_prompt(shell: Shell) -> None:
+    call = ("red-team", "one", "--prompts", "prompts.jsonl", "--objective", "margin", "--seed", "0")
+    *parts, worst = shell.rows(*call, *SEVERAL, "--out", "several")
+    assert worst["eval_scheme"] == "worst of 3 attacks"
     assert worst["success"] >= max(part["success"] for part in parts)
     assert all(part["n_scored"] <= 80 for part in parts)
-    assert result["curves"]["worst of all"][-1]["success"] == worst["success"]
-    (group,) = Path("suite/groups").glob("*.json")
-    result = json.loads(group.read_text())["result"]
-    scores = zip(*([row["score"] for row in result[name]] for name in names[:-1]), strict=True)
-    worst_scores = [row["score"] for row in rows_in(Path("suite/attacks.jsonl"))]
+    assert worst["n_scored"] == sum(part["n_scored"] for part in parts)
+    results = [json.loads(p.read_text())["result"] for p in Path("several/groups").glob("*/*.json")]
+    scores = zip(*([row["score"] for row in one["attacks"]] for one in results), strict=True)
+    worst_scores = [row["score"] for row in rows_in(Path("several/attacks.jsonl"))]
     assert worst_scores == pytest.approx([max(part) for part in scores])
+    for part, scheme in zip(parts, SEVERAL[1::2], strict=True):
+        alone = shell.rows(*call, "-s", scheme)
+        assert part["success"] == sum(row["success"] for row in alone) / len(alone)
+    assert "worst of 3 attacks: broken" in shell.ok(*call, *SEVERAL, "--out", "several")
 
 
-def test_a_suite_says_where_the_canonical_tokenization_is_excluded(shell: Shell) -> None:
+def test_several_attacks_say_where_the_canonical_tokenization_is_excluded(shell: Shell) -> None:
     call = ("red-team", "one", "--prompts", "prompts.jsonl", "--objective", "judges:long",
-            "--search", "standard-suite(max_scored=40)", "--seed", "0")  # fmt: skip
-    (result,) = shell.rows(*call)
-    assert {row["canonical_score"] for row in result["parts"]} == {None}
-    assert result["parts"][-1]["score"] > 6
+            "--seed", "0", *SEVERAL)  # fmt: skip
+    rows = shell.rows(*call)
+    assert {row["canonical_score"] for row in rows} == {None}
+    assert rows[-1]["score"] > 6
     assert "score excluded → +" in shell.ok(*call)
 
 
 def test_answers_are_written_and_judged(shell: Shell) -> None:
     output = shell.ok(
-        "red-team", *TARGET, "--search", STEP, "--generate", "--judge", "judges:length",
+        "red-team", *TARGET, "-s", STEP, "--generate", "--judge", "judges:length",
         "--out", "answered",
     )  # fmt: skip
     assert "judge: mean" in output
@@ -120,11 +119,11 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
         ("one", "--objective", "guard", "--unwanted", " up", "--wanted", " rain"),
         ("one", "--objective", "margin"),
         ("one", "--objective", "judges:short"),
-        ("one", "--objective", "target", "--search", "annealing(max_scored=20)"),
+        ("one", "--objective", "target", "-s", "adversarial(search=random, max_scored=20)"),
     ],
 )
 def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
     common = ("--prompts", "prompts.jsonl", "--seed", "0")
-    search = () if "--search" in settings else ("--search", STEP)
+    search = () if "-s" in settings else ("-s", STEP)
     attacked = shell.rows("red-team", *settings, *common, *search)
     assert [row["key"] for row in attacked] == ["a", "b"]

@@ -21,7 +21,6 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "evaluate": ("robustok.evaluation.evaluate", []),
     "icl": ("robustok.evaluation.evaluate", ["-k", "1"]),
     "attack": ("robustok.attack.engine.attack_questions", []),
-    "certify": ("robustok.attack.certify_items", []),
     "bound": ("robustok.evaluation.lipschitz_ratios", []),
     "finetune": ("robustok.training.finetune", RECIPE),
 }
@@ -63,7 +62,7 @@ def test_every_command_words_a_benchmark_and_keeps_what_write_items_wrote(
     assert first == kind(item)
 
 
-@pytest.mark.parametrize("command", ["attack", "certify", "bound", "finetune"])
+@pytest.mark.parametrize("command", ["attack", "bound", "finetune"])
 def test_a_command_that_needs_questions_refuses_sentences(
     command: str, model: Path, tmp_path: Path, shell: Shell
 ) -> None:

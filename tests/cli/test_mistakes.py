@@ -63,12 +63,6 @@ bound {m} --draws 999 => --draws: nothing is drawn without questions: leave it o
 bound {m} --limit 7 => --limit: nothing is drawn without questions: leave it out
 bound {m} -s characters => --scheme: nothing is drawn without questions: leave it out
 bound {m} --no-attack => --attack/--no-attack: nothing is drawn without questions: leave it out
-certify {m} --seed 0 => give either items, or one text
-certify {m} --seed 0 --items {i} --distance far => or all
-certify {m} --seed 0 --text a --out {out} => two options
-certify {m} --seed 0 --text a --option b => two options
-certify {m} --seed 0 --items {i} --chat => chat template
-certify {m} --seed 0 --items {i} --chat --start-token x => its own start token
 analyze split-counts -t= --seed 0 => names no tokenizer
 analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
 analyze split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
@@ -90,7 +84,7 @@ red-team {m} --seed 0 --objective target --text a --target b --chat => no chat t
 red-team {m} --seed 0 --objective target --text a --target b --judge math:isnan => give --generate
 red-team {m} --seed 0 --objective target --text a --prompts {i} => give either --text or --prompts
 red-team {m} --objective margin --text a => Missing option '--seed'
-red-team {m} --seed 0 --objective target --text a --search standard-suite(beam=2) => cannot read the
+red-team {m} --seed 0 --objective target --text a -s standard-suite(beam=2) => cannot read the
 red-team {m} --seed 0 --objective margin --text a --search adversarial(beams=2) => mean 'beam'
 attack {m} --seed 0 --text word --option a --option b --start-token <s> => no special token '<s>'
 attack {m} --seed 0 --items {i} --search lucky => search

@@ -111,7 +111,7 @@ def test_a_training_log_has_steps_and_losses_at_intervals(
     "options",
     [
         "evaluate -o {file}/rows", "evaluate -o {file}", "icl -o {file}",
-        "attack -o {file}/rows", "certify -o {file}",
+        "attack -o {file}/rows",
         "embeddings -o {file}/further/out",
     ],
 )  # fmt: skip
@@ -251,7 +251,7 @@ def test_attack_puts_the_start_token_before_the_question(
     expected = attack(model, vocab, item.question, item.choices, 0, seed=0, prefix=[start])
     assert after["margins"] == pytest.approx(list(expected.margins))
     assert after["margins"][0] != pytest.approx(without["margins"][0], abs=1e-12)
-    annealed = ["--search", "annealing", "--max-scored", "3"]
+    annealed = ["--search", "random", "--max-scored", "3"]
     first, second = (
         shell.rows(*given, *annealed, *token)[0]["margins"][0]
         for token in ([], ["--start-token", TOKEN])

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.conftest import Shell
 
-from robustok.attack.settings import AttackSettings, CertifySettings, ObjectiveSettings
+from robustok.attack.settings import AttackSettings, ObjectiveSettings
 from robustok.cli.groups import COMMANDS, command
 from robustok.cli.options import Argument, add_commands, option
 from robustok.runtime import hub
@@ -78,7 +78,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("attack", AttackSettings), ("red-team", ObjectiveSettings), ("certify", CertifySettings),
+    [("attack", AttackSettings), ("red-team", ObjectiveSettings),
      ("finetune", Recipe), ("pretrain", Recipe)],
 )  # fmt: skip
 def test_every_field_with_help_is_an_option(
@@ -105,20 +105,20 @@ def test_no_command_has_two_options_of_one_name() -> None:
         assert len(flags) == len(set(flags)), name
 
 
-@pytest.mark.parametrize("name", ["evaluate", "icl", "attack", "certify", "perplexity"])
+@pytest.mark.parametrize("name", ["evaluate", "icl", "attack", "perplexity"])
 def test_the_type_of_the_weights_is_chosen_and_printed(
     name: str, model: Path, tmp_path: Path, shell: Shell
 ) -> None:
     items = str(model / "items.jsonl")
     (tmp_path / "a.txt").write_text("which word")
     more = {"perplexity": ["--texts", str(tmp_path / "a.txt")], "icl": ["-k", "1", "-n", "2"],
-            "attack": ["--steps", "1"], "certify": ["--distance", "2", "-n", "3"],
+            "attack": ["--steps", "1"],
             "evaluate": ["-n", "2"]}  # fmt: skip
     given = [*more[name], *([] if name == "perplexity" else ["--items", items])]
     call = [name, str(model), *given, "--seed", "0"]
     first, *_ = shell.ok(*call, "--dtype", "bfloat16").splitlines()
     assert first in (f"{model}: weights in bfloat16", f"{model.name}: weights in bfloat16")
-    if name in ("evaluate", "perplexity", "certify"):
+    if name in ("evaluate", "perplexity"):
         assert shell.rows(*call, "--dtype", "bfloat16")[0]["precision"] == "bfloat16"
     assert "unknown dtype 'float16': did you mean" in shell.fails(*call, "--dtype", "float16")
 

@@ -35,7 +35,6 @@ LINES = {
     "icl": f"icl m {ON_ITEMS} -s canonical -k 1",
     "attack": f"attack m {ON_ITEMS} --steps 1",
     "red-team": "red-team m --objective refusal --text street --seed 0",
-    "certify": f"certify m {ON_ITEMS} --limit 1",
     "embeddings": "embeddings m --seed 0 --words 50 --draws 2 --out drawn",
     "bound": "bound m",
     "study list": "study list",

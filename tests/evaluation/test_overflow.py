@@ -13,7 +13,7 @@ from tests.evaluation.conftest import draws_of
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
-from robustok.attack import attack, attack_items, certify, certify_items
+from robustok.attack import attack, attack_items
 from robustok.cli.app import run
 from robustok.evaluation import evaluate
 from robustok.models import Shape, small_model, train_tokenizer
@@ -147,23 +147,6 @@ def test_left_attacks_the_end_of_a_long_question(short, vocab, edge) -> None:
     assert result.overflowed >= 4
 
 
-def test_certificates_under_every_policy(short, vocab, edge) -> None:
-    arguments: dict[str, Any] = {"distances": (1,), "seed": 0}
-    with pytest.raises(RobustokError, match="choose overflow"):
-        certify_items(short, vocab, edge, **arguments)
-    dropped = certify_items(short, vocab, edge, overflow="drop", distances=(2,), seed=0)
-    assert (dropped.n, [c.key for c in dropped.certificates]) == (1, ["fits"])
-    with pytest.raises(RobustokError, match="no item fits"):
-        certify_items(short, vocab, edge[1:2], overflow="drop", **arguments).table()
-    cut = certify_items(short, vocab, edge, overflow="left", **arguments)
-    assert cut.n == 3
-    full = edge[0]
-    certificate = certify(
-        short, vocab, full.question, full.choices, distance=2, overflow="canonical", seed=0
-    )
-    assert certificate.verdict in ("same", "flips", "attacked")
-
-
 def test_commands_take_the_policy(
     items: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,7 +160,6 @@ def test_commands_take_the_policy(
     for name, *options in (
         ("evaluate", "-s", "uniform", "--draws", "3"),
         ("attack", "--steps", "1"),
-        ("certify", "--distance", "1", "--no-attack"),
         ("icl", "--num-fewshot", "1", "--attack", "-s", "canonical"),
     ):
         call = [name, str(tmp_path), "--items", str(file), "--seed", "0", "--json", *options]

@@ -48,9 +48,6 @@ def attack_slowly(
     if settings.search == "random":
         for ids in [start, *draw("uniform", settings.max_scored or 0, 1)]:
             value(ids)
-    elif settings.search == "annealing":
-        _anneal(settings, start, value, near, np.random.default_rng([seed, key]),
-                lambda: bool(steps) and steps[-1][1] > threshold, known)  # fmt: skip
     else:
         for restart in range(settings.restarts + 1):
             if restart:
@@ -85,26 +82,3 @@ def _climb(settings: AttackSettings, start: Any, value: Any, near: Any, seeds: A
         beam = sorted(beam + best, key=lambda entry: -entry[0])[: settings.beam]
         if beam[0][0] <= highest:
             return
-
-
-def _anneal(settings: AttackSettings, start: Any, value: Any, near: Any, rng: Any, done: Any,
-            known: Any) -> None:  # fmt: skip
-    limit = settings.max_scored or 0
-    chains, current = [start] * settings.beam, [value(start)] * settings.beam
-    rounds, first = max(1, limit // settings.beam), None
-    for turn in range(rounds):
-        if done() or len(known) >= limit:
-            return
-        proposals = []
-        for ids in chains:
-            rows = near(ids)
-            proposals.append(rows[int(rng.integers(len(rows)))] if rows else ids)
-        scores = [value(ids) for ids in proposals]
-        if first is None:
-            first = float(np.std([s for s in [*scores, *current] if np.isfinite(s)]))
-        temperature = max(first, 1e-9) * 0.01 ** (turn / rounds)
-        luck = rng.random(len(chains))
-        for i, (ids, score) in enumerate(zip(proposals, scores, strict=True)):
-            chance = np.exp(-min(max(current[i] - score, 0.0) / temperature, 700.0))
-            if np.isfinite(score) and luck[i] < chance:
-                chains[i], current[i] = ids, score

@@ -13,9 +13,9 @@ from tests.guard.tokenizers_of import byte_level
 import robustok as rt
 from robustok.analysis import segmentations, split_counts
 from robustok.report import analyses
+from robustok.report.bound import draw_bound
 from robustok.report.figures import draw_embeddings
 from robustok.report.frame import Row
-from robustok.report.proofs import draw_bound, draw_gap
 
 pytest.importorskip("matplotlib")
 TEXT = "the theater is there"
@@ -98,11 +98,6 @@ BOUND = [
     *moves("deep", "proof", [10, 1e150, 1e299]),
     *moves("no items", "theorem", [10, 1e3, 1e5]),
 ]
-GAP = [
-    verdicts("canonical", 2, 5, 0, 1, 4),
-    verdicts("canonical", "all", 0, 2, 3, 5),
-    verdicts("uniform-k", 2, 10, 0, 0, 0),
-]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +107,6 @@ GAP = [
         (draw_embeddings, EMBEDDINGS[:3], ["canonical"], ["the word alone"]),
         (draw_bound, BOUND, ["as in the proof", "attacked", "no items", "change per √dist"], []),
         (draw_bound, BOUND[-3:], ["as in the theorem"], ["attacked", "proof"]),
-        (draw_gap, GAP, ["certified", "the attack missed it", "within distance", "all"], []),
     ],
 )
 def test_a_figure_says_what_it_shows(

@@ -137,14 +137,12 @@ def test_two_results_of_one_seed_are_no_repeats() -> None:
 
 
 LAYER = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5, "words": 9}
-GAP = {"model": "m", "distance": 2, "n": 9, "same": 9, "open": 0, "flips": 0, "attacked": 0}
 
 
 @pytest.mark.parametrize("measured", [
     {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 9},
     {"perplexity": 9.0, "bits_per_byte": 1.0},
     {"layers": [LAYER | {"mean": 0.4}]},
-    {"gap": [GAP | {"open_upper": None, "confidence": 0.95}], "draws": 9},
 ])  # fmt: skip
 def test_results_of_other_settings_or_of_one_seed_are_no_repeats(
     measured: dict[str, Any], tmp_path: Path

@@ -148,14 +148,29 @@ def test_a_table_of_accuracies_names_the_changes_and_their_intervals(tmp_path: P
     ]
 
 
-def test_several_searches_of_a_suite_count_a_question_once(folder: Path) -> None:
+def test_the_worst_of_several_attacks_counts_a_question_broken_by_any(folder: Path) -> None:
     (folder / "items").mkdir()
-    rows = [{"key": key, "search": search, "success": key + search == "agreedy"}
-            for key in "ab" for search in ("greedy", "random")]  # fmt: skip
-    write_rows(folder / "items" / "c.jsonl", rows)
-    one = row("canonical", "standard-suite(max_scored=9)", 0.5) | {"cell": "c"}
-    write_rows(folder / "results.jsonl", [one])
-    assert read_source(folder).rows[0]["answers"] == {"a": 0.0, "b": 1.0}
+    attacks = {"adversarial(steps=2)": "ab", "adversarial(steps=2, beam=4)": "bc"}
+    rows = []
+    for i, (scheme, broken) in enumerate(attacks.items()):
+        items = [{"key": key, "success": key in broken} for key in "abcde"]
+        write_rows(folder / "items" / f"c{i}.jsonl", items)
+        numbers = {"cell": f"c{i}", "n": 5, "n_scored": 9, "proved": 0.2, "unsearched_ids": 256}
+        rows.append(row("canonical", scheme, 0.6) | numbers)
+    write_rows(folder / "results.jsonl", rows)
+    results = Results(read_source(folder).rows)
+    worst = results.get("canonical", "worst of 2 attacks")
+    assert worst is not None and results.attacks == [*attacks, "worst of 2 attacks"]
+    assert (worst["accuracy"], worst["n"]) == (0.4, 5)
+    low, accuracy, high = (worst[name] for name in ("low", "accuracy", "high"))
+    assert 0 < low < accuracy < high < 1
+    write_report(folder)
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert "| attack d = 2 | attack d = 2 beam 4 | worst of 2 attacks |" in text
+    assert "proved 20.0" in text and "256 second ids of the vocabulary are not searched" in text
+    one_question = [rows[0], rows[1] | {"cell": "other"}]  # whose answers are not known
+    write_rows(folder / "results.jsonl", one_question)
+    assert Results(read_source(folder).rows).attacks == [*attacks]
 
 
 def test_page_text_and_figures_have_every_number(written: Path) -> None:

@@ -102,13 +102,10 @@ STRENGTH = {"strength": {"splits": [0.25, 0.5]}}
 
 
 @pytest.mark.parametrize(("sections", "hint"), [
-    ({"attacks": [{"suite": True, "max_scored": 12, "steps": 3}]}, "leave steps out"),
-    ({"attacks": [{"suite": "best", "max_scored": 12}]}, "True"),
-    ({"attacks": [{"suite": True, "overflow": "drop"}]}, "leave overflow out"),
+    ({"attacks": [{"suite": True}]}, "no field attacks.0.suite"),
     (BOUND | {"bound": {"draws": 999}}, "bound.draws: nothing is drawn without questions"),
     (BOUND | {"bound": {"attack": False}}, "bound.attack: nothing is drawn without questions"),
-    ({"certify": {"distances": ["far"]}}, "whole number, or all"),
-    ({"certify": {"distances": [0]}}, "from 1 on"),
+    ({"attacks": [{"distances": [0]}]}, "at least 1"),
     ({"questions": {"text": "a", "choices": ["b"]}}, "two options"),
     ({"questions": {"items": ["f.jsonl"], "label": 1}}, "of one text"),
     ({"model": {"chat": True}}, "no chat template"),

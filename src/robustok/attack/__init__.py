@@ -1,4 +1,4 @@
-"""Attacks through tokenization: objectives, searches, the suite, certificates, adversaries.
+"""Attacks through tokenization: objectives, searches, adversaries.
 
 The names of `robustok.attack.public` are imported when one of them is used, so that
 `robustok.attack.settings` needs no torch.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.attack.objectives import Margin, Objective, TargetLikelihood
-from robustok.attack.records import Attack, Prompt, Step
+from robustok.attack.records import Attack, Prompt, finite_or_none, worst_attacks
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
-from robustok.attack.settings import GROUP, AttackSettings
+from robustok.attack.settings import (
+    GROUP,
+    AttackSettings,
+    unsearched_ids,
+    unsearched_text,
+    worst_label,
+)
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Accuracy, accuracy_line
@@ -22,7 +28,6 @@ from robustok.evaluation.questions import (
     Ids,
     Prefix,
     Window,
-    check_candidate_length,
     check_keyed,
     check_options,
     check_questions,
@@ -51,6 +56,9 @@ class AttackEvaluation(Accuracy):
         start_accuracy: accuracy under the tokenizations that the attacks start from.
         start_low: lower 95% bound of ``start_accuracy``.
         start_high: upper 95% bound.
+        proved: share of items that no tokenization at the attack's distances breaks, since all of
+            them were scored.
+        unsearched_ids: number of second ids of the vocabulary that were not searched.
         n_scored: number of tokenizations scored, over all items.
         attacks: the attack on each item, in the order of the items.
     """
@@ -58,8 +66,10 @@ class AttackEvaluation(Accuracy):
     start_accuracy: float
     start_low: float
     start_high: float
+    proved: float
     n_scored: int
     attacks: tuple[Attack, ...]
+    unsearched_ids: int = 0
 
     def __str__(self) -> str:
         return attack_line(vars(self))
@@ -84,20 +94,22 @@ class AttackEvaluation(Accuracy):
 
 
 def attack_line(row: JsonFields) -> str:
-    """An attack on questions on one line; a suite has no interval before it and no count."""
-    before = f"{row['start_accuracy']:.3f}"
-    if "start_low" in row:
-        before += f" [{row['start_low']:.3f}, {row['start_high']:.3f}]"
-    scored = f", {row['n_scored']} tokenizations scored" if "n_scored" in row else ""
-    return accuracy_line(row, f"{before} before, {counted(row['n'], 'item')}{scored}")
+    """An attack on questions on one line; the worst of several has no accuracy before it."""
+    parts = [f"{row['proved']:.3f} proved"] if "proved" in row else []
+    if "start_accuracy" in row:
+        interval = "{start_accuracy:.3f} [{start_low:.3f}, {start_high:.3f}]".format_map(row)
+        parts.append(f"{interval} before")
+    parts.append(counted(row["n"], "item"))
+    parts.append(f"{counted(row['n_scored'], 'tokenization')} scored")
+    return accuracy_line(row, ", ".join(parts)) + unsearched_text(row)
 
 
 @dataclass(frozen=True)
 class AttackedModel:
-    """A model whose questions are attacked or certified.
+    """A model whose questions are attacked.
 
-    ``prefix`` and ``suffix`` are the ids around every question, ``overflow`` the policy for
-    tokenizations that do not fit, and ``scale`` that of the margin (``AttackSettings.objective``).
+    ``prefix`` and ``suffix`` are the ids around every question, and ``overflow`` the policy for
+    tokenizations that do not fit.
     """
 
     model: Any
@@ -105,21 +117,20 @@ class AttackedModel:
     prefix: Prefix
     suffix: Ids | None
     overflow: str
-    scale: str = "probability"
 
-    def text(self, prompt: Prompt) -> AttackedText:
+    def text(self, prompt: Prompt, settings: AttackSettings) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
         margin = Margin(
             self.model,
             self.vocab,
             prompt.fields["choices"],
             prompt.fields["label"],
-            scale=self.scale,
+            scale=settings.objective,
             prefix=self.prefix(prompt.text) if callable(self.prefix) else self.prefix,
             suffix=self.suffix,
             window=Window(self.model, self.overflow),
         )
-        return AttackedText(self.vocab, prompt, margin, key=prompt.key)
+        return AttackedText(self.vocab, prompt, margin, prompt.key, settings.second_ids)
 
 
 def attack(
@@ -175,7 +186,7 @@ def attack(
         for option in check_options(options)
     ]
     prompt = Prompt(text, text, {"choices": choices, "label": label})
-    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     attacks, _ = attack_questions(attacked_model, [prompt], settings, seed)
     if not attacks:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
@@ -215,7 +226,7 @@ def attack_items(
     began = time.perf_counter()
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
-    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     prompts, scorer = question_prompts(items), Scorer()
     attacks, dropped = attack_questions(
         attacked_model,
@@ -231,6 +242,7 @@ def attack_items(
         seed=seed,
         seconds=time.perf_counter() - began,
         attacks=tuple(attacks),
+        **unsearched_ids(vocab, settings),
         mode=scoring_mode(model),
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
@@ -260,7 +272,7 @@ def attack_questions(
     trials: list[Trial] = []
     dropped = 0
     for prompt in prompts:
-        question = attacked_model.text(prompt)
+        question = attacked_model.text(prompt, settings)
         if question.is_dropped(settings.start, seed):
             dropped += question.overflowed
             continue
@@ -281,8 +293,44 @@ def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
         "n": len(attacks),
         "draws": 1,
         **dict(zip(("start_accuracy", "start_low", "start_high"), clustered(before), strict=True)),
+        "proved": float(np.mean([a.proved for a in attacks])),
         "n_scored": sum(a.n_scored for a in attacks),
     }
+
+
+def summaries(parts: Mapping[str, Sequence[Attack]]) -> list[JsonObject]:
+    """A row for each attack on the same prompts, and one for the worst of several.
+
+    >>> from robustok.attack import as_objective
+    >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
+    >>> parts = {str(n): attack_prompts(vocab, [Prompt("a", "hello")], lambda _: length, steps=n,
+    ...                                 seed=0) for n in (0, 2)}
+    >>> [row["eval_scheme"] for row in summaries(parts)]
+    ['0', '2', 'worst of 2 attacks']
+
+    A row has ``n``, the mean ``score`` and ``canonical_score`` (None where the objective excludes
+    one) and ``n_scored``, and with a threshold the share of broken prompts ``success`` with its 95%
+    bounds ``low`` and ``high``, and the share ``proved``.
+    """
+    rows = [_summary(name, part) for name, part in parts.items()]
+    if len(rows) > 1:
+        worst = _summary(worst_label(len(rows)), worst_attacks([*parts.values()]))
+        rows.append(worst | {"n_scored": sum(row["n_scored"] for row in rows)})
+    return rows
+
+
+def _summary(name: str, attacks: Sequence[Attack]) -> JsonObject:
+    row: JsonObject = {
+        "eval_scheme": name,
+        "n": len(attacks),
+        "canonical_score": finite_or_none(float(np.mean([a.canonical_score for a in attacks]))),
+        "score": finite_or_none(float(np.mean([a.score for a in attacks]))),
+        "n_scored": sum(a.n_scored for a in attacks),
+    }
+    if all(a.success is not None for a in attacks):
+        row |= share("success", [bool(a.success) for a in attacks])
+        row["proved"] = float(np.mean([a.proved for a in attacks]))
+    return row
 
 
 def run_in_groups(
@@ -369,86 +417,9 @@ def attack_prompts(
     settings = (settings or AttackSettings()).replaced(**changes)
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
-    texts = [AttackedText(vocab, prompt, objective(prompt)) for prompt in prompts]
+    second = settings.second_ids
+    texts = [AttackedText(vocab, one, objective(one), second_ids=second) for one in prompts]
     return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer(), progress)
-
-
-def transfer(
-    attacks: Sequence[Attack],
-    vocab: Vocabulary,
-    other: Vocabulary,
-    objective: Callable[[Prompt], Objective],
-) -> list[Attack]:
-    """Score attacks on another model, without a search.
-
-    >>> from robustok.attack import as_objective
-    >>> length = as_objective(lambda rows: rows.lengths, name="length")
-    >>> attacks = attack_prompts(vocab, [Prompt("a", "hello")], lambda _: length, seed=0)
-    >>> [one.score for one in transfer(attacks, vocab, vocab, lambda _: length)]
-    [5.0]
-
-    Args:
-        attacks: the attacks.
-        vocab: the vocabulary of the attacked model.
-        other: that of the other model. Where it differs, the text is cut at the same bytes, and a
-            part that is no token is cut into the longest tokens from its left.
-        objective: the objective of a prompt on the other model.
-
-    Returns the attacks with the ids, the scores and the outcome on the other model, where these ids
-    are the only step and the only tokenization scored.
-
-    Raises RobustokError where the other vocabulary gives a text other bytes or has no token for one
-    of them, and for ids that do not fit the other model.
-    """
-    transferred, scorer = [], Scorer()
-    for one in attacks:
-        prompt = Prompt(one.key, one.text, one.fields)
-        text = AttackedText(other, prompt, objective(prompt))
-        ids = one.ids if vocab.fingerprint == other.fingerprint else _cut(one, vocab, text)
-        limit = text.objective.max_length
-        check_candidate_length(f"attack '{one.key}'", len(ids), limit)
-        (scored,) = scorer.score([(text, [text.canonical, ids])])
-        canonical_score, score = scored.scores.tolist()
-        success = None if text.objective.threshold is None else bool(scored.succeeded[1])
-        step = Step(np.asarray(ids, np.int32), score, 1, 0, tuple(scored.log_probs[1].tolist()))
-        changed = {
-            "score": score,
-            "canonical_score": canonical_score,
-            "success": success,
-            "reached_at": 1 if success else None,
-            "n_scored": 1,
-            "steps": (step,),
-            "overflowed": text.overflowed,
-        }
-        transferred.append(replace(one, **changed, **text.as_record(ids)))
-    return transferred
-
-
-def _cut(one: Attack, vocab: Vocabulary, target: AttackedText) -> np.ndarray:
-    """The ids of a text in another vocabulary, cut where an attack cuts it, int32."""
-    other = target.vocab
-    parts = [vocab.tokens[i] for i in one.ids.tolist()]
-    text = b"".join(parts)
-    if b"".join(other.tokens[i] for i in target.canonical.tolist()) != text:
-        raise RobustokError(
-            f"attack '{one.key}': the other vocabulary gives its text other bytes: attack that "
-            "model itself"
-        )
-    by_bytes = other.derived(
-        "ids by bytes",
-        lambda: {token: i for i, token in enumerate(other.tokens) if other.ordinary[i]},
-    )
-    ids: list[int] = []
-    end = 0
-    for part in parts:
-        begin, end = end, end + len(part)
-        while begin < end:
-            stop = next((e for e in range(end, begin, -1) if text[begin:e] in by_bytes), None)
-            if stop is None:
-                raise RobustokError(f"the other vocabulary has no token for byte {text[begin]:#x}")
-            ids.append(by_bytes[text[begin:stop]])
-            begin = stop
-    return np.asarray(ids, np.int32)
 
 
 class Adversary:

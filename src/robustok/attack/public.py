@@ -4,17 +4,13 @@ from robustok.runtime.packages import require
 
 require("torch", "transformers")
 
-from robustok.attack.certificates import Certificate as Certificate
-from robustok.attack.certificates import Certification as Certification
-from robustok.attack.certificates import certify as certify
-from robustok.attack.certificates import certify_items as certify_items
 from robustok.attack.engine import Adversary as Adversary
 from robustok.attack.engine import AttackEvaluation as AttackEvaluation
 from robustok.attack.engine import attack as attack
 from robustok.attack.engine import attack_items as attack_items
 from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
-from robustok.attack.engine import transfer as transfer
+from robustok.attack.engine import summaries as summaries
 from robustok.attack.objectives import CausalObjective as CausalObjective
 from robustok.attack.objectives import LogOdds as LogOdds
 from robustok.attack.objectives import Margin as Margin
@@ -30,11 +26,8 @@ from robustok.attack.records import generate_answers as generate_answers
 from robustok.attack.records import greedy_answer as greedy_answer
 from robustok.attack.records import read_attacks as read_attacks
 from robustok.attack.records import read_prompts as read_prompts
+from robustok.attack.records import worst_attacks as worst_attacks
 from robustok.attack.records import write_attacks as write_attacks
 from robustok.attack.settings import AttackSettings as AttackSettings
-from robustok.attack.settings import CertifySettings as CertifySettings
 from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
-from robustok.attack.suite import SuiteResult as SuiteResult
-from robustok.attack.suite import run_suite as run_suite
-from robustok.attack.suite import suite_settings as suite_settings
 from robustok.runtime.registry import function_named as function_named

@@ -136,6 +136,9 @@ class Attack:
         canonical_score: score of the canonical tokenization.
         success: whether the attack succeeded: for a question, whether the answer is wrong. None
             where the objective has no threshold.
+        proved: whether the canonical tokenization and all those at the attack's distances from it
+            were scored, and none succeeded: then "not broken" is a proof for them, up to the
+            model's floating point.
         reached_at: number of tokenizations scored at the first success; None for never.
         n_scored: tokenizations that the search scored, each counted once.
         steps: each :class:`Step` of the search, the start first.
@@ -156,6 +159,7 @@ class Attack:
     score: float
     canonical_score: float
     success: bool | None
+    proved: bool
     reached_at: int | None
     n_scored: int
     steps: tuple[Step, ...]
@@ -242,12 +246,33 @@ class Attack:
     def outcome(self) -> str:
         """Both scores, and whether the attack succeeded, in words."""
         outcome = {True: ", broken", False: ", held", None: ""}[self.success]
+        outcome += ", proved" if self.proved else ""
         if self.reached_at == 1 and np.array_equal(self.start, self.canonical_ids):
             outcome = ", broken by the canonical tokenization itself"
         return f"{self.canonical_score:+.3f} → {self.score:+.3f}{outcome}"
 
     def __str__(self) -> str:
         return f"{self.objective} {self.outcome}, {self.n_scored} tokenizations scored"
+
+
+def worst_attacks(parts: Sequence[Sequence[Attack]]) -> list[Attack]:
+    """The worst attack on each prompt: one that succeeded, and of these that of the highest score.
+
+    >>> from robustok.attack import as_objective, attack_prompts
+    >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
+    >>> prompts = [Prompt("a", "hello world")]
+    >>> short, long = (attack_prompts(vocab, prompts, lambda _: length, steps=n, seed=0)
+    ...                for n in (0, 3))
+    >>> worst_attacks([short, long])[0].score == long[0].score
+    True
+
+    Args:
+        parts: the attacks of each search, all on the same prompts in the same order.
+    """
+    return [
+        max(attacks, key=lambda one: (bool(one.success), one.score))
+        for attacks in zip(*parts, strict=True)
+    ]
 
 
 def finite_or_none(score: float) -> float | None:

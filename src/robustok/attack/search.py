@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +42,8 @@ Rows = Sequence[np.ndarray]
 Search = Generator[Iterable[np.ndarray], np.ndarray, None]
 
 _CHUNK = 256  # uniform draws scored between two looks at the result of a random search
+_MOST_NEIGHBORS = 1_000_000  # of one tokenization with second ids
 _IDLE = 20  # restarts in a row without a new tokenization that end the search
-_COOLED = 0.01  # last temperature of annealing, as a share of the first
 
 
 @dataclass(eq=False)
@@ -50,13 +51,15 @@ class AttackedText:
     """A text under attack: its tokenizations, and what is maximized.
 
     Its random draws depend on the seed and on ``key``, by default the text. ``filtered`` counts the
-    candidates left out because they do not fit the model. Raises RobustokError for an empty text.
+    candidates left out because they do not fit the model. With ``second_ids`` neighbors also have
+    second ids. Raises RobustokError for an empty text.
     """
 
     vocab: Vocabulary
     prompt: Prompt
     objective: Objective
     key: str | None = None
+    second_ids: bool = False
     filtered: int = 0
 
     def __post_init__(self) -> None:
@@ -99,7 +102,13 @@ class AttackedText:
 
     def neighbors(self, ids: np.ndarray, distance: int) -> list[np.ndarray]:
         """The tokenizations at a distance from ``ids`` that fit the model."""
-        return self.fitting(self.lattice.neighbors(ids, distance=distance))
+        return self.fitting(self.all_neighbors(ids, distance))
+
+    def all_neighbors(self, ids: np.ndarray, distance: int) -> Iterable[np.ndarray]:
+        """The tokenizations at a distance from ``ids``."""
+        if self.second_ids:
+            return neighbors_with_second_ids(self.lattice, ids, distance)
+        return self.lattice.neighbors(ids, distance=distance)
 
     def draw(self, spec: str, seed: int, draws: int, epoch: int) -> list[np.ndarray]:
         """Tokenizations drawn by the scheme ``spec``, those that fit the model."""
@@ -166,6 +175,72 @@ class AttackedText:
             "vocabulary": self.vocab.fingerprint,
             "objective": self.objective.name,
         }
+
+
+def neighbors_with_second_ids(
+    lattice: Lattice, ids: np.ndarray, distance: int
+) -> Iterator[np.ndarray]:
+    """The tokenizations at a distance from ``ids`` over V and its second ids, int32 [tokens] each.
+
+    ``ids`` may hold second ids. A tokenization at distance e over V has new tokens, each of which
+    may be any id of its bytes, and distance - e of the tokens that it has in common with ``ids``
+    are exchanged for another id of their bytes. Second ids of the canonical tokenization stay.
+
+    Raises RobustokError for more than a million of them.
+    """
+    vocab = lattice.vocab
+    fixed = lattice.reference[~vocab.ordinary[lattice.reference]].tolist()
+    same_bytes = vocab.derived("ids of the same bytes", lambda: _ids_of_the_same_bytes(vocab))
+    choices = {i: several for i, several in same_bytes.items() if i not in fixed}
+    present = dict(zip(_spans(vocab, ids), ids.tolist(), strict=True))
+    plain = np.array([choices.get(i, [i])[0] for i in ids.tolist()], np.int32)
+    rows = (
+        made
+        for new in range(distance + 1)
+        for row in lattice.neighbors(plain, distance=new)
+        for made in _exchanged(row.tolist(), _spans(vocab, row), present, choices, distance - new)
+    )
+    for count, row in enumerate(rows):
+        if count == _MOST_NEIGHBORS:
+            raise RobustokError(
+                f"distance {distance} with second ids has over a million neighbors: give a "
+                "smaller one, or a shorter text"
+            )
+        yield np.array(row, np.int32)
+
+
+def _exchanged(
+    tokens: list[int],
+    spans: list[tuple[int, int]],
+    present: dict[tuple[int, int], int],
+    choices: dict[int, list[int]],
+    count: int,
+) -> Iterator[tuple[int, ...]]:
+    """The ids that differ from those ``present`` at their spans in exactly ``count`` of these."""
+    kept = [at for at, span in enumerate(spans) if span in present]
+    options = [choices.get(i, [i]) for i in tokens]  # of a new token, all ids of its bytes
+    for at in kept:
+        options[at] = [present[spans[at]]]
+    for places in combinations([at for at in kept if tokens[at] in choices], count):
+        others = options.copy()
+        for at in places:
+            others[at] = [i for i in choices[tokens[at]] if i != present[spans[at]]]
+        yield from product(*others)
+
+
+def _spans(vocab: Vocabulary, ids: np.ndarray) -> list[tuple[int, int]]:
+    """The begin and the end in bytes of each token."""
+    ends = np.cumsum(vocab.token_lengths[ids]).tolist()
+    return list(pairwise([0, *ends]))
+
+
+def _ids_of_the_same_bytes(vocab: Vocabulary) -> dict[int, list[int]]:
+    """By id, all ids of its bytes where these are several; that of V is the first."""
+    by_bytes: dict[bytes, list[int]] = {}
+    for i in [*np.flatnonzero(vocab.ordinary).tolist(), *np.flatnonzero(vocab.is_second).tolist()]:
+        by_bytes.setdefault(vocab.tokens[i], []).append(i)
+    several = [ids for ids in by_bytes.values() if len(ids) > 1 and vocab.ordinary[ids[0]]]
+    return {i: ids for ids in several for i in ids}
 
 
 class Scored(NamedTuple):
@@ -254,6 +329,27 @@ class Trial:
                 self.steps.append(Step(ids, score, self.n_scored, self.rounds, best))
         self.rounds += 1
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether no tokenization at the distances from the canonical one succeeds.
+
+        All of them were scored, and the canonical one; none succeeded.
+        """
+        text, scores, distances = self.text, self.scores, self.settings.distances
+        if text.objective.threshold is None or self.succeeded:
+            return False
+        # At least so many, without listing them.
+        count = sum(math.exp(min(text.lattice.log_count(distance=d), 99.0)) for d in distances)
+        return (
+            text.canonical.tobytes() in scores
+            and count < self.n_scored + 0.5
+            and all(
+                row.tobytes() in scores
+                for d in distances
+                for row in text.all_neighbors(text.canonical, d)
+            )
+        )
+
     def _record(self, canonical_score: float) -> Attack:
         text, best = self.text, self.steps[-1]
         return Attack(
@@ -262,6 +358,7 @@ class Trial:
             score=best.score,
             canonical_score=canonical_score,
             success=None if text.objective.threshold is None else self.succeeded,
+            proved=self.is_proved,
             reached_at=self.reached_at,
             n_scored=self.n_scored,
             steps=tuple(self.steps),
@@ -432,42 +529,3 @@ def draw_at_random(trial: Trial) -> Search:
         if trial.stopped:
             return
         yield draws[begin : begin + _CHUNK]
-
-
-@SEARCHES.register("annealing")
-def anneal(trial: Trial) -> Search:
-    """Simulated annealing: ``beam`` chains, each with one proposal, a uniform neighbor, a round.
-
-    A proposal that loses Δ is accepted with probability exp(−Δ / T). T falls geometrically to 1%
-    of its first value, the standard deviation of the scores of the first proposals. Ends at the
-    limit, or at a success.
-    """
-    text, settings = trial.text, trial.settings
-    assert settings.max_scored is not None
-    rng = np.random.default_rng([check_seed(trial.seed), text.draw_key])
-    start = text.start(settings.start, trial.seed)
-    chains = [start] * settings.beam
-    current = np.repeat((yield [start]), settings.beam)
-    rounds = max(1, settings.max_scored // settings.beam)
-    first: float | None = None
-    for turn in range(rounds):
-        if trial.succeeded or trial.left == 0:
-            return
-        proposals = [_proposal(trial, ids, rng) for ids in chains]
-        scores = yield proposals
-        finite = np.isfinite(scores)
-        if first is None:
-            known = np.append(scores[finite], current[np.isfinite(current)])
-            first = float(known.std()) if len(known) else 0.0
-        temperature = max(first, 1e-9) * _COOLED ** (turn / rounds)
-        loss = np.maximum(np.subtract(current, scores, out=np.zeros(len(scores)), where=finite), 0)
-        likely = rng.random(len(chains)) < np.exp(-np.minimum(loss / temperature, 700.0))
-        accepted = finite & likely
-        for i in np.flatnonzero(accepted).tolist():
-            chains[i], current[i] = proposals[i], scores[i]
-
-
-def _proposal(trial: Trial, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A uniform neighbor, or the tokenization itself where it has none."""
-    rows = [row for d in trial.settings.distances for row in trial.text.neighbors(ids, d)]
-    return rows[int(rng.integers(len(rows)))].copy() if rows else ids

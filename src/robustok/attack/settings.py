@@ -1,4 +1,4 @@
-"""Settings of attacks, objectives and certificates, and functions by name; without torch.
+"""Settings of attacks and objectives; without torch.
 
 Every field is the one declaration of its option. Its metadata holds ``help``; ``flags`` of the
 command line where they are not those of the name; ``panel``, the group of `--help`; and, where it
@@ -8,25 +8,33 @@ as in ``adversarial(distances=(2), start=canonical, steps=10)``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robustok.checks import Settings, check_integer, check_list, option
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import JsonObject
-from robustok.samplers.spec import split_parameters
+from robustok.runtime.display import counted
+from robustok.runtime.files import JsonFields, JsonObject
+from robustok.samplers.parameters import read_value
+from robustok.samplers.spec import call_parts, parameter_of, split_parameters
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 SCALES = ("probability", "log-probability")  # of the margin of a question's options
-# The registered name of a search by the word that its string form begins with.
-SEARCH_OF_LABEL = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
-SUITE_LIMIT = 500  # tokenizations that each search of the suite scores for a text, by default
-GROUP = 32  # questions or prompts that are searched or certified together
+GROUP = 32  # questions or prompts that are searched together
+BEAM = 4  # tokenizations that ``search=beam`` keeps, where ``beam`` does not say it
 
-_SUITE = "standard-suite"  # in results
+_NAME, _WORST = "adversarial", "worst of "  # in results
+_KINDS = {
+    int: "a whole number",
+    bool: "True or False",
+    str: "a word",
+    tuple: "whole numbers, as (2, 4)",
+}
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
 _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
@@ -51,19 +59,21 @@ class AttackSettings(Settings):
             ``"log-probability"``; the paper's equations 1 and 2.
         max_neighbors: greatest number of neighbors scored in a step, at least 1, chosen uniformly
             without replacement; by default all.
-        beam: number of tokenizations kept from step to step, or of chains for ``"annealing"``, at
-            least 1. The paper has 1.
+        beam: number of tokenizations kept from step to step, at least 1. The paper has 1.
         restarts: greatest number of uniform starts that follow while the attack has not succeeded,
             at least 0. The paper has 0.
-        search: ``"greedy"`` (default), ``"random"`` to score uniform draws instead of neighbors,
-            ``"annealing"`` for chains that also accept worse neighbors, ever less often, a
-            registered search, or ``MODULE:FUNCTION``.
+        search: ``"greedy"`` (default), ``"beam"`` for the greedy one that keeps 4 tokenizations,
+            ``"random"`` to score uniform draws instead of neighbors, a registered search, or
+            ``MODULE:FUNCTION``.
         max_scored: greatest number of tokenizations that the search scores for a text, each counted
-            once, at least 1; by default there is no limit. Required by the random search and by
-            annealing. The canonical one, whose score is part of the result, does not count where
-            the search does not reach it.
+            once, at least 1; by default there is no limit. Required by the random search. The
+            canonical one, whose score is part of the result, does not count where the search does
+            not reach it.
         stop_when_wrong: whether the attack ends at the first success: the same accuracy for fewer
             scored tokenizations, but smaller margins. By default it continues while a step gains.
+        second_ids: whether neighbors also have second ids: those with the bytes of an ordinary
+            token, as a byte-fallback token. An exchange counts as distance 1, and adds to the
+            neighbors at each of ``distances``.
 
     Raises RobustokError for a value out of range.
     """
@@ -84,12 +94,15 @@ class AttackSettings(Settings):
     )
     beam: int = _search_option("tokenizations kept from step to step", default=1, min=1, flags=())
     restarts: int = _search_option("further starts, from uniform draws", default=0, min=0, flags=())
-    search: str = _search_option("greedy, random, annealing or MODULE:FUNCTION", default="greedy")
+    search: str = _search_option("greedy, beam, random or MODULE:FUNCTION", default="greedy")
     max_scored: int | None = _search_option(
         "tokenizations scored for a text, at most", default=None, min=1
     )
     stop_when_wrong: bool = _search_option(
         "end at the first wrong answer: same accuracy", default=False, flags=()
+    )
+    second_ids: bool = _search_option(
+        "also exchange tokens for second ids of the same bytes", default=False, flags=()
     )
 
     def __post_init__(self) -> None:
@@ -99,19 +112,19 @@ class AttackSettings(Settings):
         if not self.distances:
             raise RobustokError("distances must be whole numbers from 1 on, as in (2,) or (2, 4)")
         super().__post_init__()
-        if self.search in ("random", "annealing") and self.max_scored is None:
-            raise RobustokError(f"search '{self.search}' needs a limit: give max_scored")
+        if self.search == "beam":
+            object.__setattr__(self, "search", "greedy")
+            object.__setattr__(self, "beam", self.beam if self.beam > 1 else BEAM)
+        if self.search == "random" and self.max_scored is None:
+            raise RobustokError("search 'random' needs a limit: give max_scored")
 
     def __str__(self) -> str:
-        labels = {search: label for label, search in SEARCH_OF_LABEL.items()}
         written = [
             f"{name}={getattr(self, name)}"
             for name, default in _FIELDS.items()
-            if name in _ALWAYS_WRITTEN
-            or (name == "search" and self.search not in labels)
-            or (name != "search" and getattr(self, name) != default)
+            if name in _ALWAYS_WRITTEN or getattr(self, name) != default
         ]
-        return f"{labels.get(self.search, 'adversarial')}({', '.join(written)})".replace(",)", ")")
+        return f"{_NAME}({', '.join(written)})".replace(",)", ")")
 
     @classmethod
     def parse(cls, text: str) -> AttackSettings:
@@ -185,118 +198,80 @@ def objectives_reading(names: Iterable[str]) -> str:
     return f"choose objective {' or '.join(readers)}" if readers else "no objective reads them all"
 
 
-@dataclass(frozen=True)
-class CertifySettings(Settings):
-    """What to certify, and how many tokenizations to score for it.
-
-    >>> CertifySettings(distances=(4, None, 2)).distances
-    (2, 4, None)
-
-    Args:
-        limit: greatest number of tokenizations that are enumerated, at least 1. A larger set is
-            sampled.
-        draws: uniform draws from a larger set, at least 1. More draws give a tighter bound on the
-            share that changes the answer: about 3 / draws if none of them does, at 95%.
-        confidence: probability that each bound holds, between 0 and 1; not that all hold jointly.
-        distances: greatest distances from the canonical tokenization, each at least 1 and given
-            once; None for all tokenizations. They are sorted, None last.
-        attack: whether to run the greedy attack too. It moves by distance 2, in as many steps as
-            stay within the set, and aims at any other answer, whether the canonical one is right or
-            wrong.
-
-    Raises RobustokError for a value out of range.
-    """
-
-    limit: int = option(
-        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
-    )
-    draws: int = option(
-        "draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
-    )
-    confidence: float = option(
-        "confidence of each sampled bound", default=0.95, gt=0, lt=1, flags=()
-    )
-    distances: tuple[int | None, ...] = (2, 4, 6)
-    attack: bool = option("also run the greedy attack", "--attack/--no-attack", default=True)
-
-    def __post_init__(self) -> None:
-        if not self.distances or len(set(self.distances)) < len(self.distances):
-            raise RobustokError("give each distance once, and at least one, as in 2, 4")
-        if any(d is not None and d < 1 for d in self.distances):
-            raise RobustokError("a distance to certify is a whole number from 1 on")
-        super().__post_init__()
-        known = sorted(d for d in self.distances if d is not None)
-        every = (None,) if None in self.distances else ()
-        object.__setattr__(self, "distances", (*known, *every))
-
-
 def is_attack(text: str) -> bool:
-    """Whether a string of a result names an attack and not a scheme."""
-    return text.partition("(")[0] in SEARCH_OF_LABEL
+    """Whether a string of a result names an attack and not a scheme.
 
-
-def suite_label(max_scored: int) -> str:
-    """The suite of attacks as one string of a result, in the place of a scheme.
-
-    >>> suite_label(500)
-    'standard-suite(max_scored=500)'
+    >>> is_attack("adversarial(steps=2)"), is_attack("uniform")
+    (True, False)
     """
-    return f"{_SUITE}(max_scored={max_scored})"
+    return text.partition("(")[0].strip() == _NAME
 
 
-def is_suite(text: str) -> bool:
-    """Whether a string of a result names the suite of attacks.
+def worst_label(attacks: int) -> str:
+    """The worst of so many attacks by question as a string of a result.
 
-    >>> is_suite("standard-suite(max_scored=500)")
+    >>> worst_label(3)
+    'worst of 3 attacks'
+    """
+    return f"{_WORST}{attacks} attacks"
+
+
+def is_worst(text: str) -> bool:
+    """Whether a string of a result names the worst of several attacks.
+
+    >>> is_worst(worst_label(3))
     True
     """
-    return text.partition("(")[0] == _SUITE
+    return text.startswith(_WORST)
 
 
-def search_named(text: str) -> AttackSettings | int:
-    """The attack that a string names; of the suite, the limit of each of its searches.
+def unsearched_text(row: JsonFields) -> str:
+    """The end of a line on an attack: how many second ids it did not try, or nothing.
 
-    >>> search_named("adversarial(steps=2)").steps, search_named("standard-suite(max_scored=100)")
-    (2, 100)
-    >>> search_named("standard-suite")
-    500
+    >>> unsearched_text({"unsearched_ids": 256})
+    '; 256 second ids are not searched'
     """
-    suite = re.fullmatch(rf"{_SUITE}(?:\(max_scored=(\d+)\))?", text.strip())
-    if suite is None:
-        return AttackSettings.parse(text)
-    return check_integer("max_scored", int(suite[1] or SUITE_LIMIT), 1)
+    count = row.get("unsearched_ids")
+    verb = "is" if count == 1 else "are"
+    return f"; {counted(count, 'second id')} {verb} not searched" if count else ""
+
+
+def unsearched_ids(vocab: Vocabulary, settings: AttackSettings) -> JsonObject:
+    """The number of second ids that an attack does not try, as a field of a result."""
+    count = 0 if settings.second_ids else int(vocab.is_second.sum())
+    return {"unsearched_ids": count} if count else {}
 
 
 def named_settings(text: str) -> JsonObject:
     """The settings that a string names, without the defaults of the others.
 
-    >>> named_settings("adversarial(start=canonical, steps=3)")
-    {'search': 'greedy', 'start': 'canonical', 'steps': 3}
+    >>> named_settings("adversarial(start=canonical, distances=(2, 4), search=random)")
+    {'start': 'canonical', 'distances': (2, 4), 'search': 'random'}
     """
-    match = re.fullmatch(r"([a-z-]+)(?:\((.*)\))?", text.strip())
-    if match is None or match[1] not in SEARCH_OF_LABEL:
+    name, parts = call_parts(text)
+    if name != _NAME:
         raise RobustokError(f"cannot read the attack {text!r}: write {AttackSettings()}")
-    settings: dict[str, Any] = {"search": SEARCH_OF_LABEL[match[1]]}
-    for part in split_parameters(text, match[2] or ""):
-        name, _, value = (side.strip() for side in part.partition("="))
+    settings: JsonObject = {}
+    for part in parts:
+        name, value = parameter_of(text, part)
         if name not in _FIELDS:
             raise RobustokError(f"unknown attack setting '{name}': {nearest(name, _FIELDS)}")
-        settings[name] = _read(name, value)
+        if name in settings:
+            raise RobustokError(f"{text}: give {name} once")
+        settings[name] = _value(name, value)
     return settings
 
 
-def _read(name: str, value: str) -> Any:
+def _value(name: str, text: str) -> Any:
     """The value of a setting, of the type of its default; a whole number where that is None."""
     default = _FIELDS[name]
-    if isinstance(default, str):
-        return value
-    if isinstance(default, bool):
-        if value not in ("True", "False"):
-            raise RobustokError(f"{name}={value}: give True or False")
-        return value == "True"
-    try:
-        if not isinstance(default, tuple):
-            return int(value)
-        return tuple(int(number) for number in value.strip("()").split(",") if number.strip())
-    except ValueError:
-        raise RobustokError(f"{name}={value}: give a whole number") from None
+    kind = int if default is None else type(default)
+    value: Any = {"True": True, "False": False}.get(text, read_value(text))
+    is_right = type(value) is kind
+    if kind is tuple:
+        inside = text.removeprefix("(").removesuffix(")")
+        value = tuple(map(read_value, split_parameters(text, inside)))
+        is_right = {*map(type, value)} == {int}
+    if not is_right:
+        raise RobustokError(f"{name}={text}: give {_KINDS[kind]}")
+    return value

@@ -30,7 +30,6 @@ COMMANDS = {
                  "verdict of a guard."),
     "perplexity": ("evaluate", "Measure MODEL's perplexity on text, canonical and drawn."),
     "lm-eval": ("evaluate", "Run lm-eval with contexts tokenized by a scheme."),
-    "certify": ("evaluate", "Certify the answers of MODELS against retokenization."),
     "embeddings": ("evaluate", "Compare the tokenizations of a word inside MODELS."),
     "bound": ("evaluate", "Compute the bound of MODELS from their weights."),
     "guard": ("guard", "Compare IDS with the canonical encoding of their text."),

@@ -89,9 +89,17 @@ def attack_section(results: Results, folder: Path) -> Section | None:
         "attacks",
         "Accuracy under attack",
         "One bar a model or a training scheme, with 95% intervals. An attack searches the "
-        "tokenizations of a question for one that the model answers wrongly.",
+        "tokenizations of a question for one that the model answers wrongly; of several attacks "
+        f"the worst of each question is counted, too.{_unsearched(results)}",
         figure=figure,
     )
+
+
+def _unsearched(results: Results) -> str:
+    """A sentence on second ids that no attack tried, or nothing."""
+    counts = {row.get("unsearched_ids", 0) for row in results.all_rows} - {0}
+    text = " or ".join(f"{count:,}" for count in sorted(counts))
+    return f" {text} second ids of the vocabulary are not searched." if counts else ""
 
 
 def heatmap_section(results: Results, folder: Path) -> Section | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from robustok.attack.settings import is_attack, is_suite
+from robustok.attack.settings import is_attack, is_worst
 from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference, variance_of
@@ -30,7 +30,7 @@ from robustok.runtime.inputs import read_rows
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, UNTRAINED
-from robustok.study.run import answers_of, first_change
+from robustok.study.run import answers_of, first_change, worst_rows
 
 ACCEPTED = "give the folder of a study or of a command"
 _NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
@@ -126,15 +126,17 @@ DataFrame = Any  # a pandas DataFrame; its methods return unions that no type ch
 SOURCES = ("study", "scale", "model")
 VARYING = (*SOURCES, "task", "pretrain_scheme")
 # The field that tells what a row measured.
-MEASURES = ("accuracy", "perplexity", "layers", "gap", "bound")
+MEASURES = ("accuracy", "perplexity", "layers", "bound")
 DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "eval_scheme": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
     "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
-    "length_ratio": np.nan, "consistency": np.nan, "answers": None,
+    "length_ratio": np.nan, "consistency": np.nan, "proved": np.nan, "answers": None,
 }  # fmt: skip
 LEAST_SEEDS = 3  # of a difference with a star: with two, a variance has one degree of freedom
-_MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")  # over seeds
+_MEANS = (  # over seeds
+    "start_accuracy", "splits", "distance", "length_ratio", "consistency", "proved"
+)  # fmt: skip
 
 
 def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
@@ -207,6 +209,7 @@ class Results:
     Args:
         rows: rows of results.jsonl, of one run or several. A cell that several runs of a study
             share counts once. Those of models kept on the way to the last step are left out.
+            Where a model has several attacks, the worst of them by question is one more row.
 
     `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
@@ -218,7 +221,8 @@ class Results:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.all_rows = rows
         """The rows as they were measured, of any kind, seeds and steps not merged."""
-        self.frame: DataFrame = rows_with([r for r in rows if "step" not in r], "accuracy")
+        finished = [row for row in rows if "step" not in row]
+        self.frame: DataFrame = rows_with([*finished, *worst_rows(finished)], "accuracy")
         self.varying: list[str] = []
         """The fields that the panel of a model is made of."""
         if not self.frame.empty:
@@ -236,7 +240,7 @@ class Results:
         self.colors = dict(zip(specs, colors(specs), strict=True))
         """A color for each spec that a model was trained with, the same in every panel."""
         self.eval_schemes = [*grouped(self.rows, "eval_scheme")]
-        self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
+        self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_worst(spec)]
         by_name = {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
         self._by_name: dict[tuple[str, str], Row] = by_name
 

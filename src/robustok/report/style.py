@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robustok.attack.settings import AttackSettings, is_attack, is_suite
+from robustok.attack.settings import AttackSettings, is_attack, is_worst
 from robustok.errors import RobustokError
 from robustok.runtime.files import write_csv, write_whole
 from robustok.samplers.parameters import Number, show
@@ -256,8 +256,8 @@ def short(spec: str) -> str:
     'attack\\nd = 2'
     >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
     'stochastok\\n3 ways\\n0.5 splits'
-    >>> short("standard-suite(max_scored=500)")
-    'worst attack'
+    >>> short("worst of 3 attacks")
+    'worst of\\n3 attacks'
     >>> short("mix(0.5 canonical, 0.5 uniform-k(k=1))")
     'mix\\n0.5 canonical\\n0.5 uniform-k(k=1)'
     >>> short("ensemble(uniform, draws=8)")
@@ -271,13 +271,15 @@ def short(spec: str) -> str:
     if name == "ensemble":
         scheme, _, draws = spec[len("ensemble(") : -1].rpartition(", draws=")
         return f"{short(scheme)}\n{draws} draws at once"
-    if is_suite(spec):
-        return "worst attack"
+    if is_worst(spec):
+        return spec.replace("worst of ", "worst of\n")
     if is_attack(spec):
         attack = AttackSettings.parse(spec)
         start = "" if attack.start == "canonical" else f"\nfrom {attack.start}"
         kind = "attack" if attack.search == "greedy" else f"{attack.search} attack"
-        return f"{kind}\nd = {', '.join(map(str, attack.distances))}{start}"
+        beam = f"\nbeam {attack.beam}" if attack.beam > 1 else ""
+        beam += "\nsecond ids" if attack.second_ids else ""
+        return f"{kind}\nd = {', '.join(map(str, attack.distances))}{start}{beam}"
     title = name if len(name) <= _LONGEST else name.replace("-", "-\n", 1)
     return "\n".join([title, *_settings(spec)])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from robustok.attack.settings import is_attack, is_suite
+from robustok.attack.settings import is_attack, is_worst
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import clear_differences, difference
 from robustok.report.frame import (
@@ -142,7 +142,8 @@ def accuracy_section(results: Results) -> Section | None:
         "Accuracy in percent with its 95% interval. Beside it the change from the canonical "
         "tokenizations of the same questions, in points with its 95% interval: an attack is "
         "compared on the questions that it attacked. Consistency is the share of questions with "
-        "the same answer, right or wrong, in all draws.",
+        "the same answer, right or wrong, in all draws. Proved is the share of questions that no "
+        "tokenization at an attack's distances breaks: all of them were scored.",
         [accuracy_table(results)],
     )
 
@@ -160,6 +161,7 @@ def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
     text = percent(row["accuracy"])
     interval = bounds(row) + _fewer_seeds(len(row["seeds"]), most_seeds)
     same = f"consistency {percent(row['consistency'])}" if row["consistency"] >= 0 else ""
+    same = f"proved {percent(row['proved'])}" if row["proved"] >= 0 else same
     change = results.change(name, scheme) if scheme != "canonical" else None
     if change is None:
         return Entry(text, interval, consistency=same)
@@ -349,7 +351,7 @@ def first_title(rows: Sequence[JsonFields]) -> str:
 
 def title(scheme: str) -> str:
     """An evaluation scheme as the title of a column."""
-    return one_line(short(scheme)) if is_attack(scheme) or is_suite(scheme) else scheme
+    return one_line(short(scheme)) if is_attack(scheme) or is_worst(scheme) else scheme
 
 
 def perplexity_section(results: Results) -> Section | None:

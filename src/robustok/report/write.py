@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models import ARCHITECTURES
+from robustok.report.bound import bound_section
 from robustok.report.figures import (
     attack_section,
     heatmap_section,
@@ -25,7 +26,6 @@ from robustok.report.frame import (
 )
 from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
-from robustok.report.proofs import bound_section, certificates_section
 from robustok.report.tables import (
     accuracy_section,
     kinds_section,
@@ -43,7 +43,6 @@ _WITH_FIGURE = (
     attack_section,
     heatmap_section,
     layer_section,
-    certificates_section,
     bound_section,
     learning_section,
 )

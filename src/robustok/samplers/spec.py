@@ -247,23 +247,38 @@ def read_call(text: str) -> Call:
     >>> read_call("stochastok(alpha=.50)")
     Call(name='stochastok', params={'alpha': 0.5})
     """
+    name, parts = call_parts(text)
+    scheme = SCHEMES[name]
+    params: dict[str, Any] = {}
+    for part in parts:
+        if scheme.inner and not re.match(r"\w+\s*=", part):
+            params[scheme.inner] = (*params.get(scheme.inner, ()), part)
+            continue
+        key, value = parameter_of(text, part)
+        if key in params:
+            raise RobustokError(f"{text}: give {key} once")
+        params[key] = read_value(value)
+    return Call(name, params)
+
+
+def call_parts(text: str) -> tuple[str, list[str]]:
+    """The name of a spec string, and what stands between the commas of its parentheses.
+
+    >>> call_parts("uniform-k(alpha=0.5)")
+    ('uniform-k', ['alpha=0.5'])
+    """
     match = _SPEC.fullmatch(_checked_text(text).strip())
     if not match:
         raise RobustokError(f"cannot read the scheme {text!r}: write it as uniform-k(alpha=0.5)")
-    name, inside = match[1], (match[2] or "").strip()
-    scheme = SCHEMES[name]
-    params: dict[str, Any] = {}
-    for part in split_parameters(text, inside):
-        key, equals, value = (x.strip() for x in part.partition("="))
-        if scheme.inner and not re.fullmatch(r"\w+", key if equals else ""):
-            params[scheme.inner] = (*params.get(scheme.inner, ()), part)
-        elif key in params:
-            raise RobustokError(f"{text}: give {key} once")
-        elif equals:
-            params[key] = read_value(value)
-        else:
-            raise RobustokError(f"{text}: write each parameter as name=value, not '{part}'")
-    return Call(name, params)
+    return match[1], split_parameters(text, (match[2] or "").strip())
+
+
+def parameter_of(text: str, part: str) -> tuple[str, str]:
+    """The name and the value of a part ``name=value`` of a spec string ``text``."""
+    key, equals, value = (side.strip() for side in part.partition("="))
+    if not equals:
+        raise RobustokError(f"{text}: write each parameter as name=value, not '{part}'")
+    return key, value
 
 
 def spec_string(scheme: type[Scheme], params: Mapping[str, object]) -> str:

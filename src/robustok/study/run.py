@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from robustok.attack.settings import is_attack, worst_label
 from robustok.errors import RobustokError
+from robustok.evaluation.intervals import share
 from robustok.runtime.files import (
     JsonFields,
     JsonObject,
@@ -252,7 +254,7 @@ class Row(TypedDict):
     pretrain_scheme: str  # the spec that the model was pre-trained with
     train_scheme: str  # the spec of its last training
     training: str  # the last training: "fine-tuning", "pre-training", or "" for none
-    eval_scheme: str  # "canonical", a spec, "adversarial(...)", the suite, or "embeddings"
+    eval_scheme: str  # "canonical", a spec, "adversarial(...)", "bound" or "embeddings"
     task: str  # "langgame", "cute", a benchmark, or "text"
     seed: int
     seconds: float
@@ -274,13 +276,14 @@ class Row(TypedDict):
     chance: float  # the accuracy of a guess
     consistency: float  # share of questions with the same answer in all draws
     start_accuracy: float  # before an attack
+    proved: float  # share of questions that no tokenization at an attack's distances breaks
+    unsearched_ids: int  # second ids that an attack does not try
     overflowed: int  # rows longer than the model's longest input
     tokens_per_question: float
     precision: str  # of the model's weights
     perplexity: float
     bits_per_byte: float
     layers: list[JsonObject]  # distances between tokenizations of a word
-    gap: list[JsonObject]  # certified, open and broken questions, by distance
     bound: list[JsonObject]  # the bound from the weights, by layer
     changes: list[dict[str, Any]]  # of hidden states per root of a distance: measured, and bounded
     splits: float  # measured strength, per canonical token
@@ -361,13 +364,60 @@ def answers_of(items: Iterable[JsonFields]) -> dict[str, float]:
     >>> answers_of([{"key": "a", "correct": 0.5}, {"key": "b", "success": True}])
     {'a': 0.5, 'b': 0.0}
 
-    A suite has a row for each search; an attack that succeeds makes the answer wrong. Empty where
-    the rows have no answers.
+    An attack that succeeds makes the answer wrong. Empty where the rows have no answers.
     """
     answers: dict[str, float] = {}
     for item in items:
         right = item.get("correct", not item["success"] if "success" in item else None)
         if right is None:
             return {}
-        answers[item["key"]] = min(float(right), answers.get(item["key"], 1.0))
+        answers[item["key"]] = float(right)
     return answers
+
+
+def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
+    """A row of the worst of several attacks by question, for each model, task and seed with them.
+
+    >>> rows = [{"eval_scheme": f"adversarial(steps={n})", "answers": dict(a=1.0, b=float(n == 1))}
+    ...         for n in (1, 2)]
+    >>> (row,) = worst_rows(rows)
+    >>> row["eval_scheme"], row["accuracy"], row["n"]
+    ('worst of 2 attacks', 0.5, 2)
+
+    ``rows`` are those of results.jsonl with how each question was answered, by its key, as
+    `answers`. An answer is right where no attack made it wrong. Questions that not all of the
+    attacks have are left out.
+    """
+    groups: dict[str, list[JsonObject]] = {}
+    for row in rows:
+        if is_attack(row["eval_scheme"]) and row.get("answers"):
+            groups.setdefault(repr([row.get(name) for name in _OF_ATTACKED]), []).append(row)
+    return [row for attacks in groups.values() if len(attacks) > 1 for row in _worst(attacks)]
+
+
+# The fields of a row that say what was attacked.
+_OF_ATTACKED = (
+    "study", "scale", "model", "pretrain_scheme", "train_scheme", "training", "task", "seed",
+    "few_shot_scheme", "step",
+)  # fmt: skip
+
+
+def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    first, *others = [attack["answers"] for attack in attacks]
+    keys = [key for key in first if all(key in other for other in others)]
+    if not keys:
+        return
+    answers = {key: min(first[key], *(other[key] for other in others)) for key in keys}
+    kept = (*_OF_ATTACKED, "chance", "precision", "tokenizer", "versions", "kinds")
+    yield {
+        **{name: attacks[0][name] for name in kept if name in attacks[0]},
+        "eval_scheme": worst_label(len(attacks)),
+        **share("accuracy", [right > 0 for right in answers.values()]),
+        "n": len(keys),
+        "draws": 1,
+        "n_scored": sum(attack.get("n_scored", 0) for attack in attacks),
+        "seconds": sum(attack.get("seconds", 0.0) for attack in attacks),
+        "answers": answers,
+        "cell": "+".join(str(attack.get("cell")) for attack in attacks),
+        "configuration": {str(i): attack.get("configuration") for i, attack in enumerate(attacks)},
+    }

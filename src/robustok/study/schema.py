@@ -14,7 +14,6 @@ from robustok.samplers.strength import splits_in
 from robustok.study.measurements import (
     Attack,
     Bound,
-    Certify,
     Embeddings,
     Evaluate,
     Measurement,
@@ -61,7 +60,7 @@ class Study(Settings):
     Args:
         model: the section of the model. ``corpus``, ``pretrain``, ``finetune``, ``benchmarks``,
             ``few_shot``, ``questions``, ``strength`` and ``paper`` are sections, too.
-        evaluate: a measurement, as ``certify``, ``bound``, ``perplexity``, ``embeddings`` and each
+        evaluate: a measurement, as ``bound``, ``perplexity``, ``embeddings`` and each
             of ``attacks``.
 
     Every field of a section has its text in :func:`study_schema`.
@@ -99,7 +98,6 @@ class Study(Settings):
     evaluate: Evaluate | None = None
     strength: StrengthSection | None = None
     attacks: tuple[Attack, ...] = ()
-    certify: Certify | None = None
     bound: Bound | None = None
     perplexity: Perplexity | None = None
     embeddings: Embeddings | None = None
@@ -122,7 +120,7 @@ class Study(Settings):
     @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
-        of_answers = (self.evaluate, *self.attacks, self.certify)
+        of_answers = (self.evaluate, *self.attacks)
         for one in (self.perplexity, *of_answers, self.bound, self.embeddings):
             if one is not None:
                 yield one

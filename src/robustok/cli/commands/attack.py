@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
 from robustok import attack as attacks
-from robustok.attack.settings import GROUP, AttackSettings, ObjectiveSettings, search_named
+from robustok.attack.settings import (
+    GROUP,
+    AttackSettings,
+    ObjectiveSettings,
+    unsearched_ids,
+    unsearched_text,
+)
 from robustok.cli.measuring import ChatRunOptions, measure
 from robustok.cli.options import folder_option, limit_option, option
-from robustok.cli.printing import print_json, print_result, print_tokens
+from robustok.cli.printing import print_result, print_tokens
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
@@ -26,14 +32,11 @@ from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
 from robustok.runtime.registry import function_named
 from robustok.study.measurements import Attack
-from robustok.study.measurements.attacks import suite_result, suite_search
 from robustok.study.sections import ChatModel, QuestionsSection
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
-_CURVE = (1, 3, 10, 30, 100, 300, 1000, 3000)  # numbers of tokenizations scored
-_TRANSFERRED = ("key", "ids", "canonical_score", "score", "success")  # of a printed row
-_MORE: JsonObject = {"panel": "Other models and answers"}
+_MORE: JsonObject = {"panel": "Answers"}
 
 
 def attack(
@@ -62,16 +65,15 @@ class RedTeamOptions(ChatModel):
         metavar="FILE",
     )
     limit: int | None = limit_option()
-    search: str = option(
-        "an attack with its settings, or standard-suite(max_scored=N): six searches and the worst",
-        default=str(AttackSettings()),
+    schemes: tuple[str, ...] = option(
+        "an attack with its settings; of several the worst of each prompt is reported",
+        "--scheme",
+        "-s",
+        default=(str(AttackSettings()),),
         metavar="ATTACK",
     )
     out: Path | None = folder_option(
         "folder for attacks.jsonl, a row a prompt; the same command goes on there"
-    )
-    transfer: tuple[str, ...] = option(
-        "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
@@ -107,34 +109,29 @@ def red_team(
     Searches the tokenizations of one prompt (--text) or many (--prompts) for the highest score of
     an objective. A chat template and a system prompt stay as they are.
     """
-    settings, search = ObjectiveSettings(objective, **others), search_named(options.search)
-    named = _objective(model, options, settings)
+    settings = ObjectiveSettings(objective, **others)
+    searches = [AttackSettings.parse(scheme) for scheme in options.schemes]
     prompts = [attacks.Prompt("0", str(options.text))]
     if options.prompts is not None:
         prompts = attacks.read_prompts(options.prompts, options.limit)
-    groups = _attacked(prompts, named, search, options)
-    if isinstance(search, int):
-        suite = suite_result(groups, options.seed, search)
-        _print_suite(suite, options.as_json)
-        found = suite.worst
-    else:
-        found = [attacks.Attack.from_row(row) for group in groups for row in group["attacks"]]
-        for one in found:
+    named = _objective(model, options, settings)
+    parts = [_attacked(prompts, named, search, options) for search in searches]
+    worst = attacks.worst_attacks(parts)
+    if len(parts) == 1:
+        for one in worst:
             if not options.as_json:
                 print_tokens([named.vocab.tokens[i] for i in one.ids])
             print_result(one, one.as_row(), options.as_json)
+    else:
+        for row in attacks.summaries(dict(zip(map(str, searches), parts, strict=True))):
+            print_result(_summary_line(row), row, options.as_json)
+    unsearched = unsearched_text(unsearched_ids(named.vocab, searches[0])).removeprefix("; ")
+    if unsearched and not options.as_json:
+        click.echo(unsearched)
     if options.out is not None:
-        attacks.write_attacks(options.out / "attacks.jsonl", found)
-    # Other models have a start token of their own.
-    own = replace(options, start_token=None)
-    for name in options.transfer:
-        other = _objective(name, own, settings)
-        for result in attacks.transfer(found, named.vocab, other.vocab, other):
-            row = result.as_row()
-            row = {"model": name, **{field: row[field] for field in _TRANSFERRED}}
-            print_result(f"{name}, {result.key}: {result.outcome}", row, options.as_json)
+        attacks.write_attacks(options.out / "attacks.jsonl", worst)
     if options.generate:
-        _generate(options, named, found)
+        _generate(options, named, worst)
 
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
@@ -152,21 +149,17 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
 
 
 def _attacked(
-    prompts: Sequence[Any], objective: Any, search: AttackSettings | int, options: RedTeamOptions
-) -> list[JsonObject]:
-    """The rows of each group of prompts, of the suite by search; finished ones are in --out."""
+    prompts: Sequence[Any], objective: Any, search: AttackSettings, options: RedTeamOptions
+) -> list[Any]:
+    """The attacks on all prompts; the rows of finished groups are in --out."""
     vocab, seed = objective.vocab, options.seed
-    if isinstance(search, int):
-        run = suite_search(vocab, objective, max_scored=search, seed=seed)
-    else:
 
-        def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
-            found = attacks.attack_prompts(
-                vocab, group, objective, settings=search, seed=seed, progress=progress
-            )
-            return {"attacks": [one.as_row() for one in found]}
+    def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
+        done = attacks.attack_prompts(
+            vocab, group, objective, settings=search, seed=seed, progress=progress
+        )
+        return {"attacks": [one.as_row() for one in done]}
 
-        run = attacked
     config = {
         "objective": asdict(objective.settings),
         "search": str(search),
@@ -177,32 +170,26 @@ def _attacked(
         "vocabulary": vocab.fingerprint,
         **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
     }
-    folder = options.out and options.out / "groups"
-    with bar("attack") as progress:
-        return in_groups(folder, config, prompts, run, progress, size=GROUP)
+    folder = options.out and options.out / "groups" / json_digest(config["search"])[:16]
+    with bar(str(search)) as progress:
+        groups = in_groups(folder, config, prompts, attacked, progress, size=GROUP)
+    return [attacks.Attack.from_row(row) for group in groups for row in group["attacks"]]
 
 
-def _print_suite(result: Any, as_json: bool) -> None:
-    most = max(a.n_scored for part in result.parts.values() for a in part)
-    limits = sorted({n for n in _CURVE if n < most} | {most})
-    table = result.table()
-    if as_json:
-        curves = result.curves(limits) if "success" in table[-1] else {}
-        names = {"eval_scheme": result.label, "seed": result.seed}
-        print_json({**names, "parts": table, "curves": curves})
-        return
-    for row in table:
-        share = ""
-        if "success" in row:
-            share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
-        before, after = (
-            "excluded" if row[name] is None else f"{row[name]:+.3f}"
-            for name in ("canonical_score", "score")
-        )
-        click.echo(
-            f"{row['search']:>12}: {share}score {before} → {after}, "
-            f"{counted(row['n'], 'prompt')}, {counted(row['n_scored'], 'tokenization')} scored"
-        )
+def _summary_line(row: JsonObject) -> str:
+    """A search on all prompts as a line."""
+    broken = ""
+    if "success" in row:
+        broken = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
+        broken += f"{row['proved']:.1%} proved, "
+    before, after = (
+        "excluded" if row[name] is None else f"{row[name]:+.3f}"
+        for name in ("canonical_score", "score")
+    )
+    return (
+        f"{row['eval_scheme']}: {broken}score {before} → {after}, "
+        f"{counted(row['n'], 'prompt')}, {counted(row['n_scored'], 'tokenization')} scored"
+    )
 
 
 def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""robustok evaluate, icl, perplexity, certify, embeddings, bound and lm-eval: measure a model.
+"""robustok evaluate, icl, perplexity, embeddings, bound and lm-eval: measure a model.
 
 `lm-eval` is the command line of lm-eval, with the model `robustok` registered.
 """
@@ -12,13 +12,13 @@ from typing import Annotated
 
 import click
 
-from robustok.cli.measuring import ChatRunOptions, RunOptions, measure, print_comparison
+from robustok.cli.measuring import RunOptions, measure, print_comparison
 from robustok.cli.options import limit_option, option
 from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.runtime.files import JsonObject
-from robustok.study.measurements import Bound, Certify, Embeddings, Evaluate, Perplexity
-from robustok.study.sections import FewShot, QuestionsSection, Sources
+from robustok.study.measurements import Bound, Embeddings, Evaluate, Perplexity
+from robustok.study.sections import FewShot, Sources
 
 
 def evaluate(
@@ -164,20 +164,6 @@ def _with_scheme(args: list[str], scheme: str) -> list[str]:
     if at >= len(args):
         raise RobustokError("--scheme is of a model: name one with --model_args pretrained=MODEL")
     return [*args[:at], f"{args[at]},scheme={scheme}", *args[at + 1 :]]
-
-
-def certify(
-    models: tuple[str, ...],
-    questions: Annotated[dict, QuestionsSection],
-    measurement: Annotated[dict, Certify],
-    options: ChatRunOptions,
-) -> None:
-    """Certify the answers of MODELS against retokenization.
-
-    Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws
-    bound the share that changes the answer. The result of the greedy attack is printed beside it.
-    """
-    measure(models, "certify", options, questions=questions, certify=measurement)
 
 
 def embeddings(

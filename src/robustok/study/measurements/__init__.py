@@ -8,14 +8,12 @@ from robustok.study.measurements.accuracy import Evaluate
 from robustok.study.measurements.attacks import Attack
 from robustok.study.measurements.base import MeasuredCell, Measurement, OnQuestions, Subject
 from robustok.study.measurements.bound import Bound
-from robustok.study.measurements.certificates import Certify
 from robustok.study.measurements.embeddings import Embeddings
 from robustok.study.measurements.perplexity import Perplexity
 
 __all__ = [
     "Attack",
     "Bound",
-    "Certify",
     "Embeddings",
     "Evaluate",
     "MeasuredCell",

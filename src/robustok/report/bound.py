@@ -1,20 +1,17 @@
-"""Sections of what holds for all tokenizations of a text: certificates, and the bound."""
+"""The section of the bound from the weights, beside the measured changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from robustok.report.frame import DataFrame, Results, entries_of, percent
+from robustok.report.frame import DataFrame, Results, entries_of
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     ATTACKED,
     DASHES,
-    GRID,
     INK,
     MUTED,
     SAMPLED,
@@ -24,7 +21,6 @@ from robustok.report.style import (
     legend_above,
     legend_key,
     new_figure,
-    percent_axis,
     save_all,
 )
 from robustok.study.measurements.bound import power_of_ten
@@ -42,49 +38,8 @@ _KINDS = {  # of rows of a bound: how each is drawn in the legend
     },
     "sampled": {"color": SAMPLED, "marker": "o", "label": "drawn: greatest, and mean to greatest"},
 }
-_VERDICTS = {  # bottom to top: proven, then what only a search says, then broken
-    "same": ("certified: the same answer under all", "#009e73", "white"),
-    "open": ("open: none found, the share is bounded", "#cdeedd", "black"),
-    "flips": ("broken, and the attack missed it", "#f0b429", "black"),
-    "attacked": ("broken by the attack", "#8a3b12", "white"),
-}
 _GAMMAS = {"log10_gamma_theorem": "γ theorem", "log10_gamma_proof": "γ proof"}
 _MEASURED = {"sampled": "change, drawn", "adversarial": "change, attacked"}
-
-
-def certificates_section(results: Results, folder: Path) -> Section | None:
-    """Certified, open and broken questions, a line each model and distance; and their figure."""
-    gap = entries_of(results.all_rows, "gap")
-    if gap.empty:
-        return None
-    counts = ["n", "same", "open", "flips", "attacked"]
-    groups = gap.groupby(["model", "distance"], sort=False)
-    merged: DataFrame = groups.agg(
-        {**dict.fromkeys(counts, "sum"), "open_upper": "max", "confidence": "first"}
-    ).reset_index()
-    draw_gap(merged.to_dict("records"), folder / "certificates")
-    bounds = ["" if bound != bound else f"{percent(bound)}%" for bound in merged["open_upper"]]
-    lines = merged[["model", "distance", *counts]].astype(str).to_numpy().tolist()
-    head = [
-        "model",
-        "distance",
-        "questions",
-        "certified",
-        "open",
-        "attack missed",
-        "attack broke",
-        "bound",
-    ]
-    draws = sorted({row["draws"] for row in results.all_rows if "gap" in row})
-    caption = (
-        "Certified: all tokenizations within the distance were scored and give the same answer. "
-        f"Open: none of {' or '.join(map(str, draws))} uniform draws gives another answer, which "
-        f"bounds their share at {merged['confidence'].min():.0%} confidence; the greatest bound is "
-        "in the last column."
-    )
-    table = Table(head, [[*line, bound] for line, bound in zip(lines, bounds, strict=True)])
-    title = "Certificates: the same answer under all tokenizations"
-    return Section("certificates", title, caption, [table], folder / "certificates")
 
 
 def bound_section(results: Results, folder: Path) -> Section | None:
@@ -125,45 +80,21 @@ def _bound_line(model: str, layers: DataFrame, changes: DataFrame) -> list[str]:
     return [model, *gammas, " to ".join(dict.fromkeys(alone)), *measured]
 
 
+@figure_style()
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     """Both readings of the bound and the measured ratios, per √distance: one panel per model.
 
     ``rows`` hold ``model``, ``depth`` (0 the embedding, then the layers, last the logits),
     ``kind`` ("theorem", "proof", "sampled" or "adversarial"), ``mean`` and ``max``.
     """
-    kinds = {row["kind"] for row in rows}
-    keys = [legend_key(**look) for kind, look in _KINDS.items() if kind in kinds]
-    _draw_models(rows, _draw_bound_panel, "change per √distance", (4.4, 3.9), keys, stem)
-
-
-def draw_gap(rows: Sequence[Row], stem: Path) -> None:
-    """Shares of certified, open and broken items: one bar per distance.
-
-    ``rows`` are those of ``Certification.table()`` with a ``model`` each; a panel a model.
-    """
-    from matplotlib.patches import Patch
-
-    keys = [Patch(color=color, label=label) for label, color, _ in reversed(_VERDICTS.values())]
-    _draw_models(rows, _draw_gap_panel, "questions", (4.2, 3.7), keys, stem)
-
-
-@figure_style()
-def _draw_models(
-    rows: Sequence[Row],
-    draw: Callable[[Axes, list[Row]], None],
-    what: str,
-    size: tuple[float, float],
-    keys: list[Any],
-    stem: Path,
-) -> None:
-    """Draw a panel of each model's rows, side by side below one legend, and write the figure."""
-    models = grouped(rows, "model")
+    kinds, models = {row["kind"] for row in rows}, grouped(rows, "model")
     count = len(models)
-    figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
+    figure, panels = new_figure((4.4 * (count if count > 1 else 1.35), 3.9), 1, count)
     for axes, (model, own) in zip(panels, models.items(), strict=True):
         axes.set_title(model, pad=9)
-        draw(axes, own)
-    panels[0].set_ylabel(what)
+        _draw_bound_panel(axes, own)
+    panels[0].set_ylabel("change per √distance")
+    keys = [legend_key(**look) for kind, look in _KINDS.items() if kind in kinds]
     legend_above(figure, more=keys)
     save_all(figure, stem, rows)
 
@@ -217,20 +148,3 @@ def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
         color=MUTED,
         annotation_clip=False,
     )
-
-
-def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
-    base = np.zeros(len(rows))
-    for verdict, (_, color, ink) in _VERDICTS.items():
-        shares = np.array([100 * row[verdict] / row["n"] for row in rows])
-        look: Any = {"color": color, "edgecolor": "white", "linewidth": 0.8}
-        bars = axes.bar(range(len(rows)), shares, 0.78, base, **look)
-        names = [f"{share:.0f}" if share >= 5 else "" for share in shares]
-        axes.bar_label(bars, names, label_type="center", color=ink, fontsize=9)
-        base = base + shares
-    axes.set_xticks(range(len(rows)), [str(row["distance"]) for row in rows])
-    sizes = sorted({row["n"] for row in rows})
-    n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
-    axes.set_xlabel(f"all tokenizations within distance ({n} questions)")
-    percent_axis(axes)
-    axes.spines["bottom"].set_color(GRID)
