@@ -1,6 +1,6 @@
 """Numbers of paths through a lattice: exact ones, and the logarithm of the number of one cost.
 
-Exact numbers are machine integers for small blocks and residues for large ones.
+Exact numbers are machine integers, for small blocks; `robustok.lattice.counting` has the others.
 
 The logarithm of the number of paths of one total cost takes time linear in the lattice. Paths are
 weighted exp(slope * cost) with the slope at which the mean cost is the wanted one (saddle point).
@@ -32,9 +32,6 @@ from robustok.kernels.lattice import (
 from robustok.kernels.numbers import STEEPEST, inside, logit_step
 
 EXACT = 1 << 53  # counts from here on do not fit a machine integer with room to add them
-BITS = 56  # a modulus is 2**BITS minus a deficit below 2**20
-_LOW = np.int64((1 << BITS) - 1)
-_EDGES = 64  # edges added before the sums are reduced: 64 * 2**56 fits int64
 TABLE = 1 << 20  # nodes times costs up to which a table is made
 _NEGLIGIBLE = 1e-40  # squared modulus
 _ALIAS = -50.0  # logarithm of the probability that may alias
@@ -77,63 +74,6 @@ def block_counts(first, step, ends):
         counts[b] = paths[begin] if fits else -1
         begin = ends[b]
     return counts
-
-
-@njit()
-def residues(edges, degree, deficits):
-    """The paths by total cost, modulo 2**56 - deficits; int64 [degree + 1, moduli].
-
-    ``edges``: `lattice.Edges`. ``degree``: the largest cost. ``deficits``: int64 [moduli], each
-    from 1 to 2**20. Keeps a ring of as many rows as the longest edge has bytes, and one. Row i
-    holds values up to 2**56 + 2**27 in [0, degree + 1), zero above the largest cost of a path from
-    node i.
-    """
-    first, step = edges.first, edges.step
-    end = len(first) - 1
-    ring = longest_edge(edges) + 1
-    moduli = len(deficits)
-    rows = np.zeros((ring, degree + 1, moduli), np.int64)
-    top = np.full(ring, -1, np.int64)  # the largest degree of a path, -1: no path
-    rows[end % ring, 0, :] = 1
-    top[end % ring] = 0
-    for i in range(end - 1, -1, -1):
-        row = rows[i % ring]
-        row[:, :] = 0
-        high = np.int64(-1)
-        added = 0
-        for e in range(first[i], first[i + 1]):
-            j = (i + (step[e] >> 1)) % ring
-            if top[j] < 0:
-                continue
-            cost = np.int64(step[e] & 1)
-            last = min(degree, top[j] + cost)
-            source = rows[j]
-            for d in range(cost, last + 1):
-                for x in range(moduli):
-                    row[d, x] += source[d - cost, x]
-            high = max(high, last)
-            added += 1
-            if added % _EDGES == 0:
-                _reduce(row, high, deficits)
-        _reduce(row, high, deficits)
-        top[i % ring] = high
-    out = rows[0].copy()
-    for d in range(degree + 1):
-        for x in range(moduli):
-            out[d, x] %= (np.int64(1) << BITS) - deficits[x]
-    return out
-
-
-@njit(inline="always")
-def _reduce(row, high, deficits):
-    """Bring sums below 2**63 to at most 2**56 + 2**27, equal modulo 2**56 - deficits.
-
-    ``row``: int64 [more than high, moduli]. ``high``: the last degree to reduce, or -1: none.
-    ``deficits``: int64 [moduli].
-    """
-    for d in range(high + 1):
-        for x in range(len(deficits)):
-            row[d, x] = (row[d, x] & _LOW) + (row[d, x] >> BITS) * deficits[x]
 
 
 @njit()

@@ -1,8 +1,8 @@
 """The tokenization lattice of one text: exact counts, enumeration, distances, neighbors.
 
 Counts are Python integers of any size. The lattice factorizes at positions that no token spans, so
-counts are products over its blocks; a large block is counted modulo many primes. Sampling is in
-`robustok.samplers`, which computes in floating point and is much faster.
+counts are products over its blocks. Sampling is in `robustok.samplers`, which computes in floating
+point and is much faster.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Lattice:
         [0, 1, 1, 1]
 
         All counts of n bytes are n integers of up to n bits: the result may have 16 MB (about
-        10 kB of text). A block of b bytes takes O(b³) time (2 s for 4 kB) and tens of MB. Raises
+        10 kB of text). A block of b bytes takes O(b³) time (5 s for 4 kB) and tens of MB. Raises
         RobustokError beyond: give ``most``, or use :meth:`log_count`.
         """
         if by not in _DEGREES:
