@@ -228,7 +228,11 @@ def test_the_worst_attack_is_one_that_succeeded(vocab) -> None:
 
 
 def test_success_of_the_canonical_tokenization_is_no_success_of_the_attack_in_words(vocab) -> None:
-    for threshold, words in ((9, "held, proved"), (0.5, "broken"), (-9, "canonical tokenization itself")):
+    for threshold, words in (
+        (9, "held, proved"),
+        (0.5, "broken"),
+        (-9, "canonical tokenization itself"),
+    ):
         attack = attack_prompt(vocab, TEXT, as_objective(rugged_rows, threshold=threshold), seed=0)
         assert attack.outcome.endswith(words), (threshold, attack.outcome)
 
