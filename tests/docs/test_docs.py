@@ -229,15 +229,20 @@ def test_the_commands_of_the_readme_work_as_typed_in_an_empty_folder(
 
 def test_the_numbers_of_the_readme_are_those_of_the_pages() -> None:
     page = (ROOT / "docs/results/fine-tuning.md").read_text(encoding="utf-8")
-    results = README.partition("## Results")[2].partition("## Speed")[0]
-    accuracies = re.findall(r"([\d.]+)% (\[[\d., ]+\])", results)
-    assert len(accuracies) == 4
-    assert all(f"{accuracy} {interval}" in page for accuracy, interval in accuracies)
-    training = (ROOT / "docs/training.md").read_text(encoding="utf-8")
-    (change,) = re.findall(r"−[\d.]+ points \[[^]]+\]", results)
-    assert change in training.replace("\n", " ")
+    page = page.partition('id="finetuning-curve-1500"')[2] or page
+    rows = re.findall(r"^\| ([\w().=-]+) \| (\d.*) \|$", README, re.M)
+    assert [scheme for scheme, _ in rows] == ["canonical", "uniform-k(alpha=1)"]
+    for scheme, cells in rows:
+        accuracies = cells.split(" | ")
+        assert len(accuracies) == 3
+        start = re.compile(rf"\| {re.escape(scheme)}( \(\d seeds\))? \|")
+        lines = [line for line in page.splitlines() if start.match(line)]
+        assert any(all(f" {accuracy}" in line for accuracy in accuracies) for line in lines)
+    index = (ROOT / "docs/results/index.md").read_text(encoding="utf-8")
+    (claims,) = re.findall(r"\[(\d+) claims with their verdicts\]", README)
+    assert f"| all | {claims} |" in index
     table = (ROOT / "docs/speed.md").read_text(encoding="utf-8").partition("## Five")[0]
-    speed = README.partition("## Speed")[2].partition("## License")[0]
+    speed = README.partition("## Speed")[2].partition("## More")[0]
     assert "87 MB/s, `uniform` 30 and" in speed and "25, 8.6 and 5.7 times" in speed
     assert "| 25 (87) |" in table and "| 8.6 (30) |" in table and "5.7, 5.2 (18, 20, 18) |" in table
 
