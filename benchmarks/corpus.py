@@ -9,8 +9,7 @@ canonically with `tokenizers`, once on one thread and once on as many as `--work
 the rate from the first batch on, without the seconds that processes and vocabularies take to start;
 the wall and processor seconds of the whole job; and the peak memory of all its processes together
 (their proportional set size: shared libraries count once). A byte is one of the files as they are
-stored: compare rates of one format only; a row group of Parquet, whose pages are verified, is
-decoded again for each of its shards. On a busy machine compare rates to each
+stored: compare rates of one format only. On a busy machine compare rates to each
 other only, and processor seconds before wall seconds.
 
 With --memory it makes a corpus of so many GB (of invented words, hard links to one file, so that
@@ -59,21 +58,21 @@ def baseline(inputs: list[str], tokenizer: str, rate: Rate) -> None:
     """Read the corpus as run_corpus does, and encode it with `tokenizers`."""
     from tokenizers import Tokenizer
 
-    from robustok.corpus.read import find_column, read_chunk
-    from robustok.corpus.sources import batch_schema, cut_chunks, find_sources
+    from robustok.corpus.read import cut_tasks, find_fields, read_task
+    from robustok.runtime.inputs import find_inputs
 
     path = Path(tokenizer)
     encoder = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
-    sources = find_sources(inputs)
-    schema = batch_schema(find_column(sources, None))
+    files = find_inputs(inputs).files
+    schema = find_fields(files, None, ())
     done = 0
-    for chunk in cut_chunks(sources):
-        for batch in read_chunk(chunk, schema, BATCH):
+    for task in cut_tasks(files):
+        for batch in read_task(task, schema, BATCH):
             texts = [text.decode() for text in batch.table.column(0).to_pylist()]
             encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
             sum(len(e.ids) for e in encoded)
             rate(done + batch.read, 0)
-        done += chunk.size
+        done += task.size
 
 
 def in_process(arguments: list[str], threads: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
 from robustok.cli import terminal
+from robustok.runtime.files import locked
 from robustok.tasks import read_items
 
 __all__ = ["inline", "tokenizer"]
@@ -25,7 +26,7 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
     first, second, third = shell.ok(line).splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
-    assert third.startswith("1 row rejected")
+    assert third.startswith("1 reject (a row, or a file")
     tables = [pq.read_table(p) for p in sorted((tmp_path / "out" / "data").iterdir())]
     assert sum(map(len, tables)) == 80
     receipt = shell.json(line)
@@ -35,7 +36,7 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
 
 @pytest.mark.parametrize(("more", "message"), [
     ("uniform-k(alpha=0)", "the run changed nothing: all 5 rows"),
-    ("uniform --engine spark", "unknown engine 'spark'"),
+    ("uniform --engine spark", "spark"),
     ("uniform --column body", "no field 'body'"),
     ("uniformk", "unknown scheme 'uniformk': did you mean"),
 ])  # fmt: skip
@@ -70,3 +71,20 @@ def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shel
     items = read_items(out / "test.jsonl")
     row = loaded["test"][0]
     assert (row["question"], tuple(row["choices"])) == (items[0].question, items[0].choices)
+
+
+def test_a_data_set_is_never_mixed_with_another(tmp_path: Path, shell: Shell) -> None:
+    out = tmp_path / "out"
+    line = f"data cute --words 50 --train 20 --test 20 --out {out} --seed"
+    with locked(out):
+        assert "another run is at work" in shell.fails(f"{line} 0")
+    shell.ok(f"{line} 0")
+    before = {path: path.read_bytes() for path in out.glob("*.jsonl")}
+    (out / "test.jsonl").unlink()  # as after a run that was stopped
+    assert "holds a run with other seed" in shell.fails(f"{line} 1")
+    shell.ok(f"{line} 0")
+    assert {path: path.read_bytes() for path in out.glob("*.jsonl")} == before
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "train.jsonl").write_text("mine")
+    other = line.replace(str(out), str(tmp_path / "notes"))
+    assert "holds other files (train.jsonl)" in shell.fails(f"{other} 0")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from robustok.corpus import Receipt, run_corpus
+from robustok.corpus.read import Task
 from robustok.corpus.shard import Job, make_shard
-from robustok.corpus.sources import Chunk
 from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -45,9 +45,8 @@ def vocab(tokenizer: Path) -> Vocabulary:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The local engine in this process and backwards."""
 
-    def work(job: Job, chunks: Sequence[Chunk], *_: Any) -> None:
-        for chunk in reversed(chunks):
-            make_shard(job, chunk, lambda read: None)
+    def work(job: Job, tasks: Sequence[Task], *_: Any) -> list[Any]:
+        return [make_shard(job, task, lambda read: None) for task in reversed(tasks)][::-1]
 
     monkeypatch.setattr("robustok.corpus.run._work", work)
 

@@ -1,4 +1,4 @@
-"""Whole runs: the same files from any engine, nothing lost or doubled whatever happens."""
+"""Whole runs: the same files from any number of workers, and nothing lost or doubled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from robustok.runtime.records import sha256_of
 def corpus(tmp_path: Path) -> Path:
     texts = documents(120)
     write_jsonl(tmp_path / "in" / "a.jsonl", texts[:70])
-    (tmp_path / "in" / "b.txt").write_text("\n".join(texts[70:100]), encoding="utf8")
+    write_jsonl(tmp_path / "in" / "b.ndjson", texts[70:100])
     rows = pa.table({"text": texts[100:], "id": [f"p{i}" for i in range(20)]})
     pq.write_table(rows, tmp_path / "in" / "c.parquet", row_group_size=8)
     return tmp_path / "in"
@@ -92,8 +92,8 @@ def test_every_document_once_and_a_receipt_that_tells(
     assert wanted.items() <= receipt.settings.items()
     record = json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
     assert record["digest"] == receipt.digest
-    for file in (f for shard in record["shards"] for f in shard["files"]):
-        assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
+    for name, digest in (item for shard in record["shards"] for item in shard.items()):
+        assert sha256_of(tmp_path / "out" / name) == digest
 
 
 @pytest.mark.usefixtures("inline")
@@ -143,6 +143,60 @@ def test_another_run_is_not_mixed_in(run_small: Any, run: Any, corpus: Path) -> 
 
 
 @pytest.mark.usefixtures("inline")
+def test_a_run_writes_into_no_folder_that_holds_other_files(
+    run: Any, corpus: Path, tmp_path: Path
+) -> None:
+    """As where the arguments are exchanged."""
+    write_jsonl(tmp_path / "out" / "a.jsonl", documents(3))
+    before = files_of(corpus)
+    with pytest.raises(RobustokError, match=r"in holds other files \(a\.jsonl\): give a new"):
+        run(tmp_path / "out", corpus)
+    assert files_of(corpus) == before
+    run(tmp_path / "out", "drawn")
+    plan = tmp_path / "drawn" / "__run__" / "plan.json"
+    plan.write_text(plan.read_text().replace('"seed": 1', '"seed": 2'))
+    with pytest.raises(RobustokError, match=r"plan\.json is damaged"):
+        run(tmp_path / "out", "drawn", seed=2)
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("change", ["digit", "[]", "{}", "", "another shard's"])
+def test_a_manifest_that_has_changed_is_made_again(
+    run_small: Any, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipt = run_small()
+    path = tmp_path / "out" / "__run__" / "manifests" / "part-000002.json"
+    content = path.read_text()
+    if change == "digit":
+        documents = json.loads(content)["documents"]
+        change = content.replace(f'"documents": {documents}', f'"documents": {documents + 1}')
+    elif change == "another shard's":
+        path.with_name("part-000003.json").write_text(change := content)
+        path = path.with_name("part-000003.json")
+    path.write_text(change)
+    assert run_small() == receipt
+    assert "is done again" in caplog.text or change == content
+    assert files_of(tmp_path / "out")["__run__/manifests/part-000002.json"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_files_that_are_not_read_are_in_the_receipt(run: Any, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in" / "A.JSONL", documents(3))
+    for name in ("b.jsonl.bz2", "c.arrow", "d.txt", "_e.jsonl", ".f.jsonl"):
+        (tmp_path / "in" / name).write_text("x")
+    receipt = run(tmp_path / "in")
+    assert (receipt.documents, receipt.unread) == (3, ("b.jsonl.bz2", "c.arrow", "d.txt"))
+
+
+def test_an_input_that_changes_during_a_run_ends_it(run_small: Any, corpus: Path) -> None:
+    def replace(done: int, total: int) -> None:
+        write_jsonl(corpus / "a.jsonl", documents(20))
+
+    with pytest.raises(RobustokError, match=r"a\.jsonl has changed during the run"):
+        run_small(workers=1, progress=replace)
+
+
+@pytest.mark.usefixtures("inline")
 def test_rows_that_cannot_be_tokenized_are_set_aside(
     run: Any, tmp_path: Path, vocab: rt.Vocabulary
 ) -> None:
@@ -172,7 +226,7 @@ def test_a_file_whose_checksum_fails_has_no_row_in_its_shard(
     receipt = run(folder)
     assert (receipt.documents, receipt.rejects) == (5, 1)
     reject = json.loads((tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text())
-    assert "nothing of it is read" in reject["reason"] and reject["position"] == -1
+    assert "no row of this part is kept" in reject["reason"] and reject["position"] == -1
     shards = sorted((tmp_path / "out/data").iterdir())
     assert [len(pq.read_table(shard)) for shard in shards] == [0, 5]
 
@@ -217,7 +271,6 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 @pytest.mark.parametrize(
     ("message", "settings"),
     [
-        ("unknown engine 'rays': did you mean 'ray'", {"engine": "rays"}),
         ("workers=0", {"workers": 0}),
         ("shard_bytes=0", {"shard_bytes": 0}),
         ("seed must be an integer", {"seed": 1.5}),

@@ -8,10 +8,10 @@ import pytest
 from tests.oracles.scripts import ROOT
 
 from robustok import checks
-from robustok.corpus import read, sources
 from robustok.guard import check, findings
 from robustok.lattice import lattice
 from robustok.play import server
+from robustok.runtime import inputs
 from robustok.samplers import spec
 from robustok.study import config, planner
 from robustok.tokenizer import pattern, vocabulary
@@ -35,8 +35,7 @@ def power(number: int) -> str:
     ("`Lattice.counts`", [f"{lattice._MOST_BITS >> 23} MB of counts"]),
     ("`Lattice.neighbors` | 2", [f"{power(lattice._MOST_CELLS)} pairs of positions and distances"]),
     ("pattern of a pre-tokenizer", [f"{pattern._MOST_STATES:,} states"]),
-    ("row of a corpus", [f"{sources.MAX_ROW_BYTES >> 20} MiB decompressed"]),
-    ("row group of Parquet", [f"expansion of {read._EXPANSION} times"]),
+    ("line of JSON Lines", [f"{inputs.MAX_LINE >> 20} MiB decompressed"]),
     ("YAML of a study", [
         f"{config.MAX_BYTES >> 10} KiB, {config.MAX_NODES:,} values with aliases counted",
         f"{planner.MAX_CELLS:,} cells",

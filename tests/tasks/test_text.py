@@ -31,13 +31,13 @@ def test_documents_come_from_every_kind_of_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"", "a corpus file ends in"),
-        ("a.jsonl", b'{"text": 3}', "a.jsonl at byte 0: field 'text' is not a string"),
-        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl at byte 14: not JSON"),
+        ("a.csv", b"", "is not read: give .parquet, .jsonl"),
+        ("a.jsonl", b'{"text": 3}', "a.jsonl:1 has no text in the field 'text'"),
+        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl:2 is not JSON"),
         ("a.txt", b"\xff", "a.txt is not UTF-8 text"),
-        ("a.jsonl.gz", b"no", r"a\.jsonl\.gz: the file is damaged"),
-        ("a.jsonl.xz", b"no", r"a\.jsonl\.xz: the file is damaged"),
-        ("a.parquet", b"PAR1", r"a\.parquet: not a Parquet file, or a damaged one"),
+        ("a.jsonl.gz", b"no", r"a\.jsonl\.gz cannot be read after line 0"),
+        ("a.jsonl.xz", b"no", r"a\.jsonl\.xz cannot be read after line 0"),
+        ("a.parquet", b"PAR1", r"a\.parquet: the file cannot be read as Parquet"),
     ],
 )
 def test_a_broken_file_is_one_line(tmp_path, name, content, message):

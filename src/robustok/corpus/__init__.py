@@ -1,9 +1,10 @@
 """Re-tokenizes corpora of any size into shards, in processes of this machine or on a Ray cluster.
 
-Reading order: sources (files and chunks), read (documents), transform (canonical ids
-and draws), shard (one chunk), run (all chunks, on this machine or on a Ray cluster).
+Reading order: read (files to tasks and documents), transform (canonical ids and draws), shard (one
+task), run (all tasks, or Ray Data).
 """
 
 from robustok.corpus.run import Receipt as Receipt
 from robustok.corpus.run import run_corpus as run_corpus
+from robustok.corpus.run import run_on_ray as run_on_ray
 from robustok.corpus.transform import Retokenize as Retokenize

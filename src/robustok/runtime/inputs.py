@@ -320,7 +320,7 @@ def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
         ) from None
     except DAMAGE as error:
         raise RobustokError(
-            f"{path} cannot be read after line {number} ({reason_of(error)})"
+            f"{path} cannot be read after line {number} ({damage_of(error)})"
         ) from None
 
 

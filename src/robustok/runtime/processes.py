@@ -1,6 +1,6 @@
 """Worker processes, each of which does one task after another, and the one loop that feeds them.
 
-:func:`dispatch` runs tasks in a pool: in this process, in worker processes, or on a Ray cluster.
+:func:`dispatch` runs tasks in a pool: in this process or in worker processes.
 Worker processes are `multiprocessing.Process` and `Pipe`. `concurrent.futures` does not fit: when
 it loses one process every task fails, and its processes outlive a parent that is killed.
 """
@@ -8,7 +8,6 @@ it loses one process every task fails, and its processes outlive a parent that i
 from __future__ import annotations
 
 import ctypes
-import logging
 import multiprocessing
 import multiprocessing.context
 import os
@@ -16,7 +15,6 @@ import pickle
 import signal
 import sys
 import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,8 +25,7 @@ from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, Protocol
 
-from robustok.errors import RobustokError
-from robustok.runtime.environment import available_cores, thread_limits, variables
+from robustok.runtime.environment import thread_limits, variables
 
 # Python then imports nothing from the working folder, which may be a cloned repository.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
@@ -214,65 +211,6 @@ class Processes:
                 yield task, value
 
 
-class RayTasks:
-    """A pool on a Ray cluster: the one that RAY_ADDRESS names, or one on this machine.
-
-    ``prepare(shared)`` is called once in a process of the cluster, as in :class:`Worker`. A task
-    runs on a machine with ``threads`` free cores, elsewhere again where that machine is lost, at
-    most ``retries`` times. ``count`` tasks run at once, by default as many as the cluster has cores
-    for. Progress is not reported.
-    """
-
-    def __init__(
-        self,
-        prepare: Callable[[Any], RunTask],
-        shared: object,
-        *,
-        threads: int,
-        retries: int,
-        count: int | None = None,
-    ) -> None:
-        connect()
-        import ray
-
-        self._remote = ray.remote(num_cpus=threads, max_retries=retries)(_run_prepared)
-        # A reference alone would be fetched before each task, not once in a process.
-        self._arguments = uuid.uuid4().hex, prepare, partial(ray.get, ray.put(shared))
-        self._count, self._running = count, dict[Any, Any]()
-
-    def has_room(self) -> bool:  # Ray has a queue of its own
-        return self._count is None or len(self._running) < self._count
-
-    def begin(self, task: object) -> None:
-        self._running[self._remote.remote(*self._arguments, task)] = task
-
-    def wait(self) -> Iterator[tuple[Any, Any]]:
-        import ray
-
-        done, _ = ray.wait(list(self._running), num_returns=1)
-        for reference in done:
-            result, error = ray.get(reference)
-            if error is not None:
-                raise pickle.loads(error)
-            yield self._running.pop(reference), result
-
-
-_prepared: dict[str, RunTask] = {}  # in a process of a cluster: what the tasks of a pool run
-
-
-def _run_prepared(
-    key: str, prepare: Callable[[object], RunTask], fetch: Callable[[], object], task: object
-) -> tuple[Any, bytes | None]:
-    """The result of a task or its error, which Ray would wrap in a traceback of its own."""
-    try:
-        if key not in _prepared:
-            _prepared.clear()
-            _prepared[key] = prepare(fetch())
-        return _prepared[key](task, lambda value: None), None
-    except Exception as error:
-        return None, pickle.dumps(portable(error))
-
-
 def portable(error: Exception) -> Exception:
     """The error itself, or its text as a RuntimeError where it cannot be pickled."""
     try:
@@ -345,45 +283,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def connect() -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one on the loopback address.
-
-    Ray has no authentication by default: whoever reaches its ports runs code as this user. A
-    cluster that this function starts therefore listens on no other interface. Does nothing if Ray
-    is connected. When this process is killed, Ray's servers end with it; its two agents wait one
-    minute for them. Raises RobustokError where Ray does not start, as on a machine with too much
-    other work, and where the cluster cannot be reached.
-    """
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-        return
-    address, options = os.environ.get("RAY_ADDRESS"), dict[str, Any]()
-    if not address:
-        # Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray
-        # reads it when it is imported, which may have been before.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        from ray._private import ray_constants
-
-        ray_constants.ENABLE_RAY_CLUSTER = False
-        options = {
-            "num_cpus": available_cores(),
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",
-        }
-    import ray
-
-    try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
-        )
-    except Exception as error:  # the class that Ray raises where its servers do not start in time
-        reason = " ".join(str(error).split()).partition(". ")[0]
-        if address:
-            line = f"no connection to the Ray cluster {address} (RAY_ADDRESS): {reason}"
-        else:
-            line = f"Ray did not start: {reason}; run it again when the machine has less to do"
-        raise RobustokError(line) from error
 
 
 class State:

@@ -47,12 +47,12 @@ def read_record(path: Path) -> JsonObject | None:
     return record if digest == json_digest(record) else None
 
 
-def read_finished(path: Path, what: str) -> JsonObject | None:
+def read_finished(path: Path, what: str, folder: Path | None = None) -> JsonObject | None:
     """The record of finished work whose files are as it left them, or None.
 
-    Its ``files`` are the SHA-256 of each by its path in the record's folder. A damaged record, or
-    one of damaged files, is reported in one line of the log and removed, so that the work, ``what``
-    in this line, is done again.
+    Its ``files`` are the SHA-256 of each by its path in ``folder``, by default the record's. A
+    damaged record, or one of damaged files, is reported in one line of the log and removed, so that
+    the work, ``what`` in this line, is done again.
     """
     if not path.exists():
         return None
@@ -60,7 +60,7 @@ def read_finished(path: Path, what: str) -> JsonObject | None:
     if record is None:
         damage = f"{path.name} has changed"
     else:
-        damage = find_damage(path.parent, record.get("files"))
+        damage = find_damage(folder or path.parent, record.get("files"))
     if damage is None:
         return record
     _log.warning("%s in %s is damaged (%s) and is done again", what, path.parent, damage)
@@ -99,6 +99,41 @@ def find_damage(folder: Path, digests: object) -> str | None:
         except OSError:
             return f"{name} is missing"
     return None
+
+
+def claim(folder: Path, name: str, settings: JsonObject) -> None:
+    """Write the settings of a run into a new or empty folder, or check that they are this run's.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> claim(folder, "plan.json", {"seed": 0})
+    >>> read_record(folder / "plan.json")
+    {'seed': 0}
+
+    ``name`` is the path of their file in the folder. Only for the holder of the folder's lock.
+    Raises RobustokError where the folder holds other files, or a run with other settings.
+    """
+    path = folder / name
+    if not path.exists():
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        other = next((path for path in paths if not path.name.startswith(".")), None)
+        if other is not None:
+            raise RobustokError(
+                f"{folder} holds other files ({other.relative_to(folder)}): give a new or empty "
+                "folder"
+            )
+        write_record(path, settings)
+        return
+    before = read_record(path)
+    if before is None:
+        raise RobustokError(f"{path} is damaged: remove {folder}, or give another folder")
+    wanted = json.loads(json.dumps(settings))
+    changed = [key for key in (wanted | before) if before.get(key) != wanted.get(key)]
+    if changed:
+        raise RobustokError(
+            f"{folder} holds a run with other {', '.join(changed)}; give another folder, or remove "
+            "this one"
+        )
 
 
 def json_digest(value: object) -> str:

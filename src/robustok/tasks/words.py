@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
+from robustok.runtime.inputs import (
+    DAMAGE,
+    MARK,
+    InputFile,
+    damage_of,
+    find_inputs,
+    json_lines,
+    lines_of,
+    open_input,
+)
 from robustok.runtime.packages import require
-
-if TYPE_CHECKING:
-    from robustok.corpus.sources import InputFile
 
 _LARGEST = 1 << 30  # bytes of a document
 _BATCH = 1 << 20
@@ -97,34 +103,61 @@ def read_texts(
         sample_by: what a document of a .txt file is: ``"line"`` (default; empty lines are skipped)
             or ``"document"``, the whole file.
 
-    The files are read as :func:`~robustok.corpus.run_corpus` reads them. Raises RobustokError for a
-    file that is missing or of another kind, and for a row without text.
+    Raises RobustokError for a file that is missing or of another kind, and for a row without text.
     """
-    from robustok.corpus.sources import find_sources
-
+    check_choice("sample_by", sample_by, ("line", "document"))
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
-        for source in find_sources(path, sample_by):
-            yield from _documents(source)
+        for file in find_inputs(path, ("parquet", "jsonl", "text")).files:
+            read = {"parquet": _of_parquet, "jsonl": _of_json}.get(file.format)
+            yield from read(file) if read else _of_text(file, sample_by)
 
 
-def _documents(source: InputFile) -> Iterator[str]:
-    from robustok.corpus.read import read_chunk
-    from robustok.corpus.sources import DamagedFile, batch_schema, cut_chunks
+def _of_json(file: InputFile) -> Iterator[str]:
+    for number, row in json_lines(file.path):
+        text = row.get("text") if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            raise RobustokError(
+                f"{file.path}:{number} has no text in the field 'text': give rows that have one, "
+                "or a .txt file"
+            )
+        yield text
+
+
+def _of_parquet(file: InputFile) -> Iterator[str]:
+    from robustok.corpus.read import DOCUMENT, DamagedFile, cut_tasks, find_fields, read_task
 
     try:
-        for chunk in cut_chunks([source], source.size + 1):
-            for batch in read_chunk(chunk, batch_schema(), _BATCH, max_row_bytes=_LARGEST):
+        schema = find_fields([file], DOCUMENT.name, ())
+        for task in cut_tasks([file]):
+            for batch in read_task(task, schema, _BATCH):
                 for reject in batch.rejects:
-                    unit = "row" if source.format == "parquet" else "byte"
-                    where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
-                    raise RobustokError(
-                        f"{source.path}{where}: {reject.reason}; give rows with their text in the "
-                        "field 'text', or a .txt file"
-                    )
-                for text in batch.table.column("text"):
-                    try:
-                        yield text.as_py().decode()
-                    except UnicodeDecodeError as error:
-                        raise RobustokError(f"{source.path} is not UTF-8 text: {error}") from None
+                    raise RobustokError(f"{file.path}, row {reject.position}: {reject.reason}")
+                yield from (_utf8(text.as_py(), file.path) for text in batch.table.column(0))
     except DamagedFile as error:
-        raise RobustokError(f"{source.path}: {error}") from error
+        raise RobustokError(f"{file.path}: {error}") from error
+
+
+def _of_text(file: InputFile, sample_by: str) -> Iterator[str]:
+    try:
+        with open_input(file.path) as (stream, _):
+            if sample_by == "document":
+                content = stream.read(_LARGEST + 1)
+                if len(content) > _LARGEST:
+                    raise RobustokError(f"{file.path} has more than {_LARGEST >> 20} MiB: cut it")
+                documents = [content.removeprefix(MARK)]
+            else:
+                documents = (line for _, line in lines_of(stream))
+            for document in documents:
+                if document is None:
+                    raise RobustokError(f"{file.path} has a line that is too long: cut it")
+                if document:
+                    yield _utf8(document, file.path)
+    except DAMAGE as error:
+        raise RobustokError(f"{file.path} cannot be read to its end: {damage_of(error)}") from None
+
+
+def _utf8(text: bytes, path: Path) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise RobustokError(f"{path} is not UTF-8 text: {error}") from None

@@ -13,7 +13,12 @@ from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import counted
+from robustok.runtime.files import clear_parts, locked
+from robustok.runtime.inputs import named
+from robustok.runtime.records import claim
 from robustok.tasks import GAMES, frequent_words, read_words, write_items
+
+SETTINGS = ".settings.json"  # of `data`; readers of the folder skip a hidden file
 
 
 @dataclass(frozen=True)
@@ -21,9 +26,6 @@ class CorpusOptions:
     """Options of `corpus` that have the names of the parameters of ``run_corpus``."""
 
     draws: int = draws_option("draws of each document", 1)
-    engine: str = option(
-        "local, or ray for a cluster that shares the folders", default="local", metavar="NAME"
-    )
     workers: int | None = option("shards to write at once  [default: cores]", default=None, min=1)
     column: str | None = option(
         "column of texts or canonical ids  [default: text, input_ids, ids]",
@@ -33,7 +35,6 @@ class CorpusOptions:
     keep_columns: str | None = option(
         "other columns to keep: a,b or all", default=None, metavar="NAMES"
     )
-    max_row_bytes: int = option("longer rows are rejected", default=16 << 20, min=1)
 
 
 def corpus(
@@ -41,38 +42,41 @@ def corpus(
         tuple[str, ...],
         Argument(
             "IN",
-            "files, folders or patterns: .parquet, .jsonl, .txt, "
-            "the last two also .gz, .zst or .xz",
+            "files, folders or patterns: .parquet and .jsonl, which may be .gz, .zst or .xz",
         ),
     ],
-    out: Annotated[Path, Argument("OUT", "folder of the shards")],
+    out: Annotated[str, Argument("OUT", "folder of the shards")],
     tokenizer: str,
     scheme: str,
     seed: int,
     options: Annotated[dict, CorpusOptions],
-    sample_by: str = "line",
+    engine: str = option(
+        "local, or ray for Ray Data and what it reads",
+        default="local",
+        choices=("local", "ray"),
+        metavar="NAME",
+    ),
     as_json: bool = False,
 ) -> None:
     """Re-tokenize every document of a corpus with a scheme.
 
-    The same command continues an interrupted run. OUT/data has the shards, OUT/__run__/receipt.json
-    the record of the run, OUT/__run__/rejects the rows that could not be read.
+    The same command continues an interrupted run. OUT is a new folder, or that of such a run:
+    OUT/data has the shards, OUT/__run__/receipt.json the record of the run, OUT/__run__/rejects the
+    rows that could not be read.
     """
-    from robustok.corpus import run_corpus
+    from robustok.corpus import run_corpus, run_on_ray
 
     if "keep_columns" in options and options["keep_columns"] != "all":
         names = (name.strip() for name in options["keep_columns"].split(","))
         options["keep_columns"] = [name for name in names if name]
+    if engine == "ray":
+        options.pop("workers", None)
+        run_on_ray(inputs, out, tokenizer, scheme, seed=seed, **options)
+        print_json({"out": str(out)}) if as_json else click.echo(f"drawn by Ray Data: {out}")
+        return
     with bar("input", in_bytes=True) as progress:
         receipt = run_corpus(
-            inputs,
-            out,
-            tokenizer,
-            scheme,
-            seed=seed,
-            sample_by=sample_by,
-            progress=progress,
-            **options,
+            inputs, out, tokenizer, scheme, seed=seed, progress=progress, **options
         )
     if as_json:
         print_json(asdict(receipt))
@@ -81,16 +85,18 @@ def corpus(
     click.echo(
         f"{counted(receipt.documents, 'document')}, {counted(receipt.rows, 'row')} and "
         f"{counted(receipt.tokens, 'id')} in {counted(len(receipt.shards), 'shard')}: "
-        f"{out / 'data'}"
+        f"{Path(out, 'data')}"
     )
     click.echo(
         f"a canonical token: {realized['splits']:.3f} splits, {realized['distance']:.3f} distance, "
         f"{realized['growth']:.3f} tokens"
     )
+    if receipt.unread:
+        click.echo(f"not read: {named(receipt.unread)}")
     if receipt.rejects:
         click.echo(
-            f"{counted(receipt.rejects, 'row')} rejected, with reasons: "
-            f"{out / '__run__' / 'rejects'}"
+            f"{counted(receipt.rejects, 'reject')} (a row, or a file that cannot be read): "
+            f"{Path(out, '__run__', 'rejects')}"
         )
 
 
@@ -114,7 +120,8 @@ def data(
 ) -> None:
     """Generate a data set of questions about letters.
 
-    Writes train.jsonl and test.jsonl; `datasets.load_dataset` reads the folder.
+    Writes train.jsonl and test.jsonl; `datasets.load_dataset` reads the folder. It is a new one, or
+    that of the same command.
     """
     check_choice("data set", game, GAMES)
     if words_file is None:
@@ -123,9 +130,13 @@ def data(
         names = read_words(words_file)
     else:
         raise RobustokError("--words-file has all words: leave out --words and --language")
-    for split, count in (("train", train), ("test", test)):
-        items = GAMES[game](names, count, seed=seed, split=split)
-        write_items(out / f"{split}.jsonl", items)
+    counts = {"train": train, "test": test}
+    with locked(out):
+        claim(out, SETTINGS, {"data set": game, "seed": seed, "words": names} | counts)
+        clear_parts(out)
+        for split, count in counts.items():
+            items = GAMES[game](names, count, seed=seed, split=split)
+            write_items(out / f"{split}.jsonl", items)
     if as_json:
         print_json({"out": str(out), "train": train, "test": test})
     else:
