@@ -10,7 +10,7 @@ import sys
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
-from robustok.integrations.trainer import robustify
+from robustok import robustify
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 

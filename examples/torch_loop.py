@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import robustok as rt
-from robustok.integrations.perturb import TorchCollator
+from robustok import TorchCollator
 from robustok.models import Shape, small_model
 from robustok.tasks import frequent_words, langgame
 

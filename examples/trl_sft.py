@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-from robustok.integrations.trainer import robustify
+from robustok import robustify
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 

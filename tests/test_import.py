@@ -65,6 +65,16 @@ def test_the_package_has_the_names_of_its_api() -> None:
         _ = robustok.Vocabularies
 
 
+def test_what_needs_torch_is_imported_when_it_is_used() -> None:
+    names = "{'robustify', 'TorchCollator'} <= {*dir(robustok)}"
+    assert loaded_after(f"import robustok; assert {names}").isdisjoint({"torch", "transformers"})
+    assert robustok.robustify.__name__ == "robustify"
+    assert robustok.TorchCollator.__name__ == "TorchCollator"
+    without_it = "import sys; sys.modules['torch'] = None; import robustok; robustok.robustify"
+    done = subprocess.run([sys.executable, "-c", without_it], capture_output=True, text=True)
+    assert "ModuleNotFoundError: this needs torch: pip install" in done.stderr.splitlines()[-1]
+
+
 def test_the_import_and_local_work_use_no_network() -> None:
     """A process in which no socket can be made imports, draws, counts and judges."""
     code = (

@@ -15,4 +15,4 @@ __getattr__ = names_on_use("robustok.api")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__")]
+    return [*globals(), *__getattr__("__all__"), *__getattr__("ON_USE")]

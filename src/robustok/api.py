@@ -1,14 +1,11 @@
 """The names of the public API, which `robustok` has.
 
 A module of its own, so that `robustok` can import it when one of the names is used: with all that
-it imports it takes longer than the page of `robustok --help`.
+it imports it takes longer than the page of `robustok --help`. What needs torch is imported when it
+is used: `TorchCollator` and `robustify`.
 """
 
-# Two modules that numba and `importlib.metadata` import in a first draw: imported with the names,
-# while a fork waits.
-import email.parser  # noqa: F401
-
-import numpy.ma  # noqa: F401
+from typing import TYPE_CHECKING
 
 from robustok import samplers
 from robustok.errors import RobustokError as RobustokError
@@ -18,8 +15,16 @@ from robustok.kernel_warmup import warmup as warmup
 from robustok.lattice import Lattice as Lattice
 from robustok.lattice import distance as distance
 from robustok.ragged import Ragged as Ragged
+from robustok.runtime.environment import names_on_use
 from robustok.samplers import *  # noqa: F403
 from robustok.tokenizer.vocabulary import Vocabulary as Vocabulary
+
+if TYPE_CHECKING:
+    from robustok.integrations.trainer import TorchCollator as TorchCollator
+    from robustok.integrations.trainer import robustify as robustify
+
+ON_USE = ("TorchCollator", "robustify")
+__getattr__ = names_on_use("robustok.integrations.trainer", *ON_USE)
 
 __all__ = [
     "Guard", "Lattice", "Ragged", "RobustokError", "Vocabulary", "distance", "stochastic", "warmup",

@@ -31,16 +31,16 @@ def run(name: str, out: Path) -> tuple[Rows, Rows]:
     """Run an example; the rows it trained on, before and after, in order."""
     given: Rows = []
     drawn: Rows = []
-    call = Perturb.__call__
+    draw = Perturb.drawn
 
-    def spy(self: Perturb, rows: Rows, *args: Any) -> Rows:
-        moved = call(self, rows, *args)
+    def spy(self: Perturb, rows: Rows, *args: Any) -> Any:
+        moved = draw(self, rows, *args)
         given.extend(rows)
-        drawn.extend(moved)
+        drawn.extend(columns.row for columns in moved)
         return moved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Perturb, "__call__", spy)
+        patch.setattr(Perturb, "drawn", spy)
         example(name).main(str(out))
     return given, drawn
 

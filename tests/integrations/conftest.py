@@ -75,6 +75,8 @@ def trl_trainer(
     if kind in ("GRPO", "RLOO"):
         settings = {"num_generations": 2, "max_completion_length": 4, **settings}
         of_kind["reward_funcs"] = reward or (lambda completions, **_: [*range(len(completions))])
+    if kind == "Distillation":
+        of_kind["teacher_model"] = tiny()
     if kind != "SFT":  # loads its reference model from a folder
         tiny().save_pretrained(folder / "model")
     settings = {**COMMON, "bf16": False, "gradient_checkpointing": False, **settings}

@@ -189,14 +189,6 @@ def test_lists_of_a_tokenizer_that_has_changed_are_refused():
         _ = encoding.tokens
 
 
-def test_dropout_of_the_model_does_not_change_draws():
-    plain = byte_level()
-    expected = rt.stochastic(plain, "uniform", seed=0).encode(TEXTS[0]).ids
-    plain.model.dropout = 0.5
-    drawing = rt.stochastic(plain, "uniform", seed=0)
-    assert [drawing.encode(TEXTS[0]).ids for _ in range(5)] == [expected] * 5
-
-
 def test_a_special_token_in_a_normalized_text_is_seen_with_the_fast_encoder():
     plain = byte_level()
     plain.add_special_tokens([AddedToken("[N]", normalized=True)])

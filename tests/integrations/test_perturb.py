@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.guard.tokenizers_of import metaspace
 from tests.integrations.conftest import (
     CHATML,
@@ -25,10 +29,11 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.perturb import Perturb, TorchCollator, check_rows
+from robustok.integrations.perturb import Perturb, TorchCollator
+from robustok.integrations.rows import read_rows
 from robustok.models import train_tokenizer
 from robustok.tasks import frequent_words
-from robustok.tokenizer.chat import template_headers, user_turns
+from robustok.tokenizer.chat import user_turns
 
 HEADERS = (
     "{% for m in messages %}<|start|>{{ m['role'] }}<|end|>\n\n"
@@ -36,8 +41,10 @@ HEADERS = (
 )
 
 
-def perturb_by(scheme: str = "uniform", vocab: rt.Vocabulary = VOCAB, **options: Any) -> Perturb:
-    return Perturb(rt.sampler(scheme, vocab), seed=0, **options)
+def perturb_by(
+    scheme: str = "uniform", vocab: rt.Vocabulary = VOCAB, where: str = "unlabeled", **options: Any
+) -> Perturb:
+    return Perturb(rt.sampler(scheme, vocab), seed=0, where=where, **options)
 
 
 def one(perturb: Perturb, row: dict[str, Any]) -> dict[str, Any]:
@@ -82,9 +89,9 @@ def test_a_row_that_would_lose_its_answer_stays_canonical_and_is_counted():
 def test_a_prompt_that_would_lose_its_header_or_special_tokens_stays_canonical(where):
     message = [{"role": "user", "content": TEXTS[1]}]
     chat = TOKENIZER.apply_chat_template(message, add_generation_prompt=True)["input_ids"]
-    headers = template_headers(TOKENIZER, VOCAB)
-    drawn = len(one(perturb_by(where=where, headers=headers), {"input_ids": chat})["input_ids"])
-    perturb = perturb_by(where=where, headers=headers, max_length=drawn - 1)
+    plain = perturb_by(where=where, tokenizer=TOKENIZER)
+    drawn = len(one(plain, {"input_ids": chat})["input_ids"])
+    perturb = perturb_by(where=where, tokenizer=TOKENIZER, max_length=drawn - 1)
     assert one(perturb, {"input_ids": chat})["input_ids"] == chat
     assert perturb.total.too_long == 1
     ended = [*IDS[0], TOKENIZER.eos_token_id]
@@ -187,7 +194,7 @@ def test_the_role_names_of_a_template_stay():
     """Also with where="all", which perturbs what every role says."""
     messages = [{"role": "user", "content": TEXTS[1]}, {"role": "assistant", "content": TEXTS[2]}]
     ids = TOKENIZER.encode(TOKENIZER.apply_chat_template(messages, tokenize=False))
-    perturb = perturb_by(where="all", headers=template_headers(TOKENIZER, VOCAB))
+    perturb = perturb_by(where="all", tokenizer=TOKENIZER)
     new = one(perturb, {"input_ids": ids})["input_ids"]
     header = TOKENIZER.encode("<|im_start|>assistant\n")
     assert len(header) > 2  # the role's name has several tokens here, or else it could not be cut
@@ -208,7 +215,7 @@ def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
     turns = user_turns(tokenizer, vocab)
     assert vocab.decode(ids[turns(ids)]) == TEXTS[1] + TEXTS[3]
-    perturb = perturb_by(vocab=vocab, where="user", turns=turns)
+    perturb = perturb_by(vocab=vocab, where="user", tokenizer=tokenizer)
     new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"])
     assert vocab.decode_bytes(new) == vocab.decode_bytes(ids)
     assert len(new) > len(ids)
@@ -268,7 +275,7 @@ def test_a_row_that_cannot_be_perturbed_is_refused(row, message):
 )
 def test_rows_of_text_are_refused(row: Any, shown: str) -> None:
     with pytest.raises(RobustokError, match=f"not {shown}: encode the texts first"):
-        check_rows([row])
+        read_rows([row], set())
 
 
 def other_tokenizer() -> Any:
@@ -326,11 +333,12 @@ def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(caplog: Any) -> Non
     with caplog.at_level("WARNING"):
         for _ in DataLoader(rows, batch_size=8, collate_fn=collate):  # type: ignore[arg-type]
             pass
-    (record,) = caplog.records
+    record, again = caplog.records[::-1]
+    assert "rows come again in epoch 1, with the same draws" in again.getMessage()  # each is thrice
     assert "of 64 rows perturbed in epoch 1" in record.getMessage()
     assert f"do not fit in max_length={fits}: raise it" in record.getMessage()
     collate.set_epoch(1)
-    assert len(caplog.records) == 2
+    assert len(caplog.records) == 3
 
 
 def test_rows_that_can_only_be_canonical_are_counted(caplog: Any) -> None:
@@ -350,11 +358,122 @@ def test_rows_that_can_only_be_canonical_are_counted(caplog: Any) -> None:
 def test_a_scheme_is_a_spec_with_a_tokenizer_or_a_sampler():
     vocab = VOCAB
     rows = [{"input_ids": ids} for ids in IDS[:4]]
-    expected = Perturb(rt.sampler("uniform", vocab), seed=0)(rows)
-    assert Perturb("uniform", seed=0, tokenizer=vocab)(rows) == expected
-    batch = TorchCollator("uniform", seed=0, tokenizer=vocab, pad_id=PAD)(rows)
+    expected = Perturb(rt.sampler("uniform", vocab), seed=0, where="all")(rows)
+    assert Perturb("uniform", seed=0, where="all", tokenizer=vocab)(rows) == expected
+    batch = TorchCollator("uniform", seed=0, where="all", tokenizer=vocab, pad_id=PAD)(rows)
     assert list(sequences(batch)) == [row["input_ids"] for row in expected]
     with pytest.raises(RobustokError, match="'uniform' needs the tokenizer"):
         Perturb("uniform", seed=0)
     with pytest.raises(TypeError, match="seed"):
         TorchCollator("uniform", pad_id=0, tokenizer=vocab)
+
+
+LABEL_NAMES = st.sampled_from(["labels", "label_ids", "target_ids", "targets"])
+
+
+@st.composite
+def labelled_rows(draw: Any) -> list[dict[str, Any]]:
+    """Rows of texts of several lengths, with their answers as labels under some name, beside masks
+    and columns of the whole row.
+    """
+    name, n_classes = draw(LABEL_NAMES), draw(st.integers(1, 30))
+    form = draw(st.sampled_from([list, tuple, np.asarray, torch.tensor]))
+    rows = []
+    for number in draw(st.lists(st.integers(0, len(IDS) - 1), min_size=1, max_size=4)):
+        ids = IDS[number][: draw(st.integers(3, len(IDS[number])))]
+        answer = draw(st.integers(1, len(ids) - 2))
+        labels = [-100] * answer + ids[answer:]
+        row = {"input_ids": form(ids), name: form(labels), "attention_mask": form([1] * len(ids))}
+        if draw(st.booleans()):
+            row["label" if name != "label_ids" else "other"] = number
+        if draw(st.booleans()):
+            row["token_type_ids"] = [i % 2 for i in range(len(ids))]
+        if name not in ("labels", "label_ids"):
+            row["labels"] = [float(i % 2) for i in range(n_classes)]  # classes of the whole row
+        rows.append(row)
+    return rows
+
+
+@settings(deadline=None, max_examples=60)
+@given(labelled_rows())
+def test_a_column_of_ids_or_ignored_labels_is_labels_whatever_its_name(rows: Any) -> None:
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0)
+    for old, new in zip(rows, perturb(rows), strict=True):
+        names = [n for n in old if n in ("label_ids", "target_ids", "targets", "labels")]
+        (name,) = [n for n in names if any(int(v) < 0 for v in old[n])]
+        ids, labels = np.asarray(new["input_ids"]), np.asarray(new[name])
+        assert VOCAB.decode_bytes(ids) == VOCAB.decode_bytes(np.asarray(old["input_ids"]))
+        assert labels[labels != -100].tolist() == [int(v) for v in old[name] if v != -100]
+        assert (ids == labels)[labels != -100].all()  # the target of each place is its own id
+        for other in {*old} - {"input_ids", name}:
+            size = len(ids) if other in ("attention_mask", "token_type_ids") else None
+            assert new[other] == old[other] if size is None else len(new[other]) == size
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, len(IDS) - 1), st.randoms())
+def test_a_column_of_the_rows_length_that_is_no_labels_is_one_line(
+    number: int, random: Any
+) -> None:
+    ids = IDS[number]
+    column = random.choice([
+        [random.randint(0, 1) for _ in ids], [random.random() for _ in ids],
+        [*ids[1:], -100], ["x"] * len(ids), [(0, 1)] * len(ids), np.ones((len(ids), 2)),
+    ])  # fmt: skip
+    row = {"input_ids": ids, "labels": [-100, *ids[1:]], "loss_mask": column}
+    with pytest.raises(RobustokError, match="the column 'loss_mask' has as many values") as error:
+        perturb_by()([row])
+    assert "\n" not in str(error.value)
+    # In another row of the batch it has another length, so it is of the row.
+    short = {"input_ids": ids[:3], "labels": [-100, *ids[1:3]], "loss_mask": column}
+    assert perturb_by()([row, short])[0]["loss_mask"] is column or isinstance(column, np.ndarray)
+
+
+@pytest.mark.parametrize("form", [float, int])
+def test_the_labels_of_several_classes_of_a_row_stay(form: type) -> None:
+    rows = [{"input_ids": ids[:size], "labels": [form(i % 2) for i in range(5)]}
+            for size, ids in zip((3, 5, 7), IDS, strict=False)]  # fmt: skip
+    new = Perturb(rt.sampler("uniform", VOCAB), seed=0)(rows)
+    assert [row["labels"] for row in new] == [row["labels"] for row in rows]
+    assert all(row["input_ids"] != old["input_ids"] for row, old in zip(new, rows, strict=True))
+    if form is int:  # it may also be a class of each token
+        with pytest.raises(RobustokError, match="give the classes of a whole row as floats"):
+            perturb_by()(rows[1:2])
+
+
+def test_rows_without_labels_are_drawn_where_the_caller_says_so() -> None:
+    for make in (Perturb, partial(TorchCollator, pad_id=0)):
+        with pytest.raises(RobustokError, match="rows without labels do not say"):
+            make(rt.sampler("uniform", VOCAB), seed=0)([{"input_ids": IDS[0]}])
+        for where in ("unlabeled", "all"):
+            make(rt.sampler("uniform", VOCAB), seed=0, where=where)([{"input_ids": IDS[0]}])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_pass_without_set_epoch_is_warned_of(workers: int, caplog: Any) -> None:
+    rows: Any = [{"input_ids": ids, "labels": [-100, *ids[1:]]} for ids in IDS]
+    collate = TorchCollator(rt.sampler("uniform", VOCAB), seed=0, pad_id=0)
+    loader = DataLoader(
+        rows, batch_size=4, collate_fn=collate, num_workers=workers, shuffle=True,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    noticed = []
+    for epoch in range(3):
+        collate.set_epoch(epoch)
+        for _ in loader:
+            pass
+        noticed.append(bool(collate._first_rows[0, 1]))
+    assert noticed == [False] * 3
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            for _ in loader:
+                pass
+    assert collate._first_rows[0, 1]
+    if not workers:  # the log of a worker is its own
+        assert "call set_epoch(epoch) before each pass" in caplog.records[-1].getMessage()
+
+
+def test_a_schedule_needs_the_steps_of_a_trainer() -> None:
+    perturb = Perturb("uniform-k(alpha=0->1)", seed=0, tokenizer=TOKENIZER, where="all")
+    with pytest.raises(RobustokError, match="is a schedule, which moves with the steps"):
+        perturb([{"input_ids": IDS[0]}])

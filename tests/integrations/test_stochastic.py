@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import multiprocessing
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 import tiktoken
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from tests.integrations.conftest import CHATML, TEXTS
 from tokenizers import (
     AddedToken,
+    ByteLevelBPETokenizer,
     Tokenizer,
     decoders,
     models,
@@ -26,7 +29,7 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.switch import Switch
+from robustok.integrations.stochastic.switch import Switch, row_key
 from robustok.models import train_tokenizer
 
 CHAT = [
@@ -572,3 +575,72 @@ def test_one_text_and_a_batch_have_equal_encodings():
         alone, batched = drawing.encode(text), drawing.encode_batch([text, TEXTS[1]])[0]
         for name in ("ids", "tokens", "word_ids", "offsets", "sequence_ids"):
             assert getattr(alone, name) == getattr(batched, name)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("library", ["tokenizers", "transformers"])
+def test_a_tokenizer_with_draws_of_its_own_is_refused(library, when, training):
+    """Its canonical ids would be another random tokenization at each call."""
+    backend = byte_level()
+    plain: Any = backend if library == "tokenizers" else PreTrainedTokenizerFast(
+        tokenizer_object=backend
+    )  # fmt: skip
+    model = backend.model if library == "tokenizers" else plain.backend_tokenizer.model
+    if when == "before":
+        model.dropout = 0.3
+        with pytest.raises(RobustokError, match=r"draws by itself \(dropout=0.3\)"):
+            rt.stochastic(plain, "canonical", seed=0)
+        return
+    drawing = rt.stochastic(plain, "uniform", seed=0).train(training)
+    assert drawing.encode(TEXTS[0])
+    model.dropout = 0.3  # of the shared model
+    batch = drawing if library == "transformers" else drawing.encode_batch
+    for encode, text in ((drawing.encode, TEXTS[0]), (batch, TEXTS[:2])):
+        with pytest.raises(RobustokError, match="draws by itself"):
+            encode(text)
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 0.1)])
+def test_a_unigram_model_that_samples_is_refused(name, value):
+    pieces = [("<unk>", 0.0), *((c, -2.0) for c in "abc"), ("ab", -1.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
+    setattr(tokenizer.model, name, value)
+    with pytest.raises(RobustokError, match="draws by itself"):
+        rt.stochastic(tokenizer, "uniform", seed=0)
+
+
+def test_a_sentencepiece_processor_that_samples_is_canonical_in_evaluation_mode(processor):
+    own = sentencepiece.SentencePieceProcessor(
+        model_proto=processor.serialized_model_proto(), enable_sampling=True, nbest_size=-1,
+        alpha=0.1,
+    )  # fmt: skip
+    drawing = rt.stochastic(own, "uniform", seed=0).eval()
+    assert [drawing.encode(TEXTS[0]) for _ in range(9)] == [processor.encode(TEXTS[0])] * 9
+    assert [drawing.EncodeAsIds(TEXTS[0]) for _ in range(9)] == [processor.encode(TEXTS[0])] * 9
+
+
+def test_a_ready_made_tokenizer_of_tokenizers_draws():
+    ready_made = ByteLevelBPETokenizer()
+    ready_made.train_from_iterator(TEXTS, vocab_size=300)
+    drawing = rt.stochastic(ready_made, "uniform", seed=0)
+    ids = drawing.encode(TEXTS[0]).ids
+    assert ids != ready_made.encode(TEXTS[0]).ids == drawing.eval().encode(TEXTS[0]).ids
+    assert ready_made.decode(ids) == TEXTS[0]
+
+
+def test_a_run_between_special_tokens_is_drawn_by_its_number():
+    """Equal texts of one sequence have draws of their own, which stay when the sequence grows."""
+    drawing = rt.stochastic(byte_level(), "uniform", seed=0)
+    text = TEXTS[0] * 2
+    mark = drawing.token_to_id("<|im_start|>")
+
+    def runs(n: int) -> list[list[int]]:
+        ids = drawing.encode("<|im_start|>".join([text] * n), add_special_tokens=False).ids
+        marks = [-1, *(i for i, one in enumerate(ids) if one == mark), len(ids)]
+        return [ids[a + 1 : b] for a, b in itertools.pairwise(marks)]
+
+    first, second, third = runs(3)
+    assert first != second != third != first
+    assert runs(2) == [first, second]
+    assert row_key(np.array(first)) != row_key(np.array(first), 1) != row_key(np.array(first), 0, 1)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 from tests.integrations.conftest import (
+    COMMON,
     IDS,
     TEXTS,
     TOKENIZER,
@@ -30,6 +31,7 @@ from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorWithFlattening,
     TrainerCallback,
+    default_data_collator,
 )
 
 import robustok as rt
@@ -206,6 +208,9 @@ def test_bad_input_is_one_line(tmp_path):
     with pytest.raises(RobustokError, match="max_length must be 1 or more"):
         robustify(bare, "uniform", seed=0, max_length=0)
     trainer = make_trainer(tmp_path, [{"other": [1]}], remove_unused_columns=False)
+    with pytest.raises(RobustokError, match="rows with other cannot be perturbed: give rows with"):
+        robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+    trainer = make_trainer(tmp_path, ROWS, data_collator=PADS)
     for message, setting in {
         "set it to False": {"precompute_ref_log_probs": True},
         "by 'ffd' cannot be perturbed": {"packing": True, "packing_strategy": "ffd"},
@@ -217,15 +222,12 @@ def test_bad_input_is_one_line(tmp_path):
     robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
     with pytest.raises(RobustokError, match="robustified already"):
         robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
-    with pytest.raises(RobustokError, match="rows with other cannot be perturbed: give rows with"):
-        next(iter(trainer.get_train_dataloader()))
 
 
 def test_rows_of_another_tokenizer_name_the_trainers(tmp_path):
     trainer = make_trainer(tmp_path, ROWS, TOKENIZER, data_collator=PADS)
-    robustify(trainer, "uniform", seed=0, where="all", tokenizer=other_tokenizer())
     with pytest.raises(RobustokError, match="likely the trainer's processing_class"):
-        trainer.train()
+        robustify(trainer, "uniform", seed=0, where="all", tokenizer=other_tokenizer())
 
 
 def test_rows_cut_by_trl_are_perturbed(tmp_path, capsys):
@@ -240,15 +242,14 @@ def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
     answer = {"role": "assistant", "content": "yes"}
     rows = [{"messages": [{"role": "user", "content": text}, answer]} for text in TEXTS]
     trainer = trl_trainer("SFT", tmp_path, rows)
-    robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match="assistant_only_loss=True"):
-        trainer.train()
+        robustify(trainer, "uniform", seed=0, where=where)
 
 
 LABELS_ALL = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
 
 
-@pytest.mark.parametrize("where", ["unlabeled", "user"])
+@pytest.mark.parametrize("where", [None, "unlabeled", "user"])
 @pytest.mark.parametrize(
     ("collator", "rows"),
     [
@@ -259,10 +260,8 @@ LABELS_ALL = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
 )
 def test_nothing_is_drawn_where_the_collator_labels_every_id(tmp_path, where, collator, rows):
     trainer = make_trainer(tmp_path, rows, TOKENIZER, data_collator=collator)
-    robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match=r"nothing may be perturbed .* with a collator that"):
-        next(iter(trainer.get_train_dataloader()))
-    trainer = make_trainer(tmp_path, rows, TOKENIZER, data_collator=collator)
+        robustify(trainer, "uniform", seed=0, where=where)
     robustify(trainer, "uniform", seed=0, where="all")
     batch = next(iter(trainer.get_train_dataloader()))
     has_label = batch["labels"] != -100
@@ -273,9 +272,8 @@ def test_nothing_is_drawn_where_the_collator_labels_every_id(tmp_path, where, co
 def test_nothing_is_drawn_where_sft_labels_every_id_of_prepared_rows(tmp_path):
     rows, prepared = [{"input_ids": ids} for ids in IDS], {"skip_prepare_dataset": True}
     trainer = trl_trainer("SFT", tmp_path, rows, dataset_kwargs=prepared)
-    robustify(trainer, "uniform", seed=0)
     with pytest.raises(RobustokError, match="nothing may be perturbed"):
-        trainer.train()
+        robustify(trainer, "uniform", seed=0)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -371,3 +369,156 @@ def test_grpo_generates_from_the_prompts_of_a_stochastic_tokenizer(tmp_path):
     assert seen and {VOCAB.decode(ids) for ids in seen} <= set(TEXTS)
     assert not {tuple(ids) for ids in seen} & {tuple(ids) for ids in IDS}
     assert seen[::2] == seen[1::2]  # the generations of a prompt share its draw
+
+
+def columns_named(name: str) -> list[dict[str, Any]]:
+    return [{"input_ids": row["input_ids"], name: row["labels"]} for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["labels", "label_ids", "target_ids"])
+def test_labels_are_known_whatever_their_column_is_called(tmp_path, name):
+    """The default collator of transformers makes labels of label_ids."""
+    trainer = make_trainer(
+        tmp_path, columns_named(name), TOKENIZER, data_collator=default_data_collator,
+        remove_unused_columns=False,
+    )  # fmt: skip
+    robustify(trainer, "uniform", seed=0)
+    for batch in trainer.get_train_dataloader():
+        labels = batch["labels" if name == "label_ids" else name]
+        assert (labels == batch["input_ids"])[labels != -100].all()
+        answers = [row[row != -100].tolist() for row in labels]
+        assert all(answer in [a.tolist() for a in ANSWERS] for answer in answers)
+
+
+def test_what_cannot_be_perturbed_is_said_at_the_call(tmp_path):
+    bare: Any = [{"input_ids": ids} for ids in IDS]
+    marked: Any = [{**row, "response_mask": [1] * len(row["input_ids"])} for row in ROWS]
+    for message, rows in {
+        "rows without labels do not say what is an answer": bare,
+        "the column 'response_mask' has as many values": marked,
+        "nothing may be perturbed": [{"text": text} for text in TEXTS],
+    }.items():
+        for data in (rows, Dataset.from_list(rows), Dataset.from_list(rows).to_iterable_dataset()):
+            settings = {"max_steps": 2, "remove_unused_columns": False}
+            trainer = make_trainer(tmp_path, data, TOKENIZER, **settings)
+            with pytest.raises(RobustokError, match=message) as error:
+                robustify(trainer, "uniform", seed=0)
+            assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("tokenizer_draws", "name"), [(0.1, "dropout")])
+def test_a_tokenizer_that_draws_itself_is_refused(tmp_path, tokenizer_draws, name):
+    tokenizer = chat_tokenizer()
+    setattr(tokenizer.backend_tokenizer.model, name, tokenizer_draws)
+    trainer = make_trainer(tmp_path, ROWS, tokenizer, data_collator=PADS)
+    with pytest.raises(RobustokError, match=r"backend_tokenizer.model.dropout = None"):
+        robustify(trainer, "uniform", seed=0)
+
+
+def test_processes_that_do_not_train_together_are_refused(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, ROWS, TOKENIZER, data_collator=PADS)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RobustokError, match=r"2 processes were started.* set use_cpu=True"):
+        robustify(trainer, "uniform", seed=0)
+
+
+def strengths(folder: Any, workers: int = 0, resume: bool = False, **settings: Any) -> list[int]:
+    """Ids in each step of a training under a schedule from canonical to strong."""
+    rows: Any = [ROWS[0]] * 16
+    trainer = make_trainer(
+        folder, rows, TOKENIZER, data_collator=PADS, dataloader_num_workers=workers,
+        remove_unused_columns=False, num_train_epochs=2, per_device_train_batch_size=2,
+        save_strategy="steps", save_steps=5, **settings,
+    )  # fmt: skip
+    sizes: list[int] = []
+    plain = trainer.compute_loss
+
+    def compute_loss(model, inputs, *args, **kwargs):
+        sizes.append(inputs["input_ids"].shape[1])
+        return plain(model, inputs, *args, **kwargs)
+
+    trainer.compute_loss = compute_loss
+    robustify(trainer, "uniform-k(alpha=0->1)", seed=0)
+    trainer.train(resume_from_checkpoint=str(folder / "checkpoint-5") if resume else None)
+    return sizes
+
+
+def test_a_schedule_moves_from_the_first_step_to_the_last(tmp_path):
+    sizes = strengths(tmp_path)
+    canonical = len(ROWS[0]["input_ids"])
+    assert len(sizes) == 16 and sizes[0] == canonical
+    assert sizes == sorted(sizes) and sizes[-1] > canonical + 5
+    assert strengths(tmp_path / "workers", workers=2) == sizes
+    assert strengths(tmp_path, resume=True) == sizes[5:]
+    accumulated = strengths(tmp_path / "a", gradient_accumulation_steps=2)
+    assert accumulated[::2] == accumulated[1::2] and accumulated[-1] == sizes[-1]
+
+
+PAIRS = [
+    {"prompt": text, "completion": " yes", "label": i % 2 == 0} for i, text in enumerate(TEXTS)
+]
+
+
+def test_kto_draws_prompts_and_keeps_completions(tmp_path):
+    """The completions of other rows, of which KTO estimates the divergence, share the prompt."""
+    settings = {"max_steps": 2, "max_length": 256}
+    trainer = trl_trainer("KTO", tmp_path, PAIRS, **settings)
+    robustify(trainer, "uniform", seed=0)
+    assert "KL_completion_ids" in trainer.train_dataset.column_names
+    canonical = [row["prompt_ids"] for row in trainer.train_dataset]
+    batch = next(iter(trainer.get_train_dataloader()))
+    for prefix in ("", "KL_"):
+        for ids, mask in zip(
+            batch[f"{prefix}input_ids"], batch[f"{prefix}completion_mask"], strict=True
+        ):
+            completion = ids[mask.bool()].tolist()
+            assert completion in [row["completion_ids"] for row in trainer.train_dataset]
+            prompt = ids[: int(mask.argmax())].tolist()
+            assert prompt not in canonical and VOCAB.decode(prompt) in TEXTS
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_both_texts_of_a_reward_model_are_drawn(tmp_path):
+    from transformers import AutoModelForSequenceClassification
+    from trl.trainer.reward_config import RewardConfig
+    from trl.trainer.reward_trainer import RewardTrainer
+
+    tiny().save_pretrained(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=1)
+    model.config.pad_token_id = TOKENIZER.pad_token_id
+    rows = [{"chosen": a, "rejected": b} for a, b in zip(TEXTS, TEXTS[::-1], strict=True)]
+    trainer = RewardTrainer(
+        model=model, args=RewardConfig(str(tmp_path), **COMMON, max_steps=2, bf16=False),
+        train_dataset=Dataset.from_list(rows), processing_class=chat_tokenizer(),
+    )  # fmt: skip
+    robustify(trainer, "uniform", seed=0)
+    batch = next(iter(trainer.get_train_dataloader()))
+    drawn = [ids[mask == 1].tolist() for ids, mask in zip(batch["input_ids"],
+             batch["attention_mask"], strict=True)]  # fmt: skip
+    drawn = [[i for i in ids if i not in VOCAB.special] for ids in drawn]
+    assert {VOCAB.decode(ids) for ids in drawn} <= {*TEXTS} and not [i for i in drawn if i in IDS]
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_distillation_generates_from_drawn_prompts(tmp_path):
+    rows = [{"prompt": text} for text in TEXTS]
+    settings = {"max_steps": 1, "max_completion_length": 4}
+    trainer = trl_trainer("Distillation", tmp_path, rows, **settings)
+    robustify(trainer, "uniform", seed=0)
+    seen = [ids for step in trained_on_prompts(trainer) for ids in step]
+    assert seen and {VOCAB.decode(ids) for ids in seen} <= {*TEXTS}
+    assert not {tuple(ids) for ids in seen} & {tuple(ids) for ids in IDS}
+
+
+@pytest.mark.parametrize("kind", ["ORPO", "CPO"])
+def test_preferences_of_another_form_are_refused_at_the_call(tmp_path, kind):
+    module = pytest.importorskip(f"trl.experimental.{kind.lower()}")
+    rows = [{"prompt": text, "chosen": " yes", "rejected": " no"} for text in TEXTS]
+    trainer = getattr(module, f"{kind}Trainer")(
+        model=tiny(), args=getattr(module, f"{kind}Config")(str(tmp_path), **COMMON, bf16=False),
+        train_dataset=Dataset.from_list(rows), processing_class=chat_tokenizer(),
+    )  # fmt: skip
+    with pytest.raises(RobustokError, match="cannot be perturbed: give rows with input_ids"):
+        robustify(trainer, "uniform", seed=0)

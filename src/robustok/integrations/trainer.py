@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
-from transformers import (
+
+from robustok.checks import check_integer
+from robustok.errors import RobustokError, check_choice
+from robustok.guard import Guard
+from robustok.integrations.perturb import WHERE, Perturb
+from robustok.integrations.perturb import TorchCollator as TorchCollator
+from robustok.integrations.rows import Columns, Row, padded, read_rows, repacked, with_ids
+from robustok.integrations.stochastic.switch import check_deterministic
+from robustok.models.load import max_length_of
+from robustok.runtime.environment import require
+from robustok.samplers import Sampler
+from robustok.tokenizer.vocabulary import Vocabulary
+
+require("transformers")
+
+from tqdm.auto import tqdm  # noqa: E402
+from transformers import (  # noqa: E402
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
     DataCollatorWithPadding,
@@ -16,27 +34,14 @@ from transformers import (
     default_data_collator,
 )
 
-from robustok.checks import check_integer
-from robustok.errors import RobustokError, check_choice
-from robustok.guard import Guard
-from robustok.integrations.perturb import (
-    WHERE,
-    Perturb,
-    Row,
-    is_per_id,
-    padded,
-    repacked,
-    with_ids,
-)
-from robustok.models.load import max_length_of
-from robustok.samplers import Sampler, sampler
-from robustok.tokenizer.chat import template_headers, user_turns
-from robustok.tokenizer.vocabulary import Vocabulary
-
 Collate = Callable[[list[Row]], Any]  # what a batch is depends on the trainer
 WrapCollator = Callable[[Collate], "StochasticCollator"]
 # What the tokenizer of a collator pads.
 _PADDED = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask"}
+# Columns of TRL's preferences: answers to `prompt_ids`, or whole texts that are judged.
+_COMPLETIONS = ("chosen_ids", "rejected_ids", "completion_ids", "KL_completion_ids")
+_STRATEGIES = ("bfd", "bfd_split", "wrapped")
+_FIRST_ROWS = 8  # checked at the call
 _DRIFT = ("drift/sequences", "drift/ids", "drift/changed")
 
 
@@ -45,7 +50,7 @@ def robustify(
     scheme: str | Sampler,
     *,
     seed: int,
-    where: str = "unlabeled",
+    where: str | None = None,
     tokenizer: Any = None,
     max_length: int | None = None,
     share_group: bool = True,
@@ -62,23 +67,25 @@ def robustify(
     2
 
     Args:
-        trainer: a Trainer of transformers, or TRL's SFTTrainer, DPOTrainer, GRPOTrainer or
-            RLOOTrainer, made as usual.
-        scheme: a spec, or a sampler.
+        trainer: a Trainer of transformers, or TRL's SFTTrainer, DPOTrainer, KTOTrainer,
+            RewardTrainer, GRPOTrainer, RLOOTrainer or DistillationTrainer, made as usual.
+        scheme: a spec, a schedule such as ``uniform-k(alpha=0->1)``, or a sampler.
         seed: any integer.
         where: what is perturbed: ``unlabeled`` ids (label -100: prompts), what the ``user`` said in
             a chat template, or ``all`` ids, labels moving with them. Special tokens and the role
-            names of a chat template always stay.
+            names of a chat template always stay. By default the unlabeled ids of rows that have
+            labels; rows without any need it.
         tokenizer: the trainer's by default.
         max_length: longest row, at least 1; by default ``args.max_length`` of the trainer, or else
-            the model's longest input, for GRPO and RLOO less ``args.max_completion_length``.
+            the model's longest input, for rollouts less ``args.max_completion_length``.
         share_group: for GRPO and RLOO, whether the generations of one prompt share its draw.
 
     Training rows are perturbed before the trainer's own collator; evaluation and prediction stay
     canonical. Rows hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`,
-    `bfd_split` and `wrapped`), of a map-style or iterable data set, or a column of text. Of
-    preferences and rollouts the prompts are perturbed. With a collator that labels every id itself,
-    as DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
+    `bfd_split` and `wrapped`), of a map-style or iterable data set, or a column of text. A column
+    that holds the id or -100 at each place is labels, whatever its name. Of preferences and
+    rollouts the prompts are perturbed, of a reward model's both texts. With a collator that labels
+    every id itself, as DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
 
     A draw longer than ``max_length`` is cut, as the trainer cuts rows; where the cut would take ids
     that are not perturbed (an answer, a role name, a special token) from a shorter row, the row
@@ -92,16 +99,19 @@ def robustify(
     processes of a distributed training.
 
     The draw of a row depends only on ``seed``, the epoch and the row's ids (of groups that do not
-    share, also on the number in the group): not on workers, batches, processes, or a restart.
+    share, also on the number in the group): not on workers, batches, processes, or a restart. The
+    strength of a schedule also depends on the step, and moves from the first to the last.
 
-    Raises RobustokError for an unknown scheme or ``where``, a tokenizer that cannot be read, rows
-    or packing of an unknown form, labels that are not the ids, rows that another tokenizer encoded,
-    rows of which nothing may be perturbed, reference probabilities computed before training, a
-    trainer of TRL whose tokenizer draws itself, and a trainer that is robustified already.
+    Raises RobustokError at the call for what the first rows show (a stream of PyTorch is read when
+    the training begins): an unknown scheme or ``where``, a tokenizer that cannot be read or draws
+    itself, rows, columns or packing of an unknown form, rows without labels where ``where`` is not
+    given, labels that are not the ids, rows that another tokenizer encoded, rows of which nothing
+    may be perturbed, reference probabilities computed before training, processes that the trainer
+    does not join, and a trainer that is robustified already.
     """
-    check_choice("where", where, WHERE)
     if max_length is not None:
         check_integer("max_length", max_length, 1)
+    check_choice("where", where or WHERE[0], WHERE)
     if not hasattr(trainer, "get_train_dataloader"):
         raise RobustokError(
             f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"
@@ -109,7 +119,7 @@ def robustify(
     tokenizer = tokenizer or trainer.processing_class
     if tokenizer is None:
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
-    vocab = Vocabulary.load(tokenizer)
+    check_deterministic(tokenizer)
     _check_trainer(trainer, where)
     args = trainer.args
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
@@ -120,17 +130,16 @@ def robustify(
     limit = max_length or getattr(args, "max_length", None) or longest
     cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
     perturb = Perturb(
-        sampler(scheme, vocab),
+        scheme,
         seed=seed,
-        where=where,
-        turns=user_turns(tokenizer, vocab) if where == "user" else None,
-        headers=template_headers(tokenizer, vocab),
+        tokenizer=tokenizer,
+        where=where or ("unlabeled" if is_rollout else None),
         max_length=None if wrapped else limit,
         cut=None if is_rollout else "start" if cuts_start else "end",
-        encoded_by=_likely_encoder(trainer, tokenizer),
     )
+    perturb.encoded_by = _likely_encoder(trainer, tokenizer)
     if is_rollout:
-        perturb_rollouts(trainer, perturb, share_group=share_group)
+        _perturb_rollouts(trainer, perturb, share_group=share_group)
     else:
         column = getattr(args, "dataset_text_field", None) or "text"
         encode = partial(with_ids, tokenizer=tokenizer, column=column, max_length=limit)
@@ -138,6 +147,7 @@ def robustify(
         side = getattr(tokenizer, "padding_side", "right")
         collator = partial(StochasticCollator, pad_id=pad_id, side=side, encode=encode)
         for_training = partial(collator, perturb, block_size=limit if wrapped else None)
+        for_training(trainer.data_collator).check(_first_rows(trainer, column))
         _collate_with(trainer, for_training, partial(collator, None), column)
     # Before the reporters, which log what the callbacks before them have added.
     trainer.callback_handler.callbacks.insert(1, EpochCallback(perturb))
@@ -152,6 +162,27 @@ def _likely_encoder(trainer: Any, tokenizer: object) -> str:
     return f"the model's, {name}" if name else "the model's"
 
 
+def _columns_of(trainer: Any, column: str) -> list[str]:
+    """The columns that reach the collator: those that the trainer keeps, and that of texts."""
+    trainer._set_signature_columns_if_needed()
+    return [*trainer._signature_columns, column]
+
+
+def _first_rows(trainer: Any, column: str) -> list[Row]:
+    """Some rows as the collator gets them; none of a stream that can be read only once."""
+    dataset = trainer.train_dataset
+    if hasattr(dataset, "take"):  # of `datasets`, which reads a stream from its start each time
+        rows = list(itertools.islice(dataset, _FIRST_ROWS))
+    elif hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+        rows = [dataset[i] for i in range(min(len(dataset), _FIRST_ROWS))]
+    else:
+        return []
+    if trainer.args.remove_unused_columns and all(isinstance(row, Mapping) for row in rows):
+        names = _columns_of(trainer, column)
+        rows = [{name: row[name] for name in row if name in names} for row in rows]
+    return rows
+
+
 def _collate_with(
     trainer: Any, for_training: WrapCollator, for_evaluation: WrapCollator, column: str
 ) -> None:
@@ -159,14 +190,13 @@ def _collate_with(
 
     def during(make: Callable[..., object], wrap: WrapCollator) -> Callable[..., Any]:
         def get_dataloader(*args: object, **kwargs: object) -> Any:
-            trainer._set_signature_columns_if_needed()
-            plain, columns = trainer.data_collator, trainer._signature_columns
-            trainer.data_collator = wrap(plain)
-            trainer._signature_columns = [*columns, column]  # else the Trainer drops the text
+            columns = _columns_of(trainer, column)  # else the Trainer drops the text
+            before = trainer.data_collator, trainer._signature_columns
+            trainer.data_collator, trainer._signature_columns = wrap(before[0]), columns
             try:
                 return make(*args, **kwargs)
             finally:
-                trainer.data_collator, trainer._signature_columns = plain, columns
+                trainer.data_collator, trainer._signature_columns = before
 
         return get_dataloader
 
@@ -175,13 +205,16 @@ def _collate_with(
     trainer.get_test_dataloader = during(trainer.get_test_dataloader, for_evaluation)
 
 
-_STRATEGIES = ("bfd", "bfd_split", "wrapped")
-
-
-def _check_trainer(trainer: Any, where: str) -> None:
+def _check_trainer(trainer: Any, where: str | None) -> None:
     if any(isinstance(c, EpochCallback) for c in trainer.callback_handler.callbacks):
         raise RobustokError("this trainer is robustified already: call robustify once")
     args = trainer.args
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if n_processes != getattr(args, "world_size", n_processes):
+        raise RobustokError(
+            f"{n_processes} processes were started, and this trainer would train in each of them "
+            "alone: without GPUs, set use_cpu=True in its arguments"
+        )
     strategy = getattr(args, "packing_strategy", None)
     if getattr(args, "packing", False) and strategy not in _STRATEGIES:
         raise RobustokError(
@@ -193,13 +226,8 @@ def _check_trainer(trainer: Any, where: str) -> None:
             "precompute_ref_log_probs=True computes reference probabilities for canonical prompts "
             "once: set it to False"
         )
-    if where == "all" and any("DPO" in base.__name__ for base in type(trainer).__mro__):
-        raise RobustokError(
-            "where='all' would perturb the completions of preferences: choose 'unlabeled' (the "
-            "prompt) or 'user'"
-        )
-    tokenizer = trainer.processing_class
     # TRL's trainers encode their data set and prompts themselves.
+    tokenizer = trainer.processing_class
     if _is_of_trl(trainer) and hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training:
         raise RobustokError(
             "the trainer's tokenizer draws itself, so its rows may be drawn already: make the "
@@ -227,6 +255,10 @@ class EpochCallback(TrainerCallback):
         self.begun = None
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        # A stream that is continued is collated again from its start.
+        is_again = self.begun is None and state.num_train_epochs == sys.maxsize
+        before = 0 if is_again else state.global_step
+        self.perturb.set_batches(before, state.max_steps, args.gradient_accumulation_steps)
         # Of a stream, state.epoch is the share of max_steps: passes are counted instead.
         self.begun = int(state.epoch or 0) if self.begun is None else self.begun + 1
         self.perturb.state.epoch = self.begun
@@ -271,43 +303,55 @@ class StochasticCollator:
         self.perturb, self.collate, self.pad_id, self.side = perturb, collate, pad_id, side
         self.encode, self.block_size = encode, block_size
 
+    def check(self, rows: Sequence[Row]) -> None:
+        """Raise the error that a batch of these rows would raise."""
+        assert self.perturb is not None
+        texts = _texts_of(rows, self.perturb)
+        self.perturb.check(texts or [self._with_labels(self.encode(row)) for row in rows])
+
     def __call__(self, rows: Sequence[Row]) -> Any:
-        if rows and {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*rows[0]}:  # DPOTrainer's
-            perturbed = perturbed_preferences(self.perturb, rows) if self.perturb else rows
-            return self.collate(list(perturbed))
-        changed = self.perturb or any(row.get("input_ids") is None for row in rows)
+        if rows and {*_COMPLETIONS} & {*rows[0]}:
+            return self.collate(perturbed_preferences(self.perturb, rows))
+        is_encoded = any(row.get("input_ids") is None for row in rows)
         rows = [self.encode(row) for row in rows]
-        if self.perturb is not None:
-            rows = self.perturb([_with_labels(row, self.collate) for row in rows])
+        if self.perturb is None:
+            columns = read_rows(rows, set()) if is_encoded or self._may_pad(rows) else []
+        else:
+            columns = self.perturb.drawn([self._with_labels(row) for row in rows])
         if self.block_size:
-            rows = repacked(rows, self.block_size)
-        # Canonical rows of ids that need no padding are left alone entirely.
-        changed = changed or len({len(row["input_ids"]) for row in rows}) > 1
-        if changed and self._pads_incompletely(rows):
-            rows = padded(rows, self.pad_id, self.side)
-        return self.collate(rows)
+            columns = repacked(columns, self.block_size)
+        if columns:
+            rows = self._padded(columns)
+        return self.collate(list(rows))
 
-    def _pads_incompletely(self, rows: Sequence[Row]) -> bool:
-        if isinstance(self.collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)):
-            return any(
-                is_per_id(value, len(row["input_ids"])) and name not in _PADDED
-                for row in rows
-                for name, value in row.items()
-            )
-        return self.collate is default_data_collator
+    def _may_pad(self, rows: Sequence[Row]) -> bool:
+        """Whether canonical rows need padding: otherwise they are left alone entirely."""
+        return self._pads_incompletely and len({len(row["input_ids"]) for row in rows}) > 1
+
+    @property
+    def _pads_incompletely(self) -> bool:
+        padding = (DataCollatorWithPadding, DataCollatorForLanguageModeling)
+        return isinstance(self.collate, padding) or self.collate is default_data_collator
+
+    def _padded(self, rows: Sequence[Columns]) -> list[Row]:
+        names = {name for row in rows for name in row.per_id}
+        is_plain = self.collate is not default_data_collator and names <= _PADDED
+        if is_plain or not self._pads_incompletely:
+            return [row.row for row in rows]
+        return padded(rows, self.pad_id, self.side)
+
+    def _with_labels(self, row: Row) -> Row:
+        """The row with labels of all ids where its collator makes them."""
+        collate = self.collate
+        if isinstance(collate, DataCollatorForLanguageModeling) and not collate.mlm:
+            return {**row, "labels": row["input_ids"]}
+        is_marked = _is_of_trl(collate) and {"completion_mask", "assistant_masks"} & {*row}
+        labels_rest = isinstance(collate, DataCollatorWithFlattening) or _is_of_trl(collate)
+        return {"labels": row["input_ids"], **row} if labels_rest and not is_marked else row
 
 
-def _with_labels(row: Row, collate: Collate) -> Row:
-    """The row with labels of all ids where its collator makes them."""
-    if isinstance(collate, DataCollatorForLanguageModeling) and not collate.mlm:
-        return {**row, "labels": row["input_ids"]}
-    is_marked = _is_of_trl(collate) and {"completion_mask", "assistant_masks"} & {*row}
-    labels_rest = isinstance(collate, DataCollatorWithFlattening) or _is_of_trl(collate)
-    return {"labels": row["input_ids"], **row} if labels_rest and not is_marked else row
-
-
-def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
-    """Rows with drawn prompts; both completions stay, and share the drawn prompt.
+def perturbed_preferences(perturb: Perturb | None, rows: Sequence[Row]) -> list[Row]:
+    """Rows with drawn prompts; all completions stay, and share the drawn prompt.
 
     >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
     >>> prompt = vocab.encode("hello world").tolist()
@@ -315,26 +359,51 @@ def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
     >>> perturbed_preferences(perturb, [row])
     [{'prompt_ids': [272, 79, 275], 'chosen_ids': [275], 'rejected_ids': [276]}]
 
-    A prompt stays canonical where its draw would push a completion beyond ``max_length``.
+    A prompt stays canonical where its draw would push a completion beyond ``max_length``. Rows of a
+    reward model, which have no prompt, have their texts drawn. Without ``perturb`` all stay.
+
+    Raises RobustokError for probabilities of canonical prompts, and where completions would be
+    drawn.
     """
-    longest = [max(row["chosen_ids"], row["rejected_ids"], key=len) for row in rows]
-    perturbed = perturb(
-        [
-            {
-                "input_ids": [*row["prompt_ids"], *completion],
-                "completion_mask": [0] * len(row["prompt_ids"]) + [1] * len(completion),
-            }
-            for row, completion in zip(rows, longest, strict=True)
-        ]
-    )
-    return [
-        {**row, "prompt_ids": new["input_ids"][: new["completion_mask"].count(0)]}
-        for row, new in zip(rows, perturbed, strict=True)
-    ]
+    if perturb is None:
+        return list(rows)
+    texts, results = iter(perturb(_texts_of(rows, perturb))), []
+    for row in rows:
+        if "prompt_ids" in row:
+            new = next(texts)
+            drawn = {"prompt_ids": new["input_ids"][: new["completion_mask"].count(0)]}
+        else:
+            drawn = {name: next(texts)["input_ids"] for name in _COMPLETIONS if name in row}
+        results.append({**row, **drawn})
+    return results
 
 
-def perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> None:
-    """Draw the prompts of a GRPOTrainer or RLOOTrainer while it trains; completions are its own.
+def _texts_of(rows: Sequence[Row], perturb: Perturb) -> list[Row]:
+    """What is drawn of preferences: a prompt with its longest completion, or each text."""
+    texts: list[Row] = []
+    for row in rows:
+        completions = [list(row[name]) for name in _COMPLETIONS if name in row]
+        if "prompt_ids" not in row or not completions:
+            texts += [{"input_ids": ids, "label": 0} for ids in completions]
+            continue
+        if perturb.where == "all":
+            raise RobustokError(
+                "where='all' would perturb the completions of preferences: choose 'unlabeled' (the "
+                "prompt) or 'user'"
+            )
+        if references := [name for name in row if name.startswith("ref_")]:
+            raise RobustokError(
+                f"{references[0]} is of canonical prompts: remove the column, so that the trainer "
+                "computes it for drawn ones"
+            )
+        longest, prompt = max(completions, key=len), list(row["prompt_ids"])
+        mask = [0] * len(prompt) + [1] * len(longest)
+        texts.append({"input_ids": prompt + longest, "completion_mask": mask})
+    return texts
+
+
+def _perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> None:
+    """Draw the prompts of a trainer with rollouts while it trains; completions are its own.
 
     ``share_group``: the generations of one prompt share its draw. Otherwise each has its own, by
     its number in the group.
@@ -346,19 +415,17 @@ def perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> No
             "vLLM generates a whole group from one prompt: choose share_group=True, or "
             "use_vllm=False"
         )
-    tokenize = trainer._tokenize_prompts
+    tokenize, size = trainer._tokenize_prompts, getattr(trainer, "num_generations", 1)
 
     def tokenize_and_draw(prompts: list[object]) -> Any:
         prompt_ids, *rest = tokenize(prompts)
         if rest and rest[0] is not None:
             raise RobustokError("prompts with images cannot be perturbed: use text prompts")
         if trainer.model.training:
-            first = trainer.accelerator.process_index * len(prompt_ids)
-            numbers = [
-                0 if share_group else (first + i) % trainer.num_generations
-                for i in range(len(prompt_ids))
-            ]
+            first = 0 if share_group else trainer.accelerator.process_index * len(prompt_ids)
+            numbers = [0 if share_group else (first + i) % size for i in range(len(prompt_ids))]
             rows = [{"input_ids": list(ids)} for ids in prompt_ids]
+            perturb.set_batches(trainer.state.global_step, trainer.state.max_steps, 1)
             prompt_ids = [row["input_ids"] for row in perturb(rows, numbers)]
         return prompt_ids, *rest
 

@@ -82,7 +82,8 @@ def unsafe_table() -> np.ndarray:
 
 def are_checked(library: str) -> bool:
     """Whether :data:`UNASSIGNED` was checked with the installed releases of both libraries."""
-    return version(library) in CHECKED.get(version("gigatoken"), {}).get(library, ())
+    with import_lock:  # `version` imports what reads the metadata of packages
+        return version(library) in CHECKED.get(version("gigatoken"), {}).get(library, ())
 
 
 def first_difference(pre_tokenizer: dict, encoder_over: EncoderOver | None = None) -> str | None:

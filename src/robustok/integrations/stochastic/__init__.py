@@ -28,7 +28,8 @@ def stochastic(
     Args:
         tokenizer: a transformers tokenizer with a Rust backend ("fast"), a
             ``tokenizers.Tokenizer``, a SentencePiece processor or a tiktoken ``Encoding``. It is
-            not changed.
+            not changed. One of the ready-made tokenizers of ``tokenizers``, such as
+            ``ByteLevelBPETokenizer``, is copied to a ``Tokenizer``.
         scheme: a spec, or a sampler of the tokenizer's vocabulary.
         seed: any integer.
         roles: roles of chat messages whose contents ``apply_chat_template`` draws; the template and
@@ -47,7 +48,7 @@ def stochastic(
     and ``eval``.
 
     Raises RobustokError for a tokenizer that cannot be read, such as a slow one of transformers,
-    and for an unknown scheme.
+    for one that has draws of its own on, as BPE-dropout, and for an unknown scheme.
     """
     if hasattr(tokenizer, "wrapped_tokenizer"):
         raise RobustokError("this tokenizer is stochastic already: wrap its wrapped_tokenizer")
@@ -59,8 +60,12 @@ def stochastic(
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":
         with import_lock:
+            from tokenizers import Tokenizer
+
             from robustok.integrations.stochastic.fast import StochasticTokenizer
 
+        if not isinstance(tokenizer, Tokenizer) and hasattr(tokenizer, "to_str"):
+            tokenizer = Tokenizer.from_str(tokenizer.to_str())
         wrapper = StochasticTokenizer(tokenizer, scheme, seed)
     elif package in ("tiktoken", "sentencepiece"):
         with import_lock:

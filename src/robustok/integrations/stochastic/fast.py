@@ -31,7 +31,13 @@ from robustok.integrations.stochastic.encoding import (
     aligned,
     pad,
 )
-from robustok.integrations.stochastic.switch import Scheme, SeededScheme, Switch, Wrapper
+from robustok.integrations.stochastic.switch import (
+    Scheme,
+    SeededScheme,
+    Switch,
+    Wrapper,
+    check_deterministic,
+)
 from robustok.runtime.processes import State
 from robustok.tokenizer.chat import content_spans
 from robustok.tokenizer.tokenizer_json import plain_twin
@@ -76,6 +82,7 @@ class StochasticTokenizer(Wrapper):
         add_special_tokens: bool = True,
     ) -> Encoded:
         """As `tokenizers.Tokenizer.encode`; each word of a list of words is drawn by itself."""
+        check_deterministic(self.wrapped_tokenizer)
         if not self.training:
             return self.wrapped_tokenizer.encode(
                 sequence, pair, is_pretokenized, add_special_tokens
@@ -88,6 +95,7 @@ class StochasticTokenizer(Wrapper):
         self, input: Iterable[Any], is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> Sequence[Encoded]:
         """As `tokenizers.Tokenizer.encode_batch`, of texts or pairs of texts."""
+        check_deterministic(self.wrapped_tokenizer)
         if not self.training:
             return self.wrapped_tokenizer.encode_batch(input, is_pretokenized, add_special_tokens)
         pairs = [_pair(one, is_pretokenized) for one in input]
@@ -99,6 +107,7 @@ class StochasticTokenizer(Wrapper):
         self, input: Iterable[Any], is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> Sequence[Encoded]:
         """As `tokenizers.Tokenizer.encode_batch_fast`; drawn encodings have their offsets, too."""
+        check_deterministic(self.wrapped_tokenizer)
         encode = self.encode_batch if self.training else self.wrapped_tokenizer.encode_batch_fast
         return encode(input, is_pretokenized, add_special_tokens)
 
@@ -241,9 +250,6 @@ class _Tables:
     """
 
     def __init__(self, tokenizer: Tokenizer, word: str) -> None:
-        if getattr(tokenizer.model, "dropout", None):  # the scheme draws, the model must not
-            tokenizer = Tokenizer.from_str(tokenizer.to_str())
-            tokenizer.model.dropout = None
         self.bare = plain_twin(tokenizer)
         self.names = functools.cache(tokenizer.id_to_token)
         self.probes = _probes(self.bare, word)

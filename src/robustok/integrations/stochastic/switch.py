@@ -166,6 +166,7 @@ class SeededScheme:
     @property
     def sampler(self) -> Sampler:
         if self._sampler is None:
+            check_deterministic(self.tokenizer)
             self._sampler = sampler(self.scheme, Vocabulary.load(self.tokenizer))
         return self._sampler
 
@@ -239,6 +240,23 @@ class SeededScheme:
         return list(Ragged(values, offsets))
 
 
+def check_deterministic(tokenizer: Any) -> None:
+    """Raise RobustokError for a tokenizer that has draws of its own on, as BPE-dropout.
+
+    Its canonical ids would be another random tokenization at each call.
+    """
+    backend = getattr(tokenizer, "wrapped_tokenizer", tokenizer)
+    backend = getattr(backend, "backend_tokenizer", backend)
+    model = getattr(backend, "model", None)
+    for name in ("dropout", "alpha"):  # of BPE and of Unigram
+        if value := getattr(model, name, None):
+            where = "backend_tokenizer.model" if backend is not tokenizer else "model"
+            raise RobustokError(
+                f"the tokenizer draws by itself ({name}={value:g}), so its ids are not canonical: "
+                f"set tokenizer.{where}.{name} = None before it encodes anything"
+            )
+
+
 def row_key(ids: np.ndarray, place: int = 0, number: int = 0) -> int:
     """An int64 that names a run by its ids, its place in the sequence and the number of the draw.
 
@@ -288,14 +306,14 @@ class StochasticProcessor(Wrapper):
     def encode(self, input: str | Sequence[str], *args: Any, **kwargs: object) -> list[Any]:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
-        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused,
-        and is off in a processor that was made with it.
+        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused
+        in training mode, and is off in a processor that was made with it.
         """
         inner = self.wrapped_tokenizer
-        if not self.training:
-            return inner.encode(input, *args, **kwargs)
         options = dict(signature(inner.encode).bind(input, *args, **kwargs).arguments)
         del options["input"]
+        if not self.training:
+            return inner.encode(input, **{"enable_sampling": False, **options})
         is_sampling, options["enable_sampling"] = options.get("enable_sampling"), False
         plain = {name: value for name, value in options.items() if name not in _SHAPE}
         # No public attribute tells what a processor was made to return: a text shows it.

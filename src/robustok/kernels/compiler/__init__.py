@@ -67,6 +67,8 @@ class Kernel:
     def prepare(self) -> None:
         """Import numba and make the dispatcher, unless another call has."""
         with import_lock:
+            import numpy.ma  # noqa: F401  # numba's `typeof` does in the first call
+
             from robustok.kernels.compiler import borrowed, dispatcher
 
         with dispatcher.global_compiler_lock:
