@@ -15,7 +15,7 @@ from robustok.kernel_warmup import warmup as warmup
 from robustok.lattice import Lattice as Lattice
 from robustok.lattice import distance as distance
 from robustok.ragged import Ragged as Ragged
-from robustok.runtime.environment import names_on_use
+from robustok.runtime.packages import names_on_use
 from robustok.samplers import *  # noqa: F403
 from robustok.tokenizer.vocabulary import Vocabulary as Vocabulary
 

@@ -157,3 +157,21 @@ def test_a_document_of_too_many_draws_is_a_reject(
     lines = (tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text().splitlines()
     for line in lines:
         assert "20 draws have" in json.loads(line)["reason"]
+
+
+@pytest.mark.parametrize("name", ["labels", "label_ids", "targets"])
+@pytest.mark.parametrize("column", ["text", "ids"])
+def test_labels_beside_the_ids_are_refused_whatever_their_name(vocab, name, column) -> None:
+    texts = ["hello world", "the quick brown fox"]
+    ids = [row.tolist() for row in vocab.encode_batch(texts)]
+    labels = [[-100] * (len(row) - 1) + row[-1:] for row in ids]
+    rows = {"text": texts, "ids": ids, name: labels}
+    del rows["text" if column == "ids" else "ids"]
+    with pytest.raises(RobustokError, match=f"the column '{name}' holds labels"):
+        Retokenize(vocab, "uniform", seed=0, column=column)(rows)
+    masks = {**rows, name: [[1] * len(row) for row in ids]}
+    assert len(Retokenize(vocab, "uniform", seed=0, column=column)(masks)) == 2
+    with pytest.raises(RobustokError, match="a value for each id and cannot be kept"):
+        Retokenize(vocab, "uniform", seed=0, column=column, keep=(name,))(masks)
+    classes = {**rows, name: [[1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]] * 2}
+    assert len(Retokenize(vocab, "uniform", seed=0, column=column, keep=(name,))(classes)) == 2

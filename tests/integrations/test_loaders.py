@@ -30,7 +30,6 @@ from transformers import (
     DataCollatorWithFlattening,
 )
 
-import robustok as rt
 from robustok.errors import RobustokError
 from robustok.integrations.perturb import TorchCollator
 from robustok.integrations.trainer import robustify
@@ -160,10 +159,8 @@ def with_data_loader(cell: Cell) -> list[Sequences]:
     rows: Any = PACKED if cell.packing else [{"input_ids": ids} for ids in IDS]
     if cell.chat:
         rows = [{"input_ids": TOKENIZER.apply_chat_template(one)["input_ids"]} for one in CHATS]
-    turns = user_turns(TOKENIZER, VOCAB) if cell.chat else None
     where = "user" if cell.chat else "all"
-    draw = rt.sampler("uniform", VOCAB)
-    collate = TorchCollator(draw, seed=0, where=where, turns=turns, pad_id=0)
+    collate = TorchCollator("uniform", seed=0, where=where, tokenizer=TOKENIZER, pad_id=0)
     loader = DataLoader(Stream(rows) if cell.streaming else rows, batch_size=4, collate_fn=collate)
     seen = []
     for epoch in range(0 if cell.resume is None else 1, cell.epochs):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from robustok.checks import check_list
 from robustok.errors import RobustokError
@@ -29,6 +30,7 @@ SCHEMA = pa.schema(
         ("distance", pa.int32()),
     ]
 )
+_IGNORED = -100  # label of an id outside of the loss
 _MOST = 2**31 - 1  # ids of a list column and bytes of a text column: their offsets are int32
 
 
@@ -61,8 +63,10 @@ class Retokenize:
     A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
     else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
 
-    Raises RobustokError for a document that cannot be tokenized, an ``id`` that is neither a text
-    nor a number, and a batch whose draws have more than 2**31 - 1 ids or bytes of a kept column.
+    Raises RobustokError for a document that cannot be tokenized, a column of labels (the id itself
+    or -100 at each place, whatever its name), a kept column with a value for each id, an ``id``
+    that is neither a text nor a number, and a batch whose draws have more than 2**31 - 1 ids or
+    bytes of a kept column.
     """
 
     vocab: Vocabulary
@@ -93,6 +97,7 @@ class Retokenize:
             if not pa.types.is_dictionary(column.type):
                 self._check_size(column.nbytes * self.draws, f"bytes of the column '{name}'")
         rows = self._canonical(table.column(self.column))
+        self._check_beside(table, rows)
         count = len(rows)
         keys = document_keys(names.to_pylist(), rows)
         samples = self._sampler.sample_batch(
@@ -115,6 +120,28 @@ class Retokenize:
         for name, column in zip(self.keep, kept, strict=True):
             out = out.append_column(name, column.take(pa.array(again)))
         return out
+
+    def _check_beside(self, table: pa.Table, rows: Ragged) -> None:
+        """Raise RobustokError for labels, and for a kept column with a value for each id."""
+        lengths = pa.array(rows.lengths)
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name == self.column or not is_list(column.type) or not len(rows.values):
+                continue
+            if not pc.list_value_length(column).combine_chunks().cast(pa.int64()).equals(lengths):
+                continue
+            values = np.asarray(column.combine_chunks().flatten())
+            is_number = values.dtype.kind in "iu"
+            if is_number and ((values == rows.values) | (values == _IGNORED)).all():
+                raise RobustokError(
+                    f"the column '{name}' holds labels (the id itself, or {_IGNORED}), and a draw "
+                    "of the whole row would leave them wrong: draw rows that have labels with "
+                    "Perturb or robustify, or remove the column"
+                )
+            if name in self.keep:
+                raise RobustokError(
+                    f"the column '{name}' has a value for each id and cannot be kept: a draw has "
+                    "other ids"
+                )
 
     def _check_size(self, size: int, what: str) -> None:
         if size > _MOST:

@@ -22,7 +22,7 @@ from robustok.integrations.rows import (
 )
 from robustok.integrations.stochastic.switch import row_key
 from robustok.ragged import Ragged
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Schedule, Spec, UniformK, measure, schedule
 from robustok.samplers.uniform import ONLY_CANONICAL

@@ -19,7 +19,7 @@ from robustok.integrations.perturb import TorchCollator as TorchCollator
 from robustok.integrations.rows import Columns, Row, padded, read_rows, repacked, with_ids
 from robustok.integrations.stochastic.switch import check_deterministic
 from robustok.models.load import max_length_of
-from robustok.runtime.environment import require
+from robustok.runtime.packages import require
 from robustok.samplers import Sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
