@@ -132,7 +132,7 @@ def test_no_ids_are_bad_input_and_an_empty_sequence_is_canonical(
 
 def test_a_repeated_name_is_bad_input(shell: Shell, tokenizer: str) -> None:
     line = '{"prompt_token_ids": [5], "prompt_token_ids": [6]}'
-    assert "repeats a name" in shell.fails("guard", line, "-t", tokenizer)
+    assert "twice" in shell.fails("guard", line, "-t", tokenizer)
 
 
 def test_each_line_is_answered_before_the_next_is_read(
@@ -162,20 +162,86 @@ def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
     assert [o.get("canonical", o.get("line")) for o in objects] == [True, 2, 3, False, 5]
     assert "integers" in objects[1]["error"] and "at most" in objects[4]["error"]
     answer = guard(lines, *limit, "--mode", "repair")
-    assert answer.code == 2
-    assert [json.loads(line) for line in answer.out.splitlines()] == [canonical, canonical]
-    numbers = [line.split(":")[1] for line in answer.err.splitlines()]
-    assert numbers == [" line 2", " line 3", " line 5"]
+    assert answer.code == 2 and answer.err == ""
+    printed = [json.loads(line) for line in answer.out.splitlines()]
+    assert [p["line"] if isinstance(p, dict) else p for p in printed] == [
+        canonical, 2, 3, canonical, 5,
+    ]  # fmt: skip
+    lines_of_report = [line for line in guard(lines, *limit).out.splitlines() if line[0] != " "]
+    numbers = [line.split(":")[0] for line in lines_of_report if not line.startswith("repaired")]
+    assert numbers == [f"line {number}" for number in range(1, 6)]
 
 
-def test_recorded_requests_are_read_and_numbered(guard: Call, drawn: list[int]) -> None:
-    requests = [{"prompt_token_ids": drawn, "stop": [], "n": 1}, {"text": "the"},
-                {"a": [1], "b": [2]}]  # fmt: skip
-    output = guard([json.dumps(request) for request in requests])
+def test_recorded_bodies_are_read_as_the_middleware_does(
+    guard: Call, drawn: list[int], canonical: list[int]
+) -> None:
+    bodies = [
+        {"model": "m", "prompt": drawn, "stop_token_ids": [5], "n": 1},
+        {"prompt": "the"},
+        {"messages": [{"role": "user", "content": "the"}], "tokens": canonical},
+        {"prompt": [canonical, drawn]},
+        {"prompt": [99999]},
+        {"prompt": "a", "stop_token_ids": [99999]},
+        {"Prompt": drawn},
+        {"prompt_token_ids": drawn},
+    ]
+    lines = [json.dumps(body) for body in bodies]
+    output = guard(lines, "--json")
     assert output.code == 2
-    assert output.out.startswith("line 1: not canonical")
-    assert "line 2: the object has no list of ids" in output.err
-    assert "line 3: the object has several lists of ids (a, b)" in output.err
+    records = [json.loads(line) for line in output.out.splitlines()]
+    assert [record["line"] for record in records] == list(range(1, 9))
+    assert (records[0]["field"], records[0]["repaired"]) == ("prompt", canonical)
+    assert records[1]["prompts"] == []
+    assert (records[2]["field"], records[2]["canonical"]) == ("tokens", True)
+    fields = [(p["field"], p["canonical"]) for p in records[3]["prompts"]]
+    assert fields == [("prompt[0]", True), ("prompt[1]", False)]
+    assert records[4]["findings"][0]["kind"] == "unknown-id"
+    assert "stop_token_ids: 99999 is not in the vocabulary" in records[5]["error"]
+    assert "another case" in records[6]["error"]
+    assert records[7]["field"] == "prompt_token_ids"
+
+    output = guard(lines, "--mode", "repair")
+    printed = [json.loads(line) for line in output.out.splitlines()]
+    assert output.code == 2 and len(printed) == len(bodies)
+    assert printed[0] == bodies[0] | {"prompt": canonical}
+    assert printed[1:3] == bodies[1:3]
+    assert printed[3] == {"prompt": [canonical, canonical]}
+    assert [p.get("line") for p in printed[4:7]] == [5, 6, 7]
+    assert guard(lines[:4], "--mode", "repair").code == 0
+    assert guard([lines[4]], "--mode", "repair").code == 1
+
+    output = guard(lines[:4])
+    assert output.out.startswith("line 1, prompt: not canonical: distance")
+    assert "\nline 2: no ids\nline 3, tokens: canonical" in output.out
+    strict = guard(lines[1:], "--mode", "strict")
+    assert (strict.code, strict.out) == (1, "")
+    assert strict.err.startswith("robustok: line 3, prompt[1], id")
+
+
+@pytest.mark.parametrize("sent", [2**63, 2**64, 10**30, -(2**70)])
+def test_an_id_beyond_64_bits_is_named(guard: Call, sent: int) -> None:
+    for ids in (f"5,{sent}", f'{{"prompt": [5, {sent}]}}'):
+        output = guard(ids)
+        assert output.code == 1 and f"{sent} is not in the vocabulary" in output.out
+        assert json.loads(guard(ids, "--json").out)["findings"][0]["ids"] == [sent]
+
+
+def test_standard_input_without_a_line_is_bad_input(
+    shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert "has no line" in shell.fails("guard", "-", "-t", tokenizer)
+
+    class Folder:
+        def __iter__(self) -> Iterator[str]:
+            raise IsADirectoryError(21, "Is a directory")
+
+    monkeypatch.setattr("sys.stdin", Folder())
+    assert "Is a directory" in shell.fails("guard", "-", "-t", tokenizer)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(guard: Call, canonical: list[int]) -> None:
+    assert guard([f"\ufeff{canonical}", canonical]).code == 0
 
 
 def write_rows(path: Path, rows: list[Any]) -> Path:
@@ -192,15 +258,39 @@ def test_audit_reports_drift_and_its_code(
     record = json.loads(output.out)
     assert output.code == 1
     assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
-    assert record["drifted"] == rt.distance(vocab, canonical, drawn)
-    assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
+    assert record["parts"][0]["drifted"] == rt.distance(vocab, canonical, drawn)
+    low, high = record["interval"]
+    assert 0 < low < 0.5 < high < 1
     output = audit(path)
-    assert output.out.startswith("1 of 2 sequences drifted (50%)")
-    assert "by position" in output.out and "by token" in output.out
+    assert output.out.startswith("1 of 2 rollouts drifted (50%, 95% interval ")
+    titles = [line.split("  ")[0] for line in output.out.splitlines()]
+    assert {"all ids", "first 256 sampled", "completion", "split"} <= set(titles)
     write_rows(path, [canonical])
     output = audit(path)
-    assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
-    assert audit(path, "--column", "x").code == 0
+    assert output.code == 0 and output.out.startswith("0 of 1 rollouts drifted (0%")
+    assert audit(path, "--layout", "x").code == 0  # bare lists have no columns
+
+
+def test_two_checkpoints_are_compared_on_the_prompts_of_both(
+    audit: Call, drawn: list[int], canonical: list[int], tmp_path: Path
+) -> None:
+    def rows(drifts: list[bool]) -> list[Any]:
+        return [{"prompt_ids": [5, n], "completion_ids": drawn if drift else canonical}
+                for n, drift in enumerate(drifts)]  # fmt: skip
+
+    first = write_rows(tmp_path / "a.jsonl", rows([True] * 8 + [False] * 2))
+    second = write_rows(tmp_path / "b.jsonl", rows([True] * 3 + [False] * 9))
+    record = json.loads(audit(first, "--against", second, "--json").out)
+    assert record["prompts"] == 10
+    assert record["difference"] == pytest.approx(-0.5)
+    low, high = record["difference_interval"]
+    assert low < -0.5 < high < 0
+    assert (
+        "On 10 prompts of both, the second has -50.0 points"
+        in audit(first, "--against", second).out
+    )
+    write_rows(second, [{"completion_ids": canonical}])
+    assert "no prompt is in both" in audit(first, "--against", second).err
 
 
 @pytest.mark.parametrize(
@@ -220,11 +310,9 @@ def test_audit_of_a_folder_of_conversations(
         write_rows(tmp_path / f"{name}.jsonl", [{"turns": [answer, call | {"ids": ids}]}])
     output = audit(tmp_path)
     assert output.code == 1
-    assert "1 of 4 sequences in 2 files drifted (25%)" in output.out
+    assert "1 of 2 rollouts drifted (50%" in output.out and "of 4 sequences" in output.out
     (line,) = [line for line in output.out.splitlines() if line.startswith("tool:")]
     assert line.split()[:3] == ["tool:find", "2", "1"]
-    as_json = json.loads(audit(tmp_path, "--json").out)
-    assert [g["name"] for g in as_json["by_turn"]] == ["0", "1"]
 
 
 def test_an_audit_takes_several_files_and_refuses_none(

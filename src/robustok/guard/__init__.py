@@ -6,7 +6,7 @@ text. It does not judge the text itself.
 
 from robustok.guard.audit import Audit as Audit
 from robustok.guard.audit import Drift as Drift
-from robustok.guard.audit import read_rollouts as read_rollouts
+from robustok.guard.audit import DriftPart as DriftPart
 from robustok.guard.check import Guard as Guard
 from robustok.guard.findings import NOT_CANONICAL as NOT_CANONICAL
 from robustok.guard.findings import NOT_UTF8 as NOT_UTF8
@@ -19,3 +19,5 @@ from robustok.guard.findings import Findings as Findings
 from robustok.guard.findings import Verdict as Verdict
 from robustok.guard.findings import Verdicts as Verdicts
 from robustok.guard.findings import describe as describe
+from robustok.guard.layouts import Rollout as Rollout
+from robustok.guard.layouts import read_rollouts as read_rollouts

@@ -1,93 +1,66 @@
-"""Measures the drift of id sequences from the encoding of their text, over a data set.
+"""Measures the drift of sampled ids from the encoding of their text, over rollouts.
 
-The sequences come from files, Parquet or JSON Lines: bare ones, or conversations with ids for each
-turn. The values of the first row that has ids say which column holds them.
+An *event* is a run of ids that the encoder would not give where they stand, or an id outside the
+vocabulary. Prompt and completion are judged as one sequence, and a sequence may begin in the middle
+of a text, as completions do. `robustok.guard.layouts` reads the rollouts of files.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from robustok.checks import check_list, shown
-from robustok.errors import RobustokError, nearest
-from robustok.guard.check import Guard
+from robustok.checks import check_list
+from robustok.errors import RobustokError
+from robustok.guard.check import Guard, IdSequences, flatten
 from robustok.guard.findings import (
     KINDS,
     MATCHES,
     NOT_CANONICAL,
-    NOT_UTF8,
-    SPECIAL_TEXT,
-    TEXT_CHANGES,
-    UNKNOWN,
+    UNKNOWN_ID,
     Verdicts,
     spelled,
 )
-from robustok.ragged import Ragged
+from robustok.guard.layouts import Part, Rollout
 from robustok.runtime.files import JsonObject
-from robustok.runtime.inputs import find_inputs, json_lines_and_shares, kind_of
+from robustok.tokenizer.data import split_at_broken
 from robustok.tokenizer.vocabulary import Vocabulary
 
-_TOTALS = ("rows", "drifted_rows", "changed_rows", "ids", "drifted", "splits", "unknown")
-_FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
-_MOST_HELD = 1 << 27  # bytes of different exchanges
-_EXCHANGE = 256  # bytes that one takes besides its ids
-_FIRST_ROWS = 10  # drifted rows that a report names
-ROWS = 4096  # sequences in a batch
-_PARQUET_ROWS = 256  # read at a time
-_TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
+FIRST = (256, 1024, 4096)  # sampled tokens of a rollout
+_MOST_EXCHANGES = 1 << 17  # of which the rarer half is forgotten
+_LONGEST_EXCHANGE = 64  # ids; longer runs are counted by their kind only
+_FIRST_ROWS = 10  # drifted ones that a report names
 
 
 @dataclass(frozen=True)
-class PositionDrift:
-    """Of the ids at positions ``begin`` to ``end`` (not included), how many drifted."""
+class DriftPart:
+    """The drift of some ids: all, the first ones of each rollout, those of a role or kind.
 
-    begin: int
-    end: int
-    ids: int
-    drifted: int
+    Args:
+        group: ``all``, ``first``, ``role``, ``kind`` or ``exchange``.
+        name: which of the group.
+        rows: rollouts that have such ids (of a kind or an exchange: all rollouts).
+        drifted_rows: of these, how many have an event there.
+        ids: number of ids (of a kind or an exchange: in its events).
+        drifted: ids that the encoder would not give.
+        events: number of events.
+    """
 
-
-@dataclass(frozen=True)
-class TokenDrift:
-    """How often an id occurs, and how often it is not canonical."""
-
-    id: int
-    token: str
-    ids: int
-    drifted: int
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How often ids occur where the encoder gives others."""
-
-    ids: tuple[int, ...]
-    canonical: tuple[int, ...]
-    given: str
-    becomes: str
-    times: int
-
-
-@dataclass(frozen=True)
-class GroupDrift:
-    """Of the sequences of one turn or role, how many drifted, and how many of their ids."""
-
+    group: str
     name: str
     rows: int
     drifted_rows: int
     ids: int
     drifted: int
+    events: int
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Totals of an audit, over all sequences.
+    """The totals of an audit.
 
     >>> audit = Audit(vocab)
     >>> _ = audit.add([vocab.encode("the"), [*vocab.encode("t"), *vocab.encode("he")]])
@@ -96,39 +69,24 @@ class Drift:
     (2, 1, (1,))
 
     Args:
-        rows: number of sequences.
-        drifted_rows: sequences that are not canonical.
-        changed_rows: sequences that decoding and encoding changes.
-        ids: number of ids, over all sequences.
-        drifted: ids that the canonical encoding does not have at their place.
-        splits: boundaries that the canonical encoding does not have.
-        unknown: ids outside the vocabulary.
-        kinds: number of rows with each other kind of finding, by its name.
-        by_position: ids and drifted ids by position in the sequence. The first interval has 16
-            positions, each further one as many as all before it.
-        by_token: ids and drifted ids by token, those that drift most often first.
-        exchanges: runs of ids and the canonical ids of the same text, the most frequent first. Of
-            about 400,000 different ones the rarer half is forgotten, so that the number of times of
-            a rare one can be too small.
-        first_rows: numbers of the first ten drifted rows.
-        by_turn: totals by the number of the turn, where the rows were given one.
-        by_role: totals by the role, where the rows were given one, most drifted ids first.
+        rows: number of rollouts.
+        drifted_rows: rollouts with an event.
+        sequences: number of id sequences.
+        changed_sequences: sequences that decoding and encoding changes.
+        parts: one for all ids, for the first 256, 1,024 and 4,096 sampled ids of each rollout, each
+            role, each kind (``split``: more ids than the encoder gives, ``merge``: fewer,
+            ``boundary``: as many, ``byte fragment``: an id that is a part of a character,
+            ``id outside`` the vocabulary), and the most frequent exchanges of ids. Of about 130,000
+            different exchanges the rarer half is forgotten.
+        first_rows: numbers of the first ten rollouts with an event.
     """
 
     rows: int
     drifted_rows: int
-    changed_rows: int
-    ids: int
-    drifted: int
-    splits: int
-    unknown: int
-    kinds: dict[str, int]
-    by_position: tuple[PositionDrift, ...]
-    by_token: tuple[TokenDrift, ...]
-    exchanges: tuple[Exchange, ...]
+    sequences: int
+    changed_sequences: int
+    parts: tuple[DriftPart, ...]
     first_rows: tuple[int, ...]
-    by_turn: tuple[GroupDrift, ...] = ()
-    by_role: tuple[GroupDrift, ...] = ()
 
     def as_dict(self) -> JsonObject:
         """The whole report for JSON."""
@@ -147,345 +105,186 @@ class Audit:
     Args:
         vocab: the vocabulary that the ids are checked against.
 
-    Special ids are no findings: rollouts contain them.
+    Special ids are no events: rollouts contain them.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-        self._guard = Guard(vocab, allow_special=True, max_length=None)
-        self._totals: Counter[str] = Counter()
-        self._kinds: Counter[str] = Counter()
-        self._seen = np.zeros((2, vocab.size), np.int64)
-        self._at = np.zeros((2, 64), np.int64)
-        self._exchanges: Counter[tuple[bytes, bytes]] = Counter()  # of ids and canonical ids, int64
-        self._held = 0  # bytes of them
+        self._guard = Guard(vocab, allow_special=True, max_length=None, mid_text=True)
+        # By group and name: rollouts, those with events, ids, drifted ids, events.
+        self._counts: defaultdict[tuple[str, str], np.ndarray] = defaultdict(
+            lambda: np.zeros(5, np.int64)
+        )
+        self._exchanges: Counter[tuple[bytes, bytes]] = Counter()
+        self._in_rollouts: Counter[tuple[bytes, bytes]] = Counter()
+        self._sequences = self._changed = 0
         self._first_rows: list[int] = []
-        self._turns: dict[Any, np.ndarray] = {}
-        self._roles: dict[Any, np.ndarray] = {}
+        self.by_prompt: dict[bytes | int, tuple[int, int]] = {}
 
-    def add(
-        self,
-        rows: Ragged | Iterable[Any],
-        turns: Sequence[int] | np.ndarray | None = None,
-        roles: Sequence[str] | None = None,
-    ) -> Verdicts:
-        """Check some rows, add their drift to the totals, and return their verdicts.
+    def add(self, rows: IdSequences, roles: Sequence[str] | None = None) -> Verdicts:
+        """Check sequences of sampled ids, each a rollout, and return their verdicts.
 
         Args:
             rows: a Ragged, or an iterable of id sequences.
-            turns: the number of the turn of each row, if the rows are turns of conversations.
             roles: the role of each row, such as ``assistant`` or ``tool:search``.
 
-        Raises RobustokError, and adds nothing, for rows that are no id sequences and for turns or
-        roles that are not one for each row.
+        Raises RobustokError, and adds nothing, for rows that are no id sequences and for roles that
+        are not one for each row.
         """
-        verdicts = self._guard.check_batch(rows)
-        turns = _names("turns", turns, (int, np.integer), len(verdicts))
-        roles = _names("roles", roles, str, len(verdicts))
-        off, unknown = verdicts.marks != MATCHES, verdicts.marks == UNKNOWN
-        self._totals.update(
-            rows=0,
-            drifted_rows=int((~verdicts.canonical).sum()),
-            changed_rows=int((~verdicts.round_trip).sum()),
-            ids=len(off),
-            drifted=int(off.sum()),
-            splits=int(verdicts.splits.sum()),
-            unknown=int(unknown.sum()),
+        given, offsets = flatten(rows, None)
+        names = ["completion"] * (len(offsets) - 1) if roles is None else check_list("roles", roles)
+        if len(names) != len(offsets) - 1 or not all(isinstance(name, str) for name in names):
+            raise RobustokError(f"roles: give one name for each of the {len(offsets) - 1} rows")
+        ids = np.split(given, offsets[1:-1])
+        return self.add_rollouts(
+            Rollout([(row, [Part(0, len(row), name, True)])])
+            for row, name in zip(ids if names else [], names, strict=True)
         )
-        for seen, which in ((self._seen[0], ~unknown), (self._seen[1], off & ~unknown)):
-            seen += np.bincount(verdicts.given[which], minlength=self.vocab.size)
-        position = np.arange(len(off)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
-        bins = np.ceil(np.log2((position + 1) / _FIRST_BIN)).clip(0).astype(np.int64)
-        for at, which in ((self._at[0], slice(None)), (self._at[1], off)):
-            at += np.bincount(bins[which], minlength=64)
-        self._add_groups(verdicts, turns, roles)
-        for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
-            self._kinds[kind] += int(verdicts.has(kind).sum())
-        drifted = self._totals["rows"] + np.flatnonzero(~verdicts.canonical)
-        self._first_rows += drifted[: _FIRST_ROWS - len(self._first_rows)].tolist()
-        self._add_exchanges(verdicts)
-        self._totals["rows"] += len(verdicts)
+
+    def add_rollouts(self, rollouts: Iterable[Rollout]) -> Verdicts:
+        """Check rollouts as :func:`read_rollouts` gives them; the verdicts of all sequences.
+
+        Args:
+            rollouts: id sequences with their parts.
+        """
+        rollouts = list(rollouts)
+        sequences = [sequence for rollout in rollouts for sequence in rollout.sequences]
+        verdicts = self._guard.check_batch([ids for ids, _ in sequences])
+        self._sequences += len(verdicts)
+        self._changed += int((~verdicts.round_trip).sum())
+        events = list(self._events(verdicts))
+        drifted = np.concatenate([[0], np.cumsum(verdicts.marks != MATCHES)])
+        at_event, number = 0, 0
+        for rollout in rollouts:
+            begin = int(verdicts.offsets[number])
+            number += len(rollout.sequences)
+            end, first = int(verdicts.offsets[number]), at_event
+            while at_event < len(events) and events[at_event].begin < end:
+                at_event += 1
+            own = events[first:at_event]
+            self._add_rollout(rollout, begin, own, drifted)
         return verdicts
 
-    def _add_exchanges(self, verdicts: Verdicts) -> None:
-        """Count the runs that are not canonical, and forget the rarest where they are too many."""
-        kind, *spans = verdicts.table
-        runs = np.flatnonzero(kind == KINDS.index(NOT_CANONICAL))
-        if not len(runs):
-            return
-        given, repaired = (
-            ids.astype(np.int64).tobytes() for ids in (verdicts.given, verdicts.repaired.values)
-        )
-        for a, b, c, d in zip(*((8 * span[runs]).tolist() for span in spans), strict=True):
-            exchange = given[a:b], repaired[c:d]
-            self._exchanges[exchange] += 1
-            if self._exchanges[exchange] == 1:
-                self._held += _size_of(exchange)
-                if self._held > _MOST_HELD:
-                    self._forget_rare()
+    def _events(self, verdicts: Verdicts) -> Iterator[_Event]:
+        """The events of all sequences in order; an unknown id inside a run is a part of the run."""
+        kinds = [KINDS.index(NOT_CANONICAL), KINDS.index(UNKNOWN_ID)]
+        chosen = np.flatnonzero(np.isin(verdicts.table.kind, kinds))
+        last = 0
+        for begin, end, a, b in zip(*(c[chosen].tolist() for c in verdicts.table[1:]), strict=True):
+            if begin >= last:
+                ids = tuple(verdicts.given[begin:end].tolist())
+                canonical = tuple(verdicts.repaired.values[a:b].tolist()) if a >= 0 else ()
+                yield _Event(begin, end, ids, canonical, self._kind_of(ids, canonical))
+                last = end
 
-    def _forget_rare(self) -> None:
-        """Keep the exchanges that are the most frequent, up to half of the bytes."""
-        ordered = self._exchanges.most_common()
-        held = np.cumsum([_size_of(exchange) for exchange, _ in ordered])
-        kept = int(np.searchsorted(held, _MOST_HELD // 2))
-        self._exchanges = Counter(dict(ordered[:kept]))
-        self._held = int(held[kept - 1]) if kept else 0
+    def _kind_of(self, ids: tuple[int, ...], canonical: tuple[int, ...]) -> str:
+        if not all(0 <= i < self.vocab.size for i in ids):
+            return "id outside"
+        if not all(_is_whole(self.vocab.tokens[i]) for i in ids):
+            return "byte fragment"
+        if len(ids) == len(canonical):
+            return "boundary"
+        return "split" if len(ids) > len(canonical) else "merge"
 
-    def _add_groups(
-        self, verdicts: Verdicts, turns: list[Any] | None, roles: list[Any] | None
+    def _add_rollout(
+        self, rollout: Rollout, begin: int, events: list[_Event], drifted: np.ndarray
     ) -> None:
-        off = np.concatenate([[0], np.cumsum(verdicts.marks != MATCHES)])
-        ids, drifted = np.diff(verdicts.offsets), np.diff(off[verdicts.offsets])
-        rows = np.ones(len(verdicts), np.int64)
-        counts = np.stack([rows, ~verdicts.canonical, ids, drifted], axis=1)
-        for totals, names in ((self._turns, turns), (self._roles, roles)):
-            if names is not None:
-                for name, count in zip(names, counts, strict=True):
-                    totals[name] = totals.get(name, 0) + count
+        """Count the ids of a rollout from ``begin`` in the batch, and its events.
 
-    def report(self, top: int = 20) -> Drift:
-        """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
-        most = np.argsort(-self._seen[1], kind="stable")[:top]
-        used = np.flatnonzero(self._at[0])
+        ``drifted``: how many ids of the batch before each one drifted.
+        """
+        number = int(self._counts["all", ""][0])
+        if events:
+            self._first_rows += [number][: _FIRST_ROWS - len(self._first_rows)]
+        key = number if rollout.prompt is None else rollout.prompt
+        before = self.by_prompt.get(key, (0, 0))
+        self.by_prompt[key] = (before[0] + bool(events), before[1] + 1)
+        spans: list[tuple[tuple[str, str], int, int]] = []
+        sampled = 0
+        for ids, parts in rollout.sequences:
+            spans.append((("all", ""), begin, begin + len(ids)))
+            for part in parts:
+                first, last = begin + part.begin, begin + part.end
+                spans.append((("role", part.role), first, last))
+                for size in FIRST if part.is_sampled else ():
+                    if sampled < size:
+                        end = min(last, first + size - sampled)
+                        spans.append((("first", f"{size:,}"), first, end))
+                sampled += (last - first) * part.is_sampled
+            begin += len(ids)
+        totals: dict[tuple[str, str], np.ndarray] = {("all", ""): np.zeros(3, np.int64)}
+        starts = np.array([event.begin for event in events])
+        for name, first, last in spans:
+            inside = int(((starts >= first) & (starts < last)).sum()) if events else 0
+            counts = last - first, int(drifted[last] - drifted[first]), inside
+            totals[name] = totals.get(name, 0) + np.array(counts)
+        for event in events:
+            size = event.end - event.begin
+            kind = "kind", event.kind
+            totals[kind] = totals.get(kind, 0) + np.array([size, size, 1])
+        for name, (size, off, count) in totals.items():
+            self._counts[name] += (1, count > 0, size, off, count)
+        self._add_exchanges(events)
+
+    def _add_exchanges(self, events: list[_Event]) -> None:
+        """Count the exchanges of a rollout, and forget the rarest where there are too many."""
+        exchanges = Counter(
+            (_as_bytes(event.ids), _as_bytes(event.canonical))
+            for event in events
+            if len(event.ids) + len(event.canonical) <= _LONGEST_EXCHANGE
+        )
+        self._exchanges.update(exchanges)
+        self._in_rollouts.update(exchanges.keys())
+        if len(self._exchanges) > _MOST_EXCHANGES:
+            self._exchanges = Counter(dict(self._exchanges.most_common(_MOST_EXCHANGES // 2)))
+            kept = {exchange: self._in_rollouts[exchange] for exchange in self._exchanges}
+            self._in_rollouts = Counter(kept)
+
+    def report(self, top: int = 10) -> Drift:
+        """All that was added, with the ``top`` most frequent exchanges."""
+        rows, drifted_rows, *_ = self._counts["all", ""].tolist()
+        parts: list[DriftPart] = []
+        for (group, name), counts in sorted(self._counts.items(), key=_order):
+            of, *others = counts.tolist()
+            parts.append(DriftPart(group, name, rows if group == "kind" else of, *others))
+        for exchange, times in self._exchanges.most_common(top):
+            ids, canonical = (np.frombuffer(x, np.int64).tolist() for x in exchange)
+            name = f"{spelled(self.vocab, ids)} for {spelled(self.vocab, canonical)}"
+            size = len(ids) * times
+            held = self._in_rollouts[exchange]
+            parts.append(DriftPart("exchange", name, rows, held, size, size, times))
         return Drift(
-            **{name: self._totals[name] for name in _TOTALS},
-            kinds=dict(+self._kinds),
-            by_position=tuple(
-                PositionDrift(_bin_start(b), _bin_start(b + 1), *map(int, self._at[:, b]))
-                for b in used.tolist()
-            ),
-            by_token=tuple(
-                TokenDrift(i, spelled(self.vocab, [i]), *map(int, self._seen[:, i]))
-                for i in most.tolist()
-                if self._seen[1, i]
-            ),
-            exchanges=tuple(
-                self._exchange(exchange, times)
-                for exchange, times in self._exchanges.most_common(top)
-            ),
-            first_rows=tuple(self._first_rows),
-            by_turn=tuple(
-                GroupDrift(str(turn), *map(int, count))
-                for turn, count in sorted(self._turns.items())
-            ),
-            by_role=tuple(
-                GroupDrift(role, *map(int, count))
-                for role, count in sorted(self._roles.items(), key=lambda e: (-e[1][3], e[0]))
-            ),
+            rows,
+            drifted_rows,
+            self._sequences,
+            self._changed,
+            tuple(parts),
+            tuple(self._first_rows),
         )
 
-    def _exchange(self, exchange: tuple[bytes, bytes], times: int) -> Exchange:
-        ids, canonical = (tuple(np.frombuffer(x, np.int64).tolist()) for x in exchange)
-        given, becomes = spelled(self.vocab, ids), spelled(self.vocab, canonical)
-        return Exchange(ids, canonical, given, becomes, times)
+
+@dataclass(frozen=True)
+class _Event:
+    """A run of ids that drifted, from ``begin`` to ``end`` in the batch."""
+
+    begin: int
+    end: int
+    ids: tuple[int, ...]
+    canonical: tuple[int, ...]
+    kind: str
 
 
-def _names(what: str, names: object, kind: Any, rows: int) -> list[Any] | None:
-    """One name of this kind for each row; None: the rows have none."""
-    if names is None:
-        return None
-    listed = check_list(what, names)
-    if len(listed) != rows:
-        raise RobustokError(f"{len(listed)} {what} for {rows} rows: give one for each row")
-    for name in listed:
-        if not isinstance(name, kind):
-            raise RobustokError(
-                f"{what}: give numbers of turns and names of roles, not {shown(name)}"
-            )
-    return listed
+def _order(entry: tuple[tuple[str, str], np.ndarray]) -> tuple[int, int, str]:
+    """Where a part stands in the table: the first ids by their number, others by their events."""
+    (group, name), counts = entry
+    size = int(name.replace(",", "")) if group == "first" else -int(counts[4])
+    return ("all", "first", "role", "kind").index(group), size, name
 
 
-def _size_of(exchange: tuple[bytes, bytes]) -> int:
-    return sum(map(len, exchange)) + _EXCHANGE
+def _as_bytes(ids: tuple[int, ...]) -> bytes:
+    return np.array(ids, np.int64).tobytes()
 
 
-def _bin_start(number: int) -> int:
-    return _FIRST_BIN << number - 1 if number else 0
-
-
-_Sequence = tuple[np.ndarray, int | None, str | None]  # ids int32, turn and role where known
-
-
-class RolloutBatch(NamedTuple):
-    """Some sequences of a file.
-
-    ``turns`` (the number of the turn in its conversation) and ``roles`` have one entry for each
-    row, and are None where the file has bare sequences. ``share`` of the file is read.
-    """
-
-    rows: Ragged
-    turns: list[int] | None
-    roles: list[str] | None
-    share: float
-
-    @classmethod
-    def of(cls, sequences: list[_Sequence], share: float) -> RolloutBatch:
-        """Some sequences, at least one: turns of conversations, or all bare."""
-        ids, turns, roles = map(list, zip(*sequences, strict=True))
-        rows = Ragged.from_rows(ids)
-        return cls(rows, *((None, None) if turns[0] is None else (turns, roles)), share)
-
-
-def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatch]:
-    """The sequences of a file in batches; for conversations, the ids of every turn that has ids.
-
-    >>> turn = '{"role": "tool", "name": "search", "ids": [276, 275]}'
-    >>> _ = Path("rollouts.jsonl").write_text('{"turns": [%s]}' % turn)
-    >>> [(b.rows[0].tolist(), b.turns, b.roles) for b in read_rollouts(Path("rollouts.jsonl"))]
-    [([276, 275], [0], ['tool:search'])]
-
-    Args:
-        path: a Parquet or JSON Lines file, as :func:`find_inputs` finds them, of objects with a
-            column of ids or conversations, or of bare lists. A conversation is a list of turns,
-            objects with ``role``, integers in one list, and for a tool its name (``tool``,
-            ``tool_name`` or ``name``).
-        column: the column of ids, or of conversations; by default the only one.
-
-    Turns without ids are counted and not read. An id outside int32 becomes -1. Raises RobustokError
-    for anything that is not a sequence of ids.
-    """
-    find_inputs(path)
-    name, is_conversation = _column_of(path, column)
-    sequences: list[_Sequence] = []
-    for label, row, share in _rows(path, name):
-        value = row.get(name) if name is not None and isinstance(row, dict) else row
-        if not is_conversation:
-            sequences.append((_ids(value, label), None, None))
-        elif _is_list(value):
-            sequences += _turns(value, label)
-        else:
-            raise RobustokError(f"{label}: no conversation in '{name}'")
-        if len(sequences) >= ROWS:
-            yield RolloutBatch.of(sequences, share)
-            sequences = []
-    if sequences:
-        yield RolloutBatch.of(sequences, 1.0)
-
-
-def _column_of(path: Path, column: str | None) -> tuple[str | None, bool]:
-    """The given column of a file or its only one, and whether it holds conversations.
-
-    None where the first row with ids is a bare list.
-    """
-    row = None
-    for _, one, _ in _rows(path):
-        row = one if row is None or _has_ids(one) else row
-        if _has_ids(one):
-            break
-    if not isinstance(row, dict):
-        return None, False
-    if column is not None and column not in row:
-        raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, row)}")
-    conversations = [key for key, value in row.items() if _is_conversation(value)]
-    names = [column] if column else conversations or id_columns(row)
-    if len(names) != 1:
-        several = f"several columns of ids ({', '.join(names)})" if names else "no column of ids"
-        raise RobustokError(f"{path} has {several}: name one as column")
-    return names[0], names[0] in conversations
-
-
-def _rows(path: Path, column: str | None = None) -> Iterator[tuple[str, Any, float]]:
-    """The rows of a file: the name of each in an error, its value, and the share of the file read.
-
-    Of Parquet only its lists, or ``column`` alone; they are arrays, also within others.
-    """
-    if kind_of(path) != ("parquet", ""):
-        for number, value, share in json_lines_and_shares(path):
-            yield f"{path}, line {number}", value, share
-        return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as e:
-        raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
-    with file:
-        lists = [field.name for field in file.schema_arrow if pa.types.is_nested(field.type)]
-        names = [column] if column in lists else lists
-        if not names:
-            raise RobustokError(f"{path} has no column of ids")
-        number, batches = 0, file.iter_batches(_PARQUET_ROWS, columns=names)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pa.ArrowException, OSError) as e:
-                reason = str(e).splitlines()[0]
-                raise RobustokError(f"{path}: damaged after {number} rows ({reason})") from e
-            if batch is None:
-                return
-            columns = [values.to_numpy(zero_copy_only=False) for values in batch.columns]
-            for values in zip(*columns, strict=True):
-                row = dict(zip(batch.schema.names, values, strict=True))
-                number += 1
-                yield f"{path}, row {number - 1}", row, number / file.metadata.num_rows
-
-
-def id_columns(row: JsonObject) -> list[str]:
-    """The fields of an object that hold lists of integers; empty lists only if no other does.
-
-    >>> id_columns({"prompt_token_ids": [276, 275], "stop": [], "text": "hello world"})
-    ['prompt_token_ids']
-    """
-    lists = [key for key, value in row.items() if _is_ids(value)]
-    return [key for key in lists if len(row[key])] or lists
-
-
-def _is_list(value: object) -> TypeGuard[list[Any] | np.ndarray]:
-    return isinstance(value, (list, np.ndarray))
-
-
-def _is_ids(value: object) -> TypeGuard[list[int] | np.ndarray]:
-    """Whether a value is a list of integers, which may be empty."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "iu"
-    return isinstance(value, list) and set(map(type, value)) <= {int}
-
-
-def _ids(value: object, label: str) -> np.ndarray:
-    """A list of integers as int32 [n], -1 in place of those that do not fit.
-
-    ``label`` begins the message of an error.
-    """
-    if not _is_ids(value):
-        raise RobustokError(f"{label}: expected a list of token ids, got {str(value)[:60]}")
-    ids = np.asarray(value) if len(value) else np.empty(0, np.int64)  # of any type that holds all
-    return np.where((ids >= 0) & (ids < 1 << 31), ids, -1).astype(np.int32)
-
-
-def _is_conversation(value: object) -> bool:
-    if not _is_list(value) or not all(isinstance(turn, dict) for turn in value):
-        return False
-    return any(_turn_columns(turn) for turn in value)
-
-
-def _has_ids(row: object) -> bool:
-    is_object = isinstance(row, dict)
-    return not is_object or bool(_turn_columns(row)) or any(map(_is_conversation, row.values()))
-
-
-def _turn_columns(turn: JsonObject) -> list[str]:
-    return [key for key in id_columns(turn) if len(turn[key])]
-
-
-def _turns(conversation: Iterable[object], label: str) -> list[_Sequence]:
-    """The turns that have ids."""
-    sequences: list[_Sequence] = []
-    for number, turn in enumerate(conversation):
-        if not isinstance(turn, dict):
-            raise RobustokError(f"{label}, turn {number}: expected an object with a role and ids")
-        names = _turn_columns(turn)
-        if len(names) > 1:
-            raise RobustokError(
-                f"{label}, turn {number} has several lists of integers ({', '.join(names)}): keep "
-                "the ids only"
-            )
-        sequences += [(_ids(turn[name], label), number, _role(turn)) for name in names]
-    return sequences
-
-
-def _role(turn: JsonObject) -> str:
-    role = str(turn.get("role") or "no role")
-    name = next((turn[key] for key in _TOOL_NAMES if turn.get(key)), None)
-    return f"{role}:{name}" if name else role
+def _is_whole(token: bytes) -> bool:
+    """Whether a token consists of whole characters."""
+    return all(is_valid for *_, is_valid in split_at_broken(token))

@@ -16,6 +16,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -159,6 +160,28 @@ class SegmentEncoder:
                         if np.array_equal(parsed, ids):
                             rows[s], same[s] = ids, True
 
+    def continued(
+        self, canonical: CanonicalIds, texts: list[bytes], segments: Segments, first: np.ndarray
+    ) -> CanonicalIds:
+        """``canonical``, where the ``first`` segments of rows may continue a text.
+
+        Their ids are those that the tokenizer gives in mid-text if these are the given ones, or if
+        no text gives ids that spell the segment.
+        """
+        rows, same = list(Ragged(canonical.ids, canonical.offsets)), canonical.same_text
+        given = [segments.ids[a:b] for a, b in zip(segments.begin, segments.end, strict=True)]
+        differ = [s for s in first.tolist() if not np.array_equal(rows[s], given[s])]
+        if not differ:
+            return canonical
+        for s in differ:
+            ids = np.empty(0, np.int32)
+            with suppress(RobustokError):
+                ids = np.array(self.vocab.encode_continuation(texts[s]), np.int32)
+            if np.array_equal(ids, given[s]) or not same[s]:
+                rows[s], same[s] = ids, self.vocab.decode_bytes(ids) == texts[s]
+        encoded = Ragged.from_rows(rows)
+        return CanonicalIds(encoded.values, encoded.offsets, same)
+
     def _decoded(self, rows: Ragged) -> list[bytes]:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
 
@@ -223,6 +246,9 @@ class Guard:
             except where the tokenizer itself puts it, at the ends of a text (a BOS).
         max_length: greatest number of ids of a sequence, 1,048,576 by default; None for no limit. A
             longer sequence is an error.
+        mid_text: whether a sequence may begin in the middle of a text, as sampled completions do:
+            its first ids are then also canonical if the tokenizer gives them without the space that
+            it puts before a text.
 
     There are four methods: :meth:`check` reports, :meth:`admit` returns ids that a model may see or
     raises, :meth:`repair` returns the canonical ids, :meth:`require` raises at any finding. One
@@ -235,9 +261,11 @@ class Guard:
         *,
         allow_special: bool = False,
         max_length: int | None = MAX_LENGTH,
+        mid_text: bool = False,
     ) -> None:
         self.vocab = check_vocabulary(vocab)
         self.allow_special = allow_special
+        self.mid_text = mid_text
         self.max_length = max_length
         if max_length is not None:
             self.max_length = check_integer("max_length", max_length, 1)
@@ -263,8 +291,12 @@ class Guard:
             short = ids.tolist() if len(ids) <= SHORT else []
         verdict = self._check_short(short) if short else None
         if verdict is None:
-            given = check_row(ids, self.max_length)  # of a list, whose ids may have over 64 bits
-            verdict = self._check_block(given, np.array([0, len(given)]))[0]
+            given = check_row(ids, self.max_length)
+            verdicts = self._check_block(given, np.array([0, len(given)]))
+            verdict = verdicts[0]
+            if isinstance(ids, list):  # whose ids may have over 64 bits: findings name them
+                findings = Findings(verdicts.table, ids, verdict.repaired)
+                verdict = replace(verdict, findings=findings)
         return verdict
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -354,7 +386,7 @@ class Guard:
             return None
         canonical = repaired.tolist()
         if canonical != body and (
-            self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
+            self.mid_text or self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
         ):
             return None
         if len(body) < len(ids):
@@ -382,6 +414,9 @@ class Guard:
         segments, beside = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
         canonical = self._encoder.encode(texts, segments, beside)
+        if self.mid_text:
+            first = np.isin(segments.begin, row_ids.offsets[:-1])
+            canonical = self._encoder.continued(canonical, texts, segments, np.flatnonzero(first))
         comparison, repaired = self._compare(segments, canonical, row_ids.offsets)
 
         marks = self._marks(row_ids, comparison.matches, known)
@@ -544,7 +579,8 @@ class Guard:
         return back
 
     def __reduce__(self) -> Any:
-        options = {"allow_special": self.allow_special, "max_length": self.max_length}
+        names = ("allow_special", "max_length", "mid_text")
+        options = {name: getattr(self, name) for name in names}
         return partial(type(self), self.vocab, **options), ()
 
 

@@ -76,7 +76,8 @@ ROWS = (
         "sampling_params.bad_words_ids sampling_params.token_ids_logprob", EXIST),
     Row("vLLM, SGLang", ANY, "stop bad_words stop_sequences stop_regex rid", OTHER),
     Row("vLLM, SGLang", _NO_MODEL, "tokens prompt_token_ids", EXIST),
-    Row("vLLM, SGLang", _NO_MODEL, "generate_response generate_responses generate_chunk state",
+    Row("vLLM, SGLang", _NO_MODEL, "generate_response generate_responses generate_chunk "
+        "stream_state chat_request completion_request prompt_tokens",
         OTHER),
     Row("OpenAI", f"{_COMPLETIONS} {_CHAT} {_RESPONSES} {_TEXTS} /tokenize", "messages.content "
         "messages.tool_calls messages.function_call messages.tools tools tool_choice functions "

@@ -161,13 +161,17 @@ class PromptGuard:
         body = self.read(raw, path)
         count("requests", "ids" if body.prompts else "text")
         repaired = self.repairs(body.rows, body.name)
-        for ids, place, *_ in body.existing:
-            unknown = [i for i in ids if not 0 <= i < self.guard.vocab.size]
-            if unknown:
-                size = self.guard.vocab.size
-                line = f"{place}: {unknown[0]} is not in the vocabulary (0 to {size - 1})"
-                raise Refused(UNKNOWN_ID, line, field=str(place))
+        self.check_existing(body)
         return body.replaced(repaired) if repaired else None
+
+    def check_existing(self, body: RequestBody) -> None:
+        """Raise Refused for an id that is no prompt and outside the vocabulary."""
+        size = self.guard.vocab.size
+        for ids, place, *_ in body.existing:
+            for i in ids:
+                if not 0 <= i < size:
+                    line = f"{place}: {i} is not in the vocabulary (0 to {size - 1})"
+                    raise Refused(UNKNOWN_ID, line, field=str(place))
 
     def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
         """The prompts for the model, the same or repaired; raises :class:`Refused`.

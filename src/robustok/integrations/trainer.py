@@ -457,7 +457,7 @@ class DriftCallback(TrainerCallback):
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
-        self._guard = Guard(vocab, allow_special=True, max_length=None)
+        self._guard = Guard(vocab, allow_special=True, max_length=None, mid_text=True)
         self._totals = np.zeros((len(_DRIFT), 2), np.int64)
 
     def add(self, completion_ids: Iterable[Any]) -> dict[str, float]:

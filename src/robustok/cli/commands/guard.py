@@ -1,28 +1,32 @@
-"""robustok guard and audit: are id sequences canonical, and how far did rollouts drift?"""
+"""robustok guard and audit: are ids those of the tokenizer, and how far did rollouts drift?"""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
+import numpy as np
 
 from robustok.cli.options import Argument, option
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
-from robustok.guard import Audit, Drift, Guard, describe, read_rollouts
-from robustok.guard.audit import GroupDrift, id_columns
-from robustok.runtime.display import counted
-from robustok.runtime.files import JsonObject
-from robustok.runtime.inputs import find_inputs, named
+from robustok.evaluation.intervals import effective_answers, wilson
+from robustok.guard import Audit, Drift, DriftPart, Guard, Verdict, describe, read_rollouts
+from robustok.guard.findings import KINDS
+from robustok.integrations.bodies import ANY, Refused
+from robustok.integrations.serving import PromptGuard
+from robustok.runtime.inputs import MARK, find_inputs, named
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
+# Fields of recorded requests besides those that a server takes.
+_RECORDED = ("prompt_token_ids", "token_ids", "input_ids", "ids", "body.prompt")
 
 
 def guard(
@@ -30,13 +34,13 @@ def guard(
         tuple[str, ...],
         Argument(
             "IDS",
-            "as 1 2 3, 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one "
-            "sequence per line of standard input",
+            "as 1 2 3, 1,2,3, [1, 2, 3] or the JSON body of a request; - reads one sequence or "
+            "body per line of standard input",
         ),
     ],
     tokenizer: str,
     mode: str = option(
-        "report all, stop at the first finding, or print repaired ids",
+        "report all, stop at the first finding, or print repaired ids and bodies",
         default="report",
         choices=("report", "strict", "repair"),
         metavar="report|strict|repair",
@@ -47,73 +51,101 @@ def guard(
 ) -> None:
     """Compare IDS with the canonical encoding of their text.
 
-    With - every line is answered as soon as it is read, by its number; a line that is not a
-    sequence of ids gets an error, and the next ones are still judged.
-    Exit code 0: no findings (in repair mode: none that remain after it). 1: findings.
-    2: not a sequence of ids.
+    A body is read as the middleware for servers reads it, in the fields of all known paths. With -
+    every line is answered by a line as soon as it is read; a line that is neither ids nor a body
+    gets an error, and the next ones are still judged. Exit code 0: no findings (in repair mode:
+    none that remain after it). 1: findings. 2: not ids, or no line at all.
     """
     vocab = Vocabulary.load(tokenizer)
-    checker = Guard(vocab, allow_special=allow_special, max_length=max_length)
+    settings: dict[str, Any] = {"allow_special": allow_special, "max_length": max_length}
+    checker = Guard(vocab, **settings)
+    prompts = PromptGuard(vocab, policy="repair", fields=_RECORDED, **settings)
     code = 0
     for number, line in _lines(" ".join(ids)):
+        label = "" if number is None else f"line {number}"
+        record: dict[str, Any] = {} if number is None else {"line": number}
         try:
-            verdict = checker.check(_parsed(line))
+            if mode == "repair" and not as_json:
+                repaired, found = _repaired(checker, prompts, line)
+                click.echo(repaired)
+            else:
+                verdicts = _verdicts(checker, prompts, line)
+                found = any(verdict.findings for _, verdict in verdicts)
+                if mode == "repair":
+                    found = any(checker.check(v.repaired).findings for _, v in verdicts)
+                if mode == "strict" and found:
+                    click.echo(f"robustok: {_first_finding(vocab, label, verdicts)}", err=True)
+                    code = 1
+                    break
+                if as_json:
+                    print_json(record | _as_record(verdicts))
+                elif mode == "report":
+                    _print_verdicts(vocab, label, verdicts)
+            code = max(code, int(found))
         except RobustokError as error:
             if number is None:
                 raise
-            if as_json:
-                print_json({"line": number, "error": str(error)})
-                sys.stdout.flush()
+            is_finding = isinstance(error, Refused) and error.reason in KINDS
+            code = max(code, 1 if is_finding else 2)
+            if as_json or mode == "repair":
+                print_json(record | {"error": str(error)})
             else:
-                click.echo(f"robustok: line {number}: {error}", err=True)
-            code = 2
-            continue
-        left = checker.check(verdict.repaired).findings if mode == "repair" else verdict.findings
-        code = max(code, 1 if left else 0)
-        if mode == "strict" and verdict.findings:
-            where = "" if number is None else f"line {number}, "
-            finding = describe(vocab, verdict.findings[0])
-            click.echo(f"robustok: {where}{finding}", err=True)
-            break
-        if as_json:
-            print_json(({} if number is None else {"line": number}) | verdict.as_dict())
-        elif mode == "repair":
-            print_json(verdict.repaired.tolist())
-        elif mode == "report":
-            _print(vocab, verdict, number)
+                click.echo(f"{label}: {error}", err=mode == "strict")
         sys.stdout.flush()
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
+def _lines(ids: str) -> Iterator[tuple[int | None, bytes]]:
     """The argument, or each line of standard input with its number."""
     if ids != "-":
-        yield None, ids
+        yield None, ids.encode("utf8", "replace")
         return
-    lines = getattr(sys.stdin, "buffer", sys.stdin)
-    for number, line in enumerate(lines, 1):
-        text = line.decode("utf8", "replace") if isinstance(line, bytes) else line
-        yield number, text.removeprefix("\ufeff") if number == 1 else text  # a byte order mark
-
-
-def _parsed(text: str) -> Any:
+    number = 0
     try:
-        if text.lstrip().startswith(("[", "{")):
-            value = json.loads(text, object_pairs_hook=_without_repeats)
-        else:
-            parts = re.split(r"\s*,\s*|\s+", text.strip(" \t\r\n,"))
-            value = [_integer(part) for part in parts] if parts != [""] else []
-    except RobustokError:
-        raise
+        for number, line in enumerate(getattr(sys.stdin, "buffer", sys.stdin), 1):
+            raw = line.encode() if isinstance(line, str) else line
+            yield number, raw.removeprefix(MARK) if number == 1 else raw
+    except OSError as error:
+        raise RobustokError(f"standard input cannot be read ({error.strerror})") from None
+    if not number:
+        raise RobustokError("standard input has no line: give ids or bodies, one a line")
+
+
+def _verdicts(checker: Guard, prompts: PromptGuard, line: bytes) -> list[tuple[str, Verdict]]:
+    """The verdict on each prompt of a line, with its field; the field of bare ids is empty."""
+    if not line.lstrip().startswith(b"{"):
+        return [("", checker.check(_ids_of(line)))]
+    body = prompts.read(line, ANY)
+    prompts.check_existing(body)
+    return [(body.name(n), checker.check(row)) for n, row in enumerate(body.rows)]
+
+
+def _repaired(checker: Guard, prompts: PromptGuard, line: bytes) -> tuple[str, bool]:
+    """A line with its canonical ids, and whether findings are left."""
+    if line.lstrip().startswith(b"{"):
+        changed = prompts.admit_body(line, ANY)
+        return (changed or line).decode("utf8", "replace").rstrip("\r\n"), False
+    repaired = checker.check(_ids_of(line)).repaired
+    return json.dumps(repaired.tolist()), bool(checker.check(repaired).findings)
+
+
+def _ids_of(line: bytes) -> Any:
+    """The value of a line that is no body: ids between commas or spaces, or JSON."""
+    text = line.decode("utf8", "replace").strip()
+    try:
+        if text.startswith("["):
+            return json.loads(text)
+        parts = re.split(r"\s*,\s*|\s+", text.strip(" ,"))
+        value = [_integer(part) for part in parts] if parts != [""] else []
     except (ValueError, RecursionError):
         raise RobustokError(
-            f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3], and "
+            f"not a sequence of ids: {text[:60]!r}; write it as 1,2,3 or [1, 2, 3], and "
             "for a file robustok guard - < FILE"
         ) from None
-    if value == [] and not text.lstrip().startswith("["):
+    if not value:
         raise RobustokError("no ids, as from an empty variable; an empty sequence is []")
-    return _ids_in(value) if isinstance(value, dict) else value
+    return value
 
 
 def _integer(part: str) -> int:
@@ -123,120 +155,145 @@ def _integer(part: str) -> int:
     return int(part)
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
-    """An object; raises RobustokError for a repeated name, of which servers read either value."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise RobustokError("an object repeats a name, of which servers read one or the other")
-    return value
+def _as_record(verdicts: list[tuple[str, Verdict]]) -> dict[str, Any]:
+    """For JSON: one verdict alone, with the field of a body, or a list of them."""
+    records = [{"field": name} | v.as_dict() if name else v.as_dict() for name, v in verdicts]
+    return records[0] if len(records) == 1 else {"prompts": records}
 
 
-def _ids_in(value: JsonObject) -> list[int]:
-    """The ids of an object, such as a recorded request with ``prompt_token_ids``."""
-    names = id_columns(value)
-    if len(names) != 1:
-        several = f"several lists of ids ({', '.join(names)})" if names else "no list of ids"
-        raise RobustokError(f'the object has {several}: keep one, as {{"prompt_token_ids": [1]}}')
-    return value[names[0]]
+def _first_finding(vocab: Vocabulary, label: str, verdicts: list[tuple[str, Verdict]]) -> str:
+    name, finding = next((n, v.findings[0]) for n, v in verdicts if v.findings)
+    return ", ".join(part for part in (label, name, describe(vocab, finding)) if part)
 
 
-def _print(vocab: Vocabulary, verdict: Any, number: int | None) -> None:
-    state = "canonical" if verdict.canonical else "not canonical"
-    back = "comes back" if verdict.round_trip else "does not come back"
-    line = "" if number is None else f"line {number}: "
-    click.echo(
-        f"{line}{state}: distance {verdict.distance}, splits {verdict.splits}; "
-        f"{back} from decoding and encoding"
-    )
-    for finding in verdict.findings[:SHOWN]:
-        click.echo(f"  {describe(vocab, finding)}")
-    if verdict.findings.total > SHOWN:
-        click.echo(f"  and {verdict.findings.total - SHOWN:,} more")
-    if not verdict.canonical:
-        click.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
+def _print_verdicts(vocab: Vocabulary, label: str, verdicts: list[tuple[str, Verdict]]) -> None:
+    if not verdicts:
+        click.echo(f"{label}: no ids" if label else "no ids")
+    for name, verdict in verdicts:
+        state = "canonical" if verdict.canonical else "not canonical"
+        back = "comes back" if verdict.round_trip else "does not come back"
+        where = ", ".join(part for part in (label, name) if part)
+        click.echo(
+            f"{where}{': ' if where else ''}{state}: distance {verdict.distance}, splits "
+            f"{verdict.splits}; {back} from decoding and encoding"
+        )
+        for finding in verdict.findings[:SHOWN]:
+            click.echo(f"  {describe(vocab, finding)}")
+        if verdict.findings.total > SHOWN:
+            click.echo(f"  and {verdict.findings.total - SHOWN:,} more")
+        if not verdict.canonical:
+            click.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
 
 
 def audit(
     paths: Annotated[
         tuple[Path, ...],
-        Argument("PATH...", "files of ids or conversations (Parquet or JSON Lines), or folders"),
+        Argument("PATH...", "files of rollouts (Parquet or JSON Lines), or folders"),
     ],
     tokenizer: str,
-    column: str | None = option(
-        "the column of ids or conversations, if there are several", default=None, metavar="NAME"
+    layout: str | None = option(
+        "the layout of the files (trl, verl, prime-rl, …) or the column of ids, by default that "
+        "of the columns",
+        default=None,
+        metavar="NAME",
+    ),
+    against: Path | None = option(
+        "rollouts of another checkpoint on the same prompts, to compare with", default=None
     ),
     as_json: bool = False,
 ) -> None:
-    """Report how far id sequences in PATHS drifted.
+    """Report how far the sampled ids in PATHS drifted from the encoding of their text.
 
-    Drift is from the canonical encoding of their text. It is shown by position in the sequence, by
-    token, and which ids stand for which; for conversations (lists of turns with a role and ids)
-    also by turn and by role or tool. Special ids are taken as they are. Exit code 0: all canonical.
-    1: some drifted. 2: bad input, or no sequence at all.
+    One table: all ids, the first 256, 1,024 and 4,096 sampled ones, each role, each kind of event,
+    the most frequent exchanges. The interval of the share of rollouts is clustered by prompt.
+    Special ids are taken as they are. Exit code 0: all canonical. 1: some drifted. 2: bad input,
+    or no ids.
     """
     vocab = Vocabulary.load(tokenizer)
+    audited = _audited(vocab, paths, layout)
+    other = _audited(vocab, (against,), layout) if against is not None else None
+    drift = audited.report()
+    record = drift.as_dict() | {"interval": _interval(audited)}
+    compared = _compared(audited, other) if other is not None else {}
+    if as_json:
+        print_json(record | compared)
+    else:
+        _print_drift(drift, audited)
+        if other is not None:
+            _print_drift(other.report(), other)
+            low, high = compared["difference_interval"]
+            click.echo(
+                f"\nOn {compared['prompts']:,} prompts of both, the second has "
+                f"{100 * compared['difference']:+.1f} points of rollouts with drift "
+                f"(95% interval {100 * low:+.1f} to {100 * high:+.1f})."
+            )
+    if drift.drifted_rows:
+        raise click.exceptions.Exit(1)
+
+
+def _audited(vocab: Vocabulary, paths: tuple[Path, ...], layout: str | None) -> Audit:
     audited = Audit(vocab)
     files, unread = find_inputs(paths)
     if unread:
         click.echo(f"robustok: not read: {named(unread)}", err=True)
     with bar("audit") as progress:
         for number, file in enumerate(files):
-            for batch in read_rollouts(file.path, column):
-                audited.add(batch.rows, batch.turns, batch.roles)
-                progress(round(1000 * (number + batch.share)), 1000 * len(files))
-    drift = audited.report()
-    if not drift.rows:
+            for rollouts, read in read_rollouts(file.path, layout):
+                audited.add_rollouts(rollouts)
+                progress(round(1000 * (number + read)), 1000 * len(files))
+    if not audited.by_prompt:
         raise RobustokError(f"{', '.join(map(str, paths))}: no sequence of ids to audit")
-    if as_json:
-        print_json(drift.as_dict())
-    else:
-        _print_drift(drift, len(files))
-    if drift.drifted_rows:
-        raise click.exceptions.Exit(1)
+    return audited
 
 
-def _print_drift(drift: Drift, files: int) -> None:
-    of = f" in {files:,} files" if files > 1 else ""
-    splits = counted(drift.splits, "split")
+def _interval(audited: Audit) -> tuple[float, float]:
+    """Of the share of rollouts with an event: Wilson's, for the effective number of rollouts."""
+    counts = np.array(list(audited.by_prompt.values()), np.float64)
+    events, rollouts = counts.sum(axis=0)
+    draws = max(round(rollouts / len(counts)), 1)
+    n = effective_answers(counts[:, 0] / counts[:, 1], draws)
+    return wilson(events / rollouts * n, n)
+
+
+def _compared(first: Audit, second: Audit) -> dict[str, Any]:
+    """The difference of both shares over the prompts of both, with its 95% interval."""
+    from robustok.evaluation.intervals import mean_of
+
+    shared = [key for key in first.by_prompt if isinstance(key, bytes) and key in second.by_prompt]
+    if not shared:
+        raise RobustokError("no prompt is in both, so they cannot be compared: give ids of prompts")
+    a, b = (np.array([one.by_prompt[key] for key in shared]) for one in (first, second))
+    mean, half = mean_of((b[:, 0] / b[:, 1] - a[:, 0] / a[:, 1])[:, None])
+    difference, half = float(mean[0]), float(half[0])
+    return {
+        "prompts": len(shared),
+        "difference": difference,
+        "difference_interval": (difference - half, difference + half),
+    }
+
+
+def _print_drift(drift: Drift, audited: Audit) -> None:
+    low, high = _interval(audited)
     click.echo(
-        f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
-        f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
-        f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids are not canonical "
-        f"({share(drift.drifted, drift.ids)}), with {splits} that the encoder does not make."
+        f"{drift.drifted_rows:,} of {drift.rows:,} rollouts drifted "
+        f"({share(drift.drifted_rows, drift.rows)}, 95% interval {100 * low:.1f} to "
+        f"{100 * high:.1f}%); {drift.changed_sequences:,} of {drift.sequences:,} sequences do not "
+        "come back from decoding and encoding."
     )
-    if drift.unknown:
-        click.echo(f"{counted(drift.unknown, 'id')} not in the vocabulary.")
-    for kind, rows in drift.kinds.items():
-        click.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
-    if not drift.drifted_rows:
-        return
-    counts = ("ids", "drifted", "share")
-    grouped = ("sequences", "with drift", *counts)
-    counted_by = (
-        ("turn", grouped, [(one.name, one) for one in drift.by_turn]),
-        ("role", grouped, [(one.name, one) for one in drift.by_role]),
-        ("position", counts, [(f"{p.begin} to {p.end - 1}", p) for p in drift.by_position]),
-        ("token", counts, [(repr(one.token), one) for one in drift.by_token]),
-    )
-    for name, columns, entries in counted_by:
-        rows = [(first, *_drift_counts(one)) for first, one in entries]
-        _print_drift_table((f"by {name}", *columns), rows, left=1)
-    exchanges = [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges]
-    _print_drift_table(("given", "canonical", "times"), exchanges, left=2)
-
-
-def _print_drift_table(titles: Sequence[str], rows: Sequence[tuple[str, ...]], left: int) -> None:
-    if rows:
+    if drift.drifted_rows:
         click.echo()
-        print_table(titles, rows, left=left)
+        titles = ("", "rollouts", "with drift", "ids", "drifted", "share", "events")
+        print_table(titles, [_table_row(part) for part in drift.parts], left=1)
 
 
-def _drift_counts(one: Any) -> tuple[str, ...]:
-    """The columns of one part of the drift, of a group with its sequences."""
-    numbers = [one.ids, one.drifted]
-    if isinstance(one, GroupDrift):
-        numbers = [one.rows, one.drifted_rows, *numbers]
-    return (*(f"{number:,}" for number in numbers), share(one.drifted, one.ids))
+def _table_row(part: DriftPart) -> tuple[str, ...]:
+    titles: dict[str, str] = {
+        "all": "all ids", "first": f"first {part.name} sampled", "exchange": repr(part.name)
+    }  # fmt: skip
+    numbers = (part.rows, part.drifted_rows, part.ids, part.drifted)
+    counted = [f"{number:,}" for number in numbers]
+    title = titles.get(part.group, part.name)
+    return (title, *counted, share(part.drifted, part.ids), f"{part.events:,}")
 
 
 def share(part: int, whole: int) -> str:

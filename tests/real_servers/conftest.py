@@ -1,0 +1,85 @@
+"""Real servers, where ROBUSTOK_VLLM names the Python of an environment that has vLLM.
+
+`make real-servers VLLM=PATH/bin/python` runs these tests; without it they are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STARTS = 600  # seconds in which vLLM must answer
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    """The Python that has vLLM."""
+    python = os.environ.get("ROBUSTOK_VLLM")
+    if not python:
+        pytest.skip("ROBUSTOK_VLLM does not name a Python that has vLLM")
+    return python
+
+
+@pytest.fixture(scope="session")
+def vllm_environment() -> dict[str, str]:
+    """Of a process with vLLM on a processor, and robustok from this checkout."""
+    return os.environ | {
+        "PYTHONPATH": str(ROOT / "src"), "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+    }  # fmt: skip
+
+
+@contextmanager
+def vllm_server(
+    python: str, environment: dict[str, str], model: Path, *options: str
+) -> Iterator[str]:
+    """The address of vLLM that serves a folder, with further options of `vllm serve`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command = [
+        python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--host", "127.0.0.1",
+        "--port", str(port), "--max-model-len", "256", "--dtype", "float32", "--enforce-eager",
+        *options,
+    ]  # fmt: skip
+    log = model.parent / "vllm.log"
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(STARTS):
+            if server.poll() is not None:
+                break
+            try:
+                with urlopen(f"{address}/health", timeout=5):
+                    break
+            except (URLError, OSError):
+                time.sleep(1)
+        if server.poll() is not None:
+            raise AssertionError(f"vLLM ended: {log.read_text(errors='replace')[-2000:]}")
+        yield address
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def post(url: str, body: Any) -> tuple[int, Any]:
+    """Status and answer of a request with JSON."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = Request(url, raw, {"content-type": "application/json"})
+    try:
+        with urlopen(request, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.loads(error.read())
