@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Without bytecode each process that a test starts compiles torch and transformers: 15 seconds instead of 5.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv study test lint bounds coverage fuzz oldest bench docs release clean
+.PHONY: venv study test lint bounds coverage fuzz real-servers oldest bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -57,6 +57,11 @@ fuzz: $(STAMP)
 	for run in "api 60000" "bodies 40000" "tokenizers 1500"; do set -- $$run; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --target $$1 --calls $$(($$2 * $(SCALE))) \
 	|| exit 1; done
+
+# Real vLLM, in an environment of its own: make real-servers VLLM=PATH/bin/python
+VLLM ?=
+real-servers: $(STAMP)
+	ROBUSTOK_VLLM=$(VLLM) $(BIN)/python -m pytest -q -rs tests/real_servers
 
 # The core with the oldest release of each dependency; tests that need an extra are skipped.
 OLDEST := build/oldest/bin

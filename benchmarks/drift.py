@@ -130,14 +130,14 @@ def main() -> None:
         drift = audit.report()
         marks[temperature] = drifted_ids(vocab, rows)
         record.append({"temperature": temperature, **drift.as_dict()})
+        every = drift.parts[0]
         print(
             f"temperature {temperature}: {drift.drifted_rows} of {drift.rows} completions drifted, "
-            f"{drift.drifted} of {drift.ids} ids ({1000 * drift.drifted / drift.ids:.1f} in 1,000)"
+            f"{every.drifted} of {every.ids} ids ({1000 * every.drifted / every.ids:.1f} in 1,000)"
         )
-        for exchange in drift.exchanges[:6]:
-            print(f"  {exchange.given} became {exchange.becomes}, {exchange.times} times")
-        for token in drift.by_token[:6]:
-            print(f"  {token.token!r}: {token.drifted} of {token.ids} not canonical")
+        for part in drift.parts:
+            if part.group in ("kind", "exchange"):
+                print(f"  {part.name}: {part.events} times")
     (given.out / "drift.json").write_text(json.dumps(record, indent=1, default=str))
     draw(marks, given.length, given.out / "drift")
 
