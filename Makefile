@@ -68,7 +68,7 @@ OLDEST := build/oldest/bin
 oldest:
 	$(PYTHON) -m venv --clear build/oldest
 	$(OLDEST)/python -m pip install --quiet --disable-pip-version-check uv
-	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python --resolution lowest-direct -e '.[cli]'
+	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python --resolution lowest-direct -e .
 	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python pytest hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -q tests/test_checks.py tests/test_ragged.py \
 	tests/lattice tests/tokenizer tests/guard

@@ -109,7 +109,6 @@ def smoke(python: str, wheel: Path, source: Path, folder: Path) -> None:
         print(wheel.name)
         run(*install, "--no-deps", "--no-index", "--force-reinstall", str(wheel))
         check_first_draws(interpreter, folder / "user")
-    run(*install, f"{wheel}[cli,study]")
     command = str(binaries / "robustok")
     assert "finetune" in run(command, "--help")
     assert "quick" in run(command, "study", "list")

@@ -94,9 +94,9 @@ def test_the_tests_above_can_fail() -> None:
 
 
 def test_the_command_starts_without_the_train_extra() -> None:
-    """`robustok[cli,study]` lists studies where no deep-learning library is installed."""
+    """`robustok study list` works where only the core is installed."""
     code = (
-        f"import sys; sys.modules |= dict.fromkeys({TRAIN}); "
+        f"import sys; sys.modules |= dict.fromkeys([*{TRAIN}, 'pydantic', 'yaml']); "
         "sys.argv = ['robustok', 'study', 'list']; from robustok.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -86,8 +86,8 @@ def test_doctor_reports_versions_and_what_is_missing(
     record = shell.json("doctor")
     assert {"robustok", "python", "numpy"} <= record["versions"].keys()
     assert record["devices"][0] == "cpu"
-    entry = {"package": "gigatoken", "for": "fast canonical encoding",
-             "install": "pip install 'robustok[fast]'"}  # fmt: skip
+    entry = {"packages": ["gigatoken"], "for": "fast canonical encoding",
+             "install": "pip install 'robustok[corpus]', or '.[corpus]' in a checkout"}  # fmt: skip
     assert entry not in record["missing"]
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     assert entry in shell.json("doctor")["missing"]
@@ -248,4 +248,4 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
     question = ("--text", "a", "--option", "b", "--option", "c")
     output = shell.fails("attack", str(Path(tokenizer).parent), *question, "--seed", "0")
-    assert "robustok[train]" in output
+    assert "robustok[models]" in output

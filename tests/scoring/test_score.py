@@ -148,12 +148,12 @@ def test_a_context_is_computed_once_in_several_calls() -> None:
 
 def test_logits_are_computed_only_where_they_are_read() -> None:
     model = tiny_model("gpt2")
-    scoring_mode(model)
+    questions = neighbors(20)
+    score(model, questions, OPTIONS)  # tests the model
     rows = []
     hook = model.lm_head.register_forward_hook(
         lambda module, inputs, output: rows.append(output.shape[:-1].numel())
     )
-    questions = neighbors(20)
     score(model, questions, OPTIONS)
     hook.remove()
     reads = {(*q, *o[:j]) for q in questions for o in OPTIONS for j in range(len(o))}
@@ -207,7 +207,7 @@ def test_out_of_memory_in_the_output_layer_halves_its_rows(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return log_probs_of(outputs, rows, tokens)
 
-    monkeypatch.setattr(engine, "scoring_mode", lambda model: mode)
+    monkeypatch.setattr(engine, "scoring_mode", lambda *_: mode)
     monkeypatch.setattr(forward, "_in_blocks", lambda *others: in_blocks)
     monkeypatch.setattr(modes, "outputs_at", outputs_at)
     monkeypatch.setattr(modes, "log_probs_of", full)
@@ -239,7 +239,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
         raise RuntimeError("shapes do not match")
 
     model = tiny_model("llama")
-    scoring_mode(model)
+    score(model, [[1, 2]], [[3]])  # tests the model
     monkeypatch.setattr(modes.TreePass, "run", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         score(model, [[1, 2]], [[3]])

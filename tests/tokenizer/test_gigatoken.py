@@ -78,14 +78,15 @@ def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_in
     gigatoken_encoder._say_missing.cache_clear()
     vocab = Vocabulary(VOCABS["gpt2"].data)
     Guard(vocab)
-    assert vocab.gigatoken.reason == "this needs gigatoken: pip install 'robustok[fast]'"
+    reason = "this needs gigatoken: pip install 'robustok[corpus]', or '.[corpus]' in a checkout"
+    assert vocab.gigatoken.reason == reason
     small, large = ["hello world"], ["hello world " * 1000] * 100
     assert vocab.encode_batch(small) == by_tokenizer(vocab, small)
     assert not caplog.records
     assert vocab.encode_batch(large) == by_tokenizer(vocab, large)
     vocab.encode_batch(large)
     assert [record.getMessage().partition("pip")[2] for record in caplog.records] == [
-        " install 'robustok[fast]'"
+        " install 'robustok[corpus]', or '.[corpus]' in a checkout"
     ]
 
 

@@ -13,13 +13,6 @@ def main() -> None:
     _open_closed_streams()
     _print_utf8()
     try:
-        import click  # noqa: F401
-        import rich  # noqa: F401
-    except ModuleNotFoundError:
-        command = "pip install 'robustok[cli]', or '.[cli]' in a checkout"
-        sys.stderr.write(f"robustok: the command line needs the extra cli: {command}\n")
-        sys.exit(2)
-    try:
         from robustok.cli.app import run
 
         code = run(sys.argv[1:])

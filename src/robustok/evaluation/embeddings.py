@@ -101,7 +101,7 @@ def _read_last(
     sequences = Sequences(before, matrix, lengths, ends)
     check_sequences(model, sequences)
     max_batch_tokens = default_max_batch_tokens(model)
-    mode = scoring_mode(model)
+    mode = scoring_mode(model, sequences)
     with quiet(model):
         read_outputs(part, sequences, max_batch_tokens, mode, keep, outputs, {})
 

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,20 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def studies() -> dict[str, str]:
+    """The YAML of every study that comes with robustok, by name.
+
+    >>> list(studies())[:3]
+    ['bound', 'bpe-dropout-cute', 'bpe-dropout-langgame']
+    """
+    folder = files("robustok") / "studies"
+    if not folder.is_dir():
+        # A wheel has them in the package, a checkout beside what was measured with them.
+        folder = Path(__file__).parents[3] / "experiments/studies"
+    entries = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {
+        name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
+        for name in sorted(entries)
+    }

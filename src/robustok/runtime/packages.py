@@ -16,54 +16,45 @@ from robustok.version import __version__
 
 class Extra(NamedTuple):
     purpose: str
-    extra: str  # extra of robustok, or several; empty if the package is installed by its own name
+    extra: str  # the extra of robustok; empty if the package is installed by its own name
 
     def install(self, package: str) -> str:
         """The command that installs a package.
 
         >>> EXTRAS["torch"].install("torch")
-        "pip install 'robustok[train]'"
+        "pip install 'robustok[models]', or '.[models]' in a checkout"
         """
-        return f"pip install 'robustok[{self.extra}]'" if self.extra else f"pip install {package}"
+        if not self.extra:
+            return f"pip install {package}"
+        return f"pip install 'robustok[{self.extra}]', or '.[{self.extra}]' in a checkout"
 
 
-_TRAIN = "training, scoring and evaluation"
-
-# All that such a command needs: these packages are imported first.
-_STUDY = Extra("studies, and commands that measure a model", "study,train,words,report")
+_MODELS = "training, evaluation, studies and reports"
 
 EXTRAS = {
-    "click": Extra("the command line", "cli"),
-    "rich": Extra("the command line", "cli"),
-    "gigatoken": Extra("fast canonical encoding", "fast"),
-    "torch": Extra(_TRAIN, "train"),
-    "transformers": Extra(_TRAIN, "train"),
-    "accelerate": Extra("training", "train"),
-    "datasets": Extra("benchmarks and text from the hub", "train"),
-    "peft": Extra("LoRA", "train"),
-    "safetensors": Extra("saving models", "train"),
-    "pydantic": _STUDY,
-    "yaml": _STUDY,
-    "matplotlib": Extra("figures", "report"),
-    "jinja2": Extra("reports", "report"),
-    "pandas": Extra("reports", "report"),
-    "wordfreq": Extra("frequent words", "words"),
+    **dict.fromkeys(
+        (
+            "torch", "transformers", "accelerate", "datasets", "peft", "safetensors", "scipy",
+            "pydantic", "yaml", "wordfreq", "matplotlib", "jinja2", "pandas", "gguf",
+        ),
+        Extra(_MODELS, "models"),
+    ),
+    "gigatoken": Extra("fast canonical encoding", "corpus"),
     "pyarrow": Extra("Parquet files", "corpus"),
     "ray": Extra("corpora on a cluster", "ray"),
     "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
-    "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
     "starlette": Extra("the playground", "play"),
     "uvicorn": Extra("the playground", "play"),
     "sentencepiece": Extra("SentencePiece .model files", ""),
     "tiktoken": Extra("tiktoken encodings", ""),
-}
+}  # fmt: skip
 
 
 def missing_line(package: str) -> str:
     """The error message for a package of EXTRAS that is not installed.
 
     >>> missing_line("ray")
-    "this needs ray: pip install 'robustok[ray]'"
+    "this needs ray: pip install 'robustok[ray]', or '.[ray]' in a checkout"
     """
     return f"this needs {package}: {EXTRAS[package].install(package)}"
 

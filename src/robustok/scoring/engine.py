@@ -88,7 +88,7 @@ class Scores:
             for a probability of zero.
         tokens_computed: positions that went through the model, padding included.
         tokens_naive: positions of one unpadded sequence for each question and option.
-        mode: ``"tree"``, ``"plain"`` or ``"served"``; see :func:`scoring_mode`.
+        mode: ``"tree"``, ``"plain"``, ``"single"`` or ``"served"``; see :func:`scoring_mode`.
     """
 
     log_probs: np.ndarray
@@ -162,7 +162,6 @@ def score_many(
         return _score_served(model, requests)
     if requests:
         check_no_overflow(model, requests[0].name or "question 0")
-    mode = scoring_mode(model)
     if max_batch_tokens is None:
         max_batch_tokens = default_max_batch_tokens(model)
     check_integer("max_batch_tokens", max_batch_tokens, 1)
@@ -171,7 +170,7 @@ def score_many(
     for members in _groups(requests):
         group = [requests[i] for i in members]
         with quiet(model):
-            scored = _score_group(model, group, mode, max_batch_tokens, prefix_cache)
+            scored = _score_group(model, group, max_batch_tokens, prefix_cache)
         results |= zip(members, scored, strict=True)
     return [results[i] for i in range(len(requests))]
 
@@ -255,13 +254,13 @@ def _sequences_of(request: Request) -> Sequences:
 def _score_group(
     model: PreTrainedModel,
     requests: list[Request],
-    mode: str,
     max_batch_tokens: int,
     prefix_cache: PrefixCache,
 ) -> list[Scores]:
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
     together = _joined([_sequences_of(request) for request in requests])
     check_sequences(model, together)
+    mode = scoring_mode(model, together)
     values, costs = log_probs(model, together, max_batch_tokens, mode, prefix_cache)
     tokens_naive = len(together.prefix) + together.lengths + 1
     results, begin = [], 0
@@ -434,7 +433,9 @@ def _local_losses(
         while done < len(chunks):
             size = max(1, most // len(chunks[done][1]))
             numbers, batch = zip(*chunks[done : done + size], strict=True)
-            values, _ = log_probs(model, _each_next_id(batch), most, "plain", {})
+            sequences = _each_next_id(batch)
+            mode = scoring_mode(model, sequences, "plain")
+            values, _ = log_probs(model, sequences, most, mode, {})
             np.subtract.at(nats, list(numbers), values)
             done += len(batch)
             progress(done, len(chunks))

@@ -1,6 +1,7 @@
-"""The two modes of scoring many sequences, and the one that a model supports.
+"""The three modes of scoring many sequences, and the first one that is right for a model.
 
-"tree" computes each node of a prefix tree once; "plain" computes every sequence whole. Logits are
+"tree" computes each node of a prefix tree once, "plain" every sequence whole, in padded batches,
+and "single" one sequence after another, which is what the others are compared with. Logits are
 computed only where they are read.
 """
 
@@ -10,19 +11,19 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from robustok.models.served import ServedModel
 from robustok.scoring.forward import (
     Outputs,
     PrefixCache,
     TreePass,
     attention_windows,
+    default_max_batch_tokens,
     halved,
     log_probs_of,
     outputs_at,
@@ -33,11 +34,13 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.models.served import CausalModel
 
 _log = logging.getLogger(__name__)
-# (attention implementation, mode) of each model that was tested.
-_known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+MODES = ("tree", "plain", "single")
+# The attention implementation of each model that was tested, and for each size of a probe and each
+# mode whether its scores are right.
+_known: WeakKeyDictionary[Any, tuple[str, dict[tuple[int, int, str], bool]]] = WeakKeyDictionary()
+_slow: WeakSet[Any] = WeakSet()  # models with the mode "single": each is named once
 _overflowing: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # Called with outputs of one forward pass, and for some of the reads of the sequences the number of
 # the output and that of the read.
@@ -55,6 +58,8 @@ def log_probs(
 
     The costs are those of :func:`read_outputs`.
     """
+    if mode == "single":
+        sequences = _with_last_tokens(model, sequences)
     owners, _, tokens = sequences.reads
     of_reads = np.zeros(len(tokens))
     pending: list[tuple[Outputs, Ints, Ints]] = []
@@ -117,7 +122,24 @@ def read_outputs(
         return np.zeros(0, np.int64)
     if mode == "tree" and not _rope_groups(model, sequences).any():
         return _read_tree(model, sequences, max_batch_tokens, use, outputs_at, prefix_cache)
-    return _read_padded(model, sequences, max_batch_tokens, use, outputs_at)
+    size = 1 if mode == "single" else max_batch_tokens
+    return _read_padded(model, sequences, size, use, outputs_at)
+
+
+def _with_last_tokens(model: PreTrainedModel, sequences: Sequences) -> Sequences:
+    """The sequences with the token that is read at the end of each, for a model that looks ahead.
+
+    A causal model need not compute it, so it is left out where it would change the rotations.
+    """
+    prefix, matrix, lengths, (owners, columns, tokens) = sequences
+    matrix = np.pad(matrix, [(0, 0), (0, 1)])
+    at_end = columns == lengths[owners] - 1
+    matrix[owners[at_end], columns[at_end] + 1] = tokens[at_end]
+    longer = lengths.copy()
+    longer[owners[at_end]] += 1
+    result = Sequences(prefix, matrix, longer, sequences.reads)
+    groups = _rope_groups(model, sequences), _rope_groups(model, result)
+    return result if np.array_equal(*groups) else sequences
 
 
 def _rope_groups(model: PreTrainedModel, sequences: Sequences) -> Ints:
@@ -214,13 +236,17 @@ def _read_padded(
 ) -> Ints:
     """Right-padded batches: what follows a token changes nothing at it in a causal model.
 
-    A sequence that begins another one is read in the row of that one.
+    A sequence that begins another one is read in the row of that one. Batches of one token hold one
+    sequence each, as it is.
     """
     prefix, matrix, lengths, reads = sequences
     whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(prefix)
     group = _rope_groups(model, sequences)
-    carrier = _carriers(np.column_stack([group, whole]), lengths + 1)
+    if max_batch_tokens == 1:
+        carrier = np.arange(len(matrix))
+    else:
+        carrier = _carriers(np.column_stack([group, whole]), lengths + 1)
     costs = np.zeros(len(matrix), np.int64)
     order = np.unique(carrier)
     order = order[np.lexsort([-lengths[order], group[order]])]
@@ -257,26 +283,71 @@ def _carriers(whole: Ints, lengths: Ints) -> Ints:
     return tree.owner[leaf[last]]
 
 
-def scoring_mode(model: CausalModel) -> str:
-    """The mode that a model supports: "tree" where it scores like "plain", else this.
+def scoring_mode(
+    model: PreTrainedModel, sequences: Sequences | None = None, first: str = "tree"
+) -> str:
+    """The first mode, of "tree", "plain" and "single", that scores like one sequence at a time.
 
     >>> scoring_mode(model)  # a Llama
     'tree'
 
-    ``model`` is any causal language model of transformers, or one that is served, whose mode is
-    "served". "tree" computes shared prefixes of all sequences once, by an attention mask; "plain"
-    shares nothing. Models differ in what they do with masks, positions and keys that are passed to
-    them, and some ignore them silently, so "tree" is tested on a tiny input. The answer is kept for
-    the model.
+    Args:
+        model: any causal language model of transformers.
+        sequences: what is scored; by default something of 17 tokens.
+        first: the first mode to try.
+
+    "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
+    nothing; "single" does not even share a batch. Models differ in what they do with masks,
+    positions, padding and keys that are passed to them, some silently, and some only with many
+    tokens. So a mode is tested on random ids of about the lengths at hand, once for a model.
     """
-    if isinstance(model, ServedModel):
-        return model.mode
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:
-        known = _known[model] = attention, "tree" if _tree_works(model, attention) else "plain"
+        known = _known[model] = attention, {}
         overflows_silently(model)  # all tests of a model at once
-    return known[1]
+    sizes = {_SMALLEST, *([] if sequences is None else [_size_at_hand(model, sequences)])}
+    for mode in MODES[MODES.index(first) : -1]:
+        for size in sorted(sizes):
+            if (*size, mode) not in known[1]:
+                known[1][*size, mode] = _is_right(model, mode, size)
+            if not known[1][*size, mode]:
+                break
+        else:
+            return mode
+    if model not in _slow:
+        _slow.add(model)
+        _log.warning(
+            "the model's scores depend on padding or on later tokens: each sequence is scored on "
+            "its own, which is slow"
+        )
+    return MODES[-1]
+
+
+def _size_at_hand(model: PreTrainedModel, sequences: Sequences) -> tuple[int, int]:
+    """Lengths of a prefix and of sequences after it, for a probe of what is scored.
+
+    The sequences are twice as long, since few tokens beyond a window change little. Both are
+    rounded up, by at most a quarter, so that there are few sizes. Where the sum passes a limit at
+    which the model does something else, they are those at hand.
+    """
+    lengths = len(sequences.prefix), int(sequences.lengths.max(initial=1))
+    rounded = _rounded(max(lengths[0], _SMALLEST[0])), _rounded(2 * max(lengths[1], 8))
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    limits = (
+        getattr(config, "max_position_embeddings", None),
+        rope.get("original_max_position_embeddings"),
+    )
+    # One more token is read where each sequence is on its own.
+    exceeds = [limit and sum(lengths) < limit <= sum(rounded) + 1 for limit in limits]
+    prefix, length = lengths if any(exceeds) else rounded
+    return prefix, length
+
+
+def _rounded(length: int) -> int:
+    step = max(8, 1 << max(0, length.bit_length() - 3))
+    return -(-length // step) * step
 
 
 # What norms are made of: an infinite mean of squares scales a state to zero.
@@ -328,25 +399,40 @@ def overflows_silently(model: PreTrainedModel) -> bool:
     return known
 
 
-def _tree_works(model: PreTrainedModel, attention: str) -> bool:
-    """Whether "tree" scores a tiny input like "plain" does."""
-    if attention not in ("sdpa", "eager") or not _known_layers(model):
+def _is_right(model: PreTrainedModel, mode: str, size: tuple[int, int]) -> bool:
+    """Whether a mode scores a probe of a size as one sequence at a time does."""
+    attention = getattr(model.config, "_attn_implementation", "")
+    if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
         return False
-    probe = _probe(int(model.config.get_text_config().vocab_size))
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    if size == _SMALLEST:  # in several levels of narrow rows
+        probe, tokens = _probe(vocabulary), 8 if mode == "tree" else 64
+    else:
+        probe = _probe(vocabulary, *size, row_width(model, size[0]))
+        tokens = default_max_batch_tokens(model)
+    some = np.array([0, 2, len(probe.matrix) - 1])
+    is_read = np.isin(probe.reads[0], some)
+    owners = np.searchsorted(some, probe.reads[0, is_read])
+    reads = np.stack([owners, *probe.reads[1:, is_read]])
+    # Each ends at its last read: what follows it in the probe must change nothing.
+    ends = np.array([reads[1, owners == i].max() + 1 for i in range(len(some))])
+    alone = Sequences(probe.prefix, probe.matrix[some], ends, reads)
     try:
         with quiet(model):
-            values, _ = log_probs(model, probe, 8, "tree", {})
-            wanted, _ = log_probs(model, probe, 64, "plain", {})
+            wanted, _ = log_probs(model, alone, tokens, "single", {})
+            values, _ = log_probs(model, probe, tokens, mode, {})
     except Exception as error:  # whatever a model raises here means that it can't
-        _log.info("tree scoring is not for this model: %s", error)
+        _log.info("scoring mode %s is not for this model: %s", mode, error)
         return False
+    if not np.isfinite(wanted).all():
+        return True  # an error wherever it is scored
     # A wrong mask or position is off by about as much as the sequences differ from each other;
     # rounding, which grows with the numbers too, by a small part of that.
-    share, least = (1e-3, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
-    difference, spread = float(np.abs(values - wanted).max()), float(np.ptp(wanted))
+    share, least = (2e-4, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
+    difference, spread = float(np.abs(values[some] - wanted).max()), float(np.ptp(wanted))
     good = difference <= least + share * spread
     if not good:
-        _log.info("tree scoring is off by %.2g on this model", difference)
+        _log.info("scoring mode %s is off by %.2g on this model at %s", mode, difference, size)
     return good
 
 
@@ -362,16 +448,29 @@ def _known_layers(model: PreTrainedModel) -> bool:
     return kinds <= set(attention_windows(config)) | {"full_attention"}
 
 
-def _probe(vocabulary: int) -> Sequences:
-    """Six sequences that branch early and late, each read at its last tokens."""
-    ids = np.arange(1, 200) * 7 % max(2, vocabulary - 1)
-    matrix = np.tile(ids[10:22], (6, 1))
-    matrix[1, 9:] = ids[30:33]
-    matrix[2, 4:] = ids[40:48]
-    matrix[3, 4:8] = ids[50:54]
-    matrix[4] = ids[60:72]
-    matrix[5, 1:] = ids[80:91]
-    lengths = np.array([12, 12, 11, 12, 9, 12])
-    rows = np.repeat(np.arange(6), 3)
-    columns = (lengths[:, None] - np.arange(1, 4)).ravel()
-    return Sequences(ids[:5], matrix, lengths, np.stack([rows, columns, ids[100:118]]))
+_SMALLEST = 5, 12  # the size of the first probe of every model
+_PROBE_READS = 6
+
+
+def _probe(
+    vocabulary: int, prefix: int = _SMALLEST[0], length: int = _SMALLEST[1], width: int = 0
+) -> Sequences:
+    """Sequences that branch early and late, each read at some tokens, not all at its end.
+
+    They have together at least ``width`` tokens after the prefix.
+    """
+    count = max(6, -(-width // length))
+    drawn = np.random.default_rng(0).integers(1, max(2, vocabulary), (count + 1, prefix + length))
+    matrix = drawn[:count, :length].copy()
+    for row, kept in ((1, length * 3 // 4), (2, length // 3), (3, length // 3), (5, 1)):
+        matrix[row, :kept] = matrix[0, :kept]
+    matrix[3, length * 2 // 3 :] = matrix[0, length * 2 // 3 :]
+    lengths = np.full(count, length)
+    lengths[2] -= 1
+    lengths[4] -= length // 4
+    rows = np.repeat(np.arange(count), _PROBE_READS)
+    ends = lengths.copy()
+    ends[0], ends[2] = length // 2, length * 3 // 4
+    columns = (ends[:, None] - np.arange(1, _PROBE_READS + 1)).ravel()
+    tokens = np.resize(drawn[count], len(rows))
+    return Sequences(drawn[count, :prefix], matrix, lengths, np.stack([rows, columns, tokens]))

@@ -1,7 +1,8 @@
 """Studies: read from YAML, planned as cells, and run with results that survive interruption."""
 
+from robustok.runtime.files import studies
 from robustok.study.cells.base import Cell
-from robustok.study.config import find_study, load_study, studies
+from robustok.study.config import find_study, load_study
 from robustok.study.planner import plan
 from robustok.study.run import Row, Run, run_study
 from robustok.study.schema import Study

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -13,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import JsonObject
+from robustok.runtime.files import JsonObject, studies
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
@@ -26,23 +25,6 @@ _UNKNOWN = (
     "unexpected_keyword_argument",
 )  # pydantic's names of an unknown field
 _MEANT_NAME = ("dir", "file", "folder", "hub", "id", "model", "path", "tokenizer")
-
-
-def studies() -> dict[str, str]:
-    """The YAML of every study that comes with robustok, by name.
-
-    >>> list(studies())[:3]
-    ['bound', 'bpe-dropout-cute', 'bpe-dropout-langgame']
-    """
-    folder = files("robustok") / "studies"
-    if not folder.is_dir():
-        # A wheel has them in the package, a checkout beside what was measured with them.
-        folder = Path(__file__).parents[3] / "experiments/studies"
-    entries = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {
-        name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
-        for name in sorted(entries)
-    }
 
 
 def scales_of(name: str) -> list[str]:

@@ -44,7 +44,8 @@ def doctor(tokenizer: str | None = None, as_json: bool = False) -> None:
     ]
     print_table(["", ""], facts)
     for entry in findings["missing"]:
-        click.echo(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
+        packages = ", ".join(entry["packages"])
+        click.echo(f"missing {packages}, for {entry['for']}: {entry['install']}")
     if not findings["missing"]:
         click.echo("nothing is missing")
 
@@ -106,9 +107,21 @@ def _findings() -> JsonObject:
             "model cache": str(model_cache()),
             "hub cache": str(HF_HUB_CACHE),
         },
-        "missing": [
-            {"package": name, "for": extra.purpose, "install": extra.install(name)}
-            for name, extra in EXTRAS.items()
-            if find_spec(name) is None
-        ],
+        "missing": _missing(),
     }
+
+
+def _missing() -> list[JsonObject]:
+    """What is not installed: an entry for each extra, and for each package without one."""
+    packages: dict[tuple[str, str], list[str]] = {}
+    for name, extra in EXTRAS.items():
+        if find_spec(name) is None:
+            packages.setdefault((extra.extra or name, extra.install(name)), []).append(name)
+    return [
+        {
+            "packages": names,
+            "for": ", ".join(dict.fromkeys(EXTRAS[name].purpose for name in names)),
+            "install": install,
+        }
+        for (_, install), names in packages.items()
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +19,8 @@ from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
-from robustok.runtime.packages import require
+from robustok.runtime.files import studies
+from robustok.runtime.packages import missing_line, require
 
 if TYPE_CHECKING:
     from robustok.study import Study
@@ -77,10 +80,19 @@ class StudyOptions:
 
 def list_(as_json: bool = False) -> None:
     """List the included studies and the requirements of each."""
-    from robustok.study.config import scales_of, studies
-
     # quick is first: a new user starts with it.
-    for name in sorted(studies(), key=lambda name: (name != "quick", name)):
+    names = sorted(studies(), key=lambda name: (name != "quick", name))
+    if any(find_spec(package) is None for package in ("pydantic", "yaml")):
+        for name in names:
+            title = re.search(r"^title: *(.*)$", studies()[name], re.MULTILINE)
+            shown = {"name": name, "title": title[1].strip("\"'") if title else ""}
+            print_json(shown) if as_json else click.echo("{name}\n    {title}".format(**shown))
+        if not as_json:
+            click.echo(f"what each needs is listed where studies run: {missing_line('pydantic')}")
+        return
+    from robustok.study.config import scales_of
+
+    for name in names:
         scales = (None, *scales_of(name))
         by_scale = {scale or "full": _study_at_scale(name, scale) for scale in scales}
         full = by_scale["full"]
