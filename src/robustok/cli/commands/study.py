@@ -82,13 +82,8 @@ def list_(as_json: bool = False) -> None:
     """List the included studies and the requirements of each."""
     # quick is first: a new user starts with it.
     names = sorted(studies(), key=lambda name: (name != "quick", name))
-    if any(find_spec(package) is None for package in ("pydantic", "yaml")):
-        for name in names:
-            title = re.search(r"^title: *(.*)$", studies()[name], re.MULTILINE)
-            shown = {"name": name, "title": title[1].strip("\"'") if title else ""}
-            print_json(shown) if as_json else click.echo("{name}\n    {title}".format(**shown))
-        if not as_json:
-            click.echo(f"what each needs is listed where studies run: {missing_line('pydantic')}")
+    if find_spec("pydantic") is None or find_spec("yaml") is None:
+        _list_titles(names, as_json)
         return
     from robustok.study.config import scales_of
 
@@ -104,6 +99,18 @@ def list_(as_json: bool = False) -> None:
         click.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
         for scale, text in needs.items():
             click.echo(f"    {scale}: {text}")
+
+
+def _list_titles(names: list[str], as_json: bool) -> None:
+    """What `study list` prints where studies cannot run."""
+    for name in names:
+        (title,) = re.findall(r"^title: *[\"']?(.*?)[\"']?$", studies()[name], re.MULTILINE)
+        if as_json:
+            print_json({"name": name, "title": title})
+        else:
+            click.echo(f"{name}\n    {title}")
+    if not as_json:
+        click.echo(f"to run them, {missing_line('pydantic')}")
 
 
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
