@@ -183,3 +183,31 @@ def test_the_quota_of_a_container(tmp_path: Path, group: Any, files: dict, quota
     if group:
         (tmp_path / "cgroup").write_text(group + "\n")
     assert environment._cgroup_quota(tmp_path / "sys", tmp_path) == quota
+
+
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        ("multiprocessing", "from tests.runtime.test_processes import work_once; work_once()"),
+        ("numpy", "from robustok.kernel_warmup import _compile_in_processes as c; c([], 1)"),
+        ("pip", "from robustok.runtime.hub import _download; from pathlib import Path\n"
+                "try: _download('no-such-package==0', '0' * 64, Path('wheels'))\n"
+                "except ValueError: pass"),
+    ],
+)  # fmt: skip
+def test_children_import_nothing_from_the_working_folder(
+    tmp_path: Path, module: str, start: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text("open('executed', 'w').close(); raise SystemExit(1)")
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    subprocess.run(
+        [sys.executable, "-P", "-c", start], cwd=tmp_path, check=True, capture_output=True,
+        env=os.environ | {"PYTHONPATH": paths, "PIP_NO_INDEX": "1"},
+    )  # fmt: skip
+    assert not (tmp_path / "executed").exists()
+
+
+def work_once() -> None:
+    worker = Worker(prepare, "abc")
+    assert reports(worker, 1)[-1] == (RESULT, (3, 1))
+    worker.end()
