@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.guard import Audit
-from robustok.guard.rollouts import align, prefix_of
+from robustok.guard.rollouts import prefix_of
 from robustok.models import Shape, small_model, train_tokenizer
 
 TEMPLATE = (
@@ -78,7 +78,7 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
 
     # Log-probabilities of sampled ids for ids that were encoded again: sums of blocks stay.
     again = vocab.encode(vocab.decode(ids))
-    blocks = align(vocab, ids, again)
+    blocks = rt.align(vocab, ids, vocab, again)
     carried = blocks.carry(log_probs)
     print(f"{blocks.same.sum()} of {len(blocks)} blocks are the same in {len(ids)} sampled and "
           f"{len(again)} encoded ids")  # fmt: skip

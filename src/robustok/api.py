@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from robustok import samplers
 from robustok.errors import RobustokError as RobustokError
 from robustok.guard import Guard as Guard
+from robustok.guard.rollouts import align as align
 from robustok.integrations.stochastic import stochastic as stochastic
 from robustok.kernel_warmup import warmup as warmup
 from robustok.lattice import Lattice as Lattice
@@ -27,6 +28,7 @@ ON_USE = ("TorchCollator", "robustify")
 __getattr__ = names_on_use("robustok.integrations.trainer", *ON_USE)
 
 __all__ = [
-    "Guard", "Lattice", "Ragged", "RobustokError", "Vocabulary", "distance", "stochastic", "warmup",
+    "Guard", "Lattice", "Ragged", "RobustokError", "Vocabulary", "align", "distance", "stochastic",
+    "warmup",
 ]  # fmt: skip
 __all__ += samplers.__all__

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
 
 import robustok as rt
-from robustok.guard.rollouts import Alignment, align
+from robustok import align
+from robustok.guard.rollouts import Alignment
 
 
 @pytest.fixture(scope="module", params=["byte-level", "metaspace"])
@@ -52,7 +55,7 @@ def test_blocks_are_the_finest_common_ones(vocab: rt.Vocabulary, spec: str) -> N
     for number, text in enumerate(TEXT):
         canonical = vocab.encode(text)
         drawn = rt.sampler(spec, vocab).sample(canonical, seed=number)
-        aligned = align(vocab, drawn, canonical)
+        aligned = align(vocab, drawn, vocab, canonical)
         got = blocks_of(aligned)
         assert got == naive_blocks(vocab, drawn, canonical)
         assert aligned.same.tolist() == [left == right for left, right in got]
@@ -62,7 +65,7 @@ def test_blocks_are_the_finest_common_ones(vocab: rt.Vocabulary, spec: str) -> N
 def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
     canonical = vocab.encode(TEXT[0])
     drawn = rt.sampler("uniform", vocab).sample(canonical, seed=3)
-    aligned = align(vocab, drawn, canonical)
+    aligned = align(vocab, drawn, vocab, canonical)
     random = np.random.default_rng(0)
     log_probs, mask = -random.random(len(drawn)), random.random(len(drawn)) < 0.5
     carried = aligned.carry(log_probs)
@@ -96,7 +99,7 @@ def test_broken_utf8_aligns_with_what_a_decoder_writes(vocab: rt.Vocabulary, raw
     assert "\ufffd" in text
     adds_space = vocab.decode(vocab.encode("a")) == " a"
     again = vocab.encode(text.removeprefix(" ") if adds_space else text)
-    aligned = align(vocab, sampled, again)
+    aligned = align(vocab, sampled, vocab, again)
     for left, right in blocks_of(aligned):
         assert left and right
         assert vocab.decode(left) == vocab.decode(right)
@@ -108,25 +111,75 @@ def test_special_ids_align_with_their_spelled_names() -> None:
     vocab = byte_level(LLAMA3)
     sampled = vocab.encode("the <|end|> rest", parse_special=True)
     spelled = vocab.encode("the <|end|> rest")
-    aligned = align(vocab, sampled, spelled)
+    aligned = align(vocab, sampled, vocab, spelled)
     assert len(sampled) < len(spelled)
     assert vocab.decode(sampled) == vocab.decode(spelled)
     assert not aligned.same.all()
 
 
 def test_nothing_aligns_with_nothing(vocab: rt.Vocabulary) -> None:
-    aligned = align(vocab, [], [])
+    aligned = align(vocab, [], vocab, [])
     assert len(aligned) == 0
     assert aligned.carry([]).tolist() == []
+
+
+# --- two tokenizers -----------------------------------------------------------------------------
+
+
+def byte_blocks(a: list[bytes], b: list[bytes]) -> list[tuple[int, int]]:
+    """The ends of the finest common blocks of two lists of tokens, by brute force."""
+    ends_a = {sum(map(len, a[: i + 1])): i + 1 for i in range(len(a))}
+    ends_b = {sum(map(len, b[: i + 1])): i + 1 for i in range(len(b))}
+    return [(ends_a[end], ends_b[end]) for end in sorted(ends_a.keys() & ends_b.keys())]
+
+
+@given(st.text(alphabet="thers ia.é😀\n", max_size=40), st.integers(0, 100))
+def test_blocks_of_two_tokenizers_are_the_finest_common_ones(text: str, seed: int) -> None:
+    vocab_a, vocab_b = byte_level(LLAMA3), byte_level(None)
+    a = rt.sampler("uniform", vocab_a).sample(text, seed=seed)
+    b = rt.sampler("stochastok(alpha=0.5)", vocab_b).sample(text, seed=seed)
+    aligned = align(vocab_a, a, vocab_b, b)
+    expected = byte_blocks([vocab_a.tokens[i] for i in a], [vocab_b.tokens[i] for i in b])
+    assert list(zip(aligned.edges_a[1:], aligned.edges_b[1:], strict=True)) == expected
+    values = np.random.default_rng(seed).random(len(a))
+    assert aligned.carry(values).sum() == pytest.approx(values.sum())
+    assert aligned.reversed().reversed().carry(values).tolist() == aligned.carry(values).tolist()
+
+
+@pytest.mark.parametrize("text", ["the rest", " the", "  the", "", "t", "the é 😀", "   "])
+def test_a_space_that_one_tokenizer_adds_is_left_out(text: str) -> None:
+    with_space, without = metaspace(prefix=True), byte_level(None)
+    a, b = with_space.encode(text), without.encode(text)
+    for aligned in (align(with_space, a, without, b), align(without, b, with_space, a).reversed()):
+        assert (aligned.edges_a[-1], aligned.edges_b[-1]) == (len(a), len(b))
+        assert (np.diff(aligned.edges_a) > 0).all() and (np.diff(aligned.edges_b) > 0).all()
+        assert aligned.carry(np.ones(len(a))).sum() == (len(a) if len(b) else 0)
+    # A completion has no such space.
+    begun = with_space.encode_continuation(text.encode())
+    assert len(align(with_space, begun, without, b)) == len(align(without, b, with_space, begun))
+
+
+def test_special_ids_that_mean_the_same() -> None:
+    vocab_a, vocab_b = byte_level(LLAMA3), byte_level(None)
+    end, other = (vocab_a.encode(n, parse_special=True)[0] for n in ("<|end|>", "<|im_start|>"))
+    the, rest = vocab_a.encode("the").tolist(), vocab_a.encode("rest").tolist()
+    target = vocab_b.encode("<|im_start|>", parse_special=True).tolist()
+    a = [*the, end, *rest]
+    b = [*vocab_b.encode("the").tolist(), *target, *vocab_b.encode("rest").tolist()]
+    with pytest.raises(rt.RobustokError, match="spell different texts"):
+        align(vocab_a, a, vocab_b, b)
+    aligned = align(vocab_a, a, vocab_b, b, special={int(end): target[0]})
+    assert len(aligned) >= 3
+    assert len(align(vocab_a, [*the, other], vocab_b, [*vocab_b.encode("the").tolist(), *target]))
 
 
 def test_mistakes_are_one_line(vocab: rt.Vocabulary) -> None:
     a = vocab.encode("the rest")
     with pytest.raises(rt.RobustokError, match=r"spell different texts from byte \d+ on"):
-        align(vocab, a, vocab.encode("the nest"))
+        align(vocab, a, vocab, vocab.encode("the nest"))
     with pytest.raises(rt.RobustokError, match="not in the vocabulary"):
-        align(vocab, [10**6], a)
-    aligned = align(vocab, a, a)
+        align(vocab, [10**6], vocab, a)
+    aligned = align(vocab, a, vocab, a)
     with pytest.raises(rt.RobustokError, match=f"one number for each of the {len(a)} ids"):
         aligned.carry([1.0])
     for value in (np.nan, np.inf, -np.inf):

@@ -222,6 +222,29 @@ def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     assert new[~turns(new)].tolist() == ids[~turns(ids)].tolist()
 
 
+# As that of Gemma 3, which writes the system message into the first turn of the user.
+GEMMA = (
+    "{% set first = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}"
+    "{% set first.text = m.content %}{% else %}<|start|>{{ 'model' if m.role == 'assistant' else "
+    "'user' }}\n{{ first.text + m.content }}{% set first.text = '' %}<|end|>\n{% endif %}"
+    "{% endfor %}"
+)
+
+
+def test_a_system_message_in_the_turn_of_the_user_is_a_part_of_it():
+    tokenizer = chat_tokenizer(GEMMA, ["<|start|>", "<|end|>"])
+    vocab = rt.Vocabulary.load(tokenizer)
+    turns = user_turns(tokenizer, vocab)
+    for system in (False, True):
+        messages = [{"role": role, "content": TEXTS[i]}
+                    for i, role in enumerate(("system", "user", "assistant", "user"))]  # fmt: skip
+        messages = messages[not system :]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
+        expected = TEXTS[0] * system + TEXTS[1] + TEXTS[3]
+        assert vocab.decode(ids[turns(ids)]) == expected
+
+
 def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
     vocab = metaspace(prefix=True)
     template = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"

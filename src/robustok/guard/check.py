@@ -7,15 +7,13 @@ kept between calls, so a request cannot slow down another one.
 One short row of plain text is compared in Python lists instead, since creating arrays takes longer
 there than the comparison itself. Its verdict is the one that blocks of rows have.
 
-`SegmentEncoder` treats tokenizers that add a space before a text or normalize it.
+`robustok.guard.segments` encodes the texts, also of tokenizers that change them.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +29,6 @@ from robustok.guard.findings import (
     NO_FINDINGS,
     NOT_CANONICAL,
     NOT_UTF8,
-    SAME,
     SPECIAL,
     SPECIAL_ID,
     SPECIAL_TEXT,
@@ -46,15 +43,14 @@ from robustok.guard.findings import (
     join_tables,
     join_verdicts,
 )
+from robustok.guard.segments import SegmentEncoder
 from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
-from robustok.tokenizer.canonical import Segment
 from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
-_ROUNDS = 4  # for a normalizer that changes its own output
 MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists
 BLOCK = 1 << 18  # ids that are judged at a time
@@ -63,163 +59,12 @@ _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
 _NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
 
 
-class SegmentEncoder:
-    """The canonical encoder of a vocabulary, for segments of ids.
-
-    >>> encoder = SegmentEncoder(vocab)
-    >>> ids = vocab.encode("the")
-    >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
-    >>> encoder.encode([b"the"], segments, np.array([[-1, -1]])).ids.tolist() == ids.tolist()
-    True
-    """
-
-    def __init__(self, vocab: Vocabulary) -> None:
-        self.vocab = vocab
-
-    def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
-        """The bytes of all segments, one 0 after each, and the bytes of each."""
-        ids, begin, end = segments
-        total = np.concatenate([[0], np.cumsum(self.vocab.token_lengths[ids])])
-        text = np.empty(int((total[end] - total[begin]).sum()) + len(begin), np.uint8)
-        offsets = np.empty(len(begin) + 1, np.int64)
-        kernels.decode(segments, self.vocab.token_bytes, self.vocab.token_offsets, text, offsets)
-        joined = text.tobytes()
-        return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
-
-    def encode(self, texts: list[bytes], segments: Segments, beside: np.ndarray) -> CanonicalIds:
-        """The canonical ids of each text.
-
-        ``segments`` are the ids that spell the texts, ``beside`` (int32 [texts, 2]) the special ids
-        before and after each, or -1. Where no text gives ids that spell ``texts[s]``, the ids are
-        those of the nearest text that the tokenizer has, or none where it can encode no such text,
-        and ``same_text[s]`` is false.
-        """
-        placed = self.vocab.is_placed[segments.ids]
-        sources = self._first_sources(texts, segments, placed)
-        encoded = self.vocab.canonicalizer.encode_batch(sources)
-        if np.array_equal(segments.ids, encoded.values) and np.array_equal(
-            segments.begin, encoded.offsets[:-1]
-        ):  # nearly all batches: every id is canonical, and none is special
-            same = np.ones(len(texts), np.bool_)
-            return CanonicalIds(encoded.values, encoded.offsets, same)
-        same = self.same_text(encoded, texts)
-        placed_at = self.vocab.is_placed[encoded.values]
-        if same.all() and not (placed.any() or placed_at.any() or self.vocab.data.spelling.words):
-            return CanonicalIds(encoded.values, encoded.offsets, same)
-        rows = list(encoded)
-        self._try_other_texts(rows, segments, beside, same)
-        self._encode_until_stable(rows, np.flatnonzero(~same))
-        encoded = Ragged.from_rows(rows)
-        return CanonicalIds(encoded.values, encoded.offsets, same)
-
-    def plain_sources(self, texts: list[bytes]) -> list[bytes]:
-        """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
-        return [self.vocab.data.spelling.plain_source(text) for text in texts]
-
-    def _first_sources(
-        self, texts: list[bytes], segments: Segments, placed: np.ndarray
-    ) -> list[bytes]:
-        sources = self.plain_sources(texts)
-        if placed.any():
-            for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
-                if placed[begin:end].any():
-                    ids = segments.ids[begin:end]
-                    sources[s] = next(self.vocab.sources(ids), texts[s])
-        return sources
-
-    def _try_other_texts(
-        self, rows: list[np.ndarray], segments: Segments, beside: np.ndarray, same: np.ndarray
-    ) -> None:
-        """Replace rows that the first source does not explain, and set ``same``."""
-        spelling, canonicalizer = self.vocab.data.spelling, self.vocab.canonicalizer
-        spans = zip(segments.begin.tolist(), segments.end.tolist(), beside.tolist(), strict=True)
-        parts = [Segment(segments.ids[begin:end], *special) for begin, end, special in spans]
-        differ = [s for s, part in enumerate(parts) if not np.array_equal(rows[s], part.ids)]
-        other = [
-            s
-            for s in differ
-            if not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(parts[s].ids)
-        ]
-        first = [rows[s] for s in other]
-        exact = canonicalizer.exact_batch([parts[s] for s in other], first)
-        for s, canonical in zip(other, exact, strict=True):
-            ids = parts[s].ids
-            if canonical is None and self.vocab.is_placed[ids].any():
-                with suppress(RobustokError):
-                    canonical = canonicalizer.canonicalize(ids)
-            if canonical is not None:
-                rows[s] = canonical
-                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
-        for s in differ:
-            ids = parts[s].ids
-            # Special tokens that are words of the model: the ids where they are parsed.
-            if not spelling.words.isdisjoint(ids.tolist()):
-                for source in self.vocab.sources(ids):
-                    with suppress(RobustokError):
-                        parsed = self.vocab.encode_unchecked(source, parse_special=True)
-                        if np.array_equal(parsed, ids):
-                            rows[s], same[s] = ids, True
-
-    def continued(
-        self, canonical: CanonicalIds, texts: list[bytes], segments: Segments, first: np.ndarray
-    ) -> CanonicalIds:
-        """``canonical``, where the ``first`` segments of rows may continue a text.
-
-        Their ids are those that the tokenizer gives in mid-text if these are the given ones, or if
-        no text gives ids that spell the segment.
-        """
-        rows, same = list(Ragged(canonical.ids, canonical.offsets)), canonical.same_text
-        given = [segments.ids[a:b] for a, b in zip(segments.begin, segments.end, strict=True)]
-        differ = [s for s in first.tolist() if not np.array_equal(rows[s], given[s])]
-        if not differ:
-            return canonical
-        for s in differ:
-            ids = np.empty(0, np.int32)
-            with suppress(RobustokError):
-                ids = np.array(self.vocab.encode_continuation(texts[s]), np.int32)
-            if np.array_equal(ids, given[s]) or not same[s]:
-                rows[s], same[s] = ids, self.vocab.decode_bytes(ids) == texts[s]
-        encoded = Ragged.from_rows(rows)
-        return CanonicalIds(encoded.values, encoded.offsets, same)
-
-    def _decoded(self, rows: Ragged) -> list[bytes]:
-        return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
-
-    def same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
-        """Whether each row spells its text and has no special ids, bool [rows]."""
-        pairs = zip(self._decoded(rows), texts, strict=True)
-        same = np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
-        readable = self.vocab.readable[rows.values]
-        if not readable.all():  # such as an unknown token that the model reads by its name
-            same[np.searchsorted(rows.offsets, np.flatnonzero(~readable), "right") - 1] = False
-        return same
-
-    def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
-        """Encode changed texts again until the normalizer leaves them as they are."""
-        left = changed.tolist()
-        for _ in range(_ROUNDS):
-            if not left:
-                return
-            texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            encoded = self.vocab.canonicalizer.encode_batch(self.plain_sources(texts))
-            again = dict(zip(left, encoded, strict=True))
-            left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
-            for i in left:
-                rows[i] = again[i]
-
-
 class KnownIds(NamedTuple):
     """The ids of a block that the vocabulary has."""
 
     ids: np.ndarray  # int32 [known]
     position: np.ndarray  # int64 [known]: in the given ids
     offsets: np.ndarray  # int64 [rows + 1]: where each row begins in ``ids``
-
-    @classmethod
-    def of(cls, given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> KnownIds:
-        """The ids that are ``known`` (bool [given ids]); rows begin at ``offsets``."""
-        before = np.concatenate([[0], np.cumsum(known)])
-        return cls(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
 
     def row_of(self, index: np.ndarray) -> np.ndarray:
         """The row of each index into ``ids``."""
@@ -269,8 +114,6 @@ class Guard:
         self.max_length = max_length
         if max_length is not None:
             self.max_length = check_integer("max_length", max_length, 1)
-        spelling = vocab.data.spelling
-        self._has_source = bool(spelling.prefix or spelling.suffix or spelling.marked)
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
         vocab.gigatoken.load()  # not in the first request
 
@@ -312,10 +155,11 @@ class Guard:
         canonical ids.
         """
         verdict = self.check(ids)
-        refused = verdict.findings.kinds & {UNKNOWN_ID, SPECIAL_ID}
-        if refused:
-            kinds = " and ".join(sorted(refused))
-            raise RobustokError(f"the ids cannot be admitted, they have findings of kind {kinds}")
+        forbidden = verdict.findings.kinds & {UNKNOWN_ID, SPECIAL_ID}
+        if forbidden:
+            listed = [describe(self.vocab, f) for f in verdict.findings if f.kind in forbidden]
+            more = "they have findings of kind " + " and ".join(sorted(forbidden))
+            raise RobustokError(f"the ids cannot be admitted: {[*listed, more][0]}")
         if not verdict.canonical and not self.check(verdict.repaired).canonical:
             raise RobustokError("the ids cannot be admitted: repairing them gives no canonical ids")
         return verdict.repaired
@@ -365,37 +209,23 @@ class Guard:
         special token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges
         it. So it does where special tokens are words.
         """
-        head, tail = self.vocab.frame
-        begin, end = self._body(ids) if head or tail else (0, len(ids))
-        body = ids[begin:end] if begin or end < len(ids) else ids
+        begin, end = self._body(ids)
+        body = ids[begin:end]
         spelled = self.vocab.plain_bytes(body)
-        if spelled is None:
-            return None
-        try:
-            text = spelled.decode()
-        except UnicodeDecodeError:
-            return None
-        special = self._special_pattern
-        if special is not None and special.search(spelled):
-            return None
-        if self._has_source:
-            text = self.vocab.data.spelling.plain_source(spelled).decode()
-        try:
-            repaired = self.vocab.encode_unchecked(text)
-        except RobustokError:
+        repaired = None if spelled is None else self._encode_short(spelled)
+        if repaired is None:
             return None
         canonical = repaired.tolist()
-        if canonical != body and (
-            self.mid_text or self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
-        ):
+        if canonical == body:
+            if len(body) < len(ids):
+                repaired = np.array(ids, np.int32)
+            return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
+        tokens = self.vocab.tokens
+        is_special = self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
+        if self.mid_text or is_special or b"".join([tokens[i] for i in canonical]) != spelled:
             return None
         if len(body) < len(ids):
             repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
-        if canonical == body:
-            return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
-        tokens = self.vocab.tokens
-        if b"".join([tokens[i] for i in canonical]) != spelled:
-            return None
         distance, splits, runs = _compare_short(tokens, body, canonical)
         if begin:
             runs = [position + begin for position in runs]
@@ -404,13 +234,26 @@ class Guard:
         findings = Findings(table, ids.copy(), repaired)
         return Verdict(False, distance, splits, False, findings, repaired)
 
+    def _encode_short(self, spelled: bytes) -> np.ndarray | None:
+        """The ids of a text of ordinary ids; None where the block decides."""
+        special = self._special_pattern
+        if special is not None and special.search(spelled):
+            return None
+        try:
+            source = self.vocab.data.spelling.plain_source(spelled)
+            return self.vocab.encode_unchecked(source.decode())
+        except (UnicodeDecodeError, RobustokError):
+            return None
+
     # --- one block ----------------------------------------------------------------------------
 
     def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
         known = (given >= 0) & (given < self.vocab.size)
         known[known] = self.vocab.token_lengths[given[known]] > 0
-        row_ids = KnownIds.of(given, offsets, known)
+        before = np.concatenate([[0], np.cumsum(known)])
+        ids, position = given[known].astype(np.int32), np.flatnonzero(known)
+        row_ids = KnownIds(ids, position, before[offsets])
         segments, beside = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
         canonical = self._encoder.encode(texts, segments, beside)
@@ -426,9 +269,12 @@ class Guard:
         splits = np.bincount(row, comparison.splits, rows).astype(np.int64)
         deviations = self._deviations(row_ids, segments, canonical, comparison, repaired)
         in_text = join_tables([deviations, *self._text_findings(row_ids, segments, text)])
-        unknown = _single_ids(UNKNOWN_ID, ~known, 0)
-        special = _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)
-        table = join_tables([in_text, unknown, special])
+        unknown, special = np.flatnonzero(~known), np.flatnonzero(marks == SPECIAL)
+        ids_alone = [
+            FindingTable.of(UNKNOWN_ID, unknown, unknown + 1, 0, 0),
+            FindingTable.of(SPECIAL_ID, special, special + 1),
+        ]
+        table = join_tables([in_text, *ids_alone])
         is_canonical = distance == 0
         return Verdicts(
             given,
@@ -595,14 +441,6 @@ def _runs(flags: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return begin, end
 
 
-def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
-    """A finding for each flagged id."""
-    position = np.flatnonzero(flags)
-    if not len(position):
-        return NO_FINDINGS
-    return FindingTable.of(kind, position, position + 1, canonical, canonical)
-
-
 def _compare_short(
     tokens: list[bytes], ids: list[int], canonical: list[int]
 ) -> tuple[int, int, list[int]]:
@@ -662,21 +500,35 @@ def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
     is_flat = getattr(row, "ndim", 1) == 1  # an array without dimensions has no length
     if is_flat and max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
         raise _too_long(label, len(row), max_length)
+    ids = _as_integers(row)
+    if ids is None:
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
+    return ids
+
+
+def _as_integers(row: Any) -> np.ndarray | None:
+    """A flat sequence of integers as int64, where larger ones become the largest; None for others.
+
+    Floats and bools are no integers.
+    """
     try:
         ids = np.asarray(row)
     except ValueError:  # rows of different lengths inside one sequence
-        ids = np.empty((0, 0))
-    if ids.ndim == 1 and ids.dtype.kind != "i" and not isinstance(row, np.ndarray):
+        return None
+    if ids.ndim != 1 or (isinstance(row, (list, tuple)) and bool in map(type, row)):
+        return None
+    if ids.dtype.kind in "iu":
+        return (
+            np.minimum(ids, _LARGEST).astype(np.int64)
+            if ids.dtype == np.uint64
+            else (ids.astype(np.int64))
+        )
+    integers = [] if isinstance(row, np.ndarray) else list(row)
+    if all(type(i) is int or isinstance(i, np.integer) for i in integers):
         # numpy makes floats or objects of integers that do not fit int64.
-        integers = list(row)
-        if all(type(i) is int or isinstance(i, np.integer) for i in integers):
-            ids = np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in integers], np.int64)
-    has_bool = isinstance(row, (list, tuple)) and bool in map(type, row)
-    if has_bool or ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
-    if ids.dtype == np.uint64:
-        ids = np.minimum(ids, np.uint64(_LARGEST))
-    return ids.astype(np.int64)
+        large = [max(min(int(i), _LARGEST), -_LARGEST) for i in integers]
+        return np.array(large, np.int64) if len(large) == len(ids) else None
+    return None
 
 
 def _too_long(label: str, length: int, max_length: int) -> RobustokError:

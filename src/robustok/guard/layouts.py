@@ -100,40 +100,53 @@ def read_rollouts(path: Path, layout: str | None = None) -> Iterator[tuple[list[
     becomes -1. Raises RobustokError for a file without ids, for ids that are no integers, and where
     a row has a further list of integers that no layout has.
     """
-    chosen = None if layout is None else _named_layout(layout)
+    reader = _Reader(layout)
     batch: list[Rollout] = []
-    has_ids, has_rows, columns = False, False, list[str]()
     for label, row, share in _rows(path):
-        has_rows = True
-        if _is_ids(row):
-            found: Layout | None = Layout("ids", "", "", "")
-            sequences = [_sequence(label, [], row, None, None, "")]
-            batch.append(Rollout(sequences))
-        elif not isinstance(row, dict):
-            raise RobustokError(
-                f"{label}: expected a list of token ids or an object, got {row!r:.60}"
-            )
-        else:
-            columns = columns or list(row)
-            found = chosen or _layout_of(row)
-            if found is not None:
-                batch.append(_rollout(label, row, found))
-                if layout is None:
-                    _check_unread(label, row, found)
-        if layout is None and found is not None and found.name != "ids":
-            chosen = found
-        has_ids = has_ids or bool(batch and batch[-1].sequences)
+        rollout = reader.read(label, row)
+        if rollout is not None:
+            batch.append(rollout)
         if len(batch) >= ROLLOUTS:
             yield batch, share
             batch = []
-    if has_rows and not has_ids:
+    if reader.columns is not None and not reader.has_ids:
         names = ", ".join(one.name for one in LAYOUTS)
+        columns = f" in its columns {', '.join(reader.columns[:9])}" if reader.columns else ""
         raise RobustokError(
-            f"{path} has no token ids{' in its columns ' if columns else ''}"
-            f"{', '.join(columns[:9])}: give a layout ({names}) or the column of ids"
+            f"{path} has no token ids{columns}: give a layout ({names}) or the column of ids"
         )
     if batch:
         yield batch, 1.0
+
+
+class _Reader:
+    """Reads the rows of a file by one layout, which the first row with ids chooses."""
+
+    def __init__(self, layout: str | None) -> None:
+        self.is_named = layout is not None
+        self.layout = None if layout is None else _named_layout(layout)
+        self.columns: list[str] | None = None  # of the first row
+        self.has_ids = False
+
+    def read(self, label: str, row: Any) -> Rollout | None:
+        """The rollout of a row, None where no layout is chosen yet."""
+        if _is_ids(row):
+            self.columns, self.has_ids = self.columns or [], True
+            return Rollout([_sequence(label, [], row, None, None, "")])
+        if not isinstance(row, dict):
+            shown_row = str(row)[:60]
+            raise RobustokError(
+                f"{label}: expected a list of token ids or an object, got {shown_row}"
+            )
+        self.columns = self.columns or list(row)
+        self.layout = self.layout or _layout_of(row)
+        if self.layout is None:
+            return None
+        rollout = _rollout(label, row, self.layout)
+        self.has_ids = self.has_ids or bool(rollout.sequences)
+        if not self.is_named:
+            _check_unread(label, row, self.layout)
+        return rollout
 
 
 def _named_layout(name: str) -> Layout:

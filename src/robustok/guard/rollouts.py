@@ -7,7 +7,9 @@ checks that the ids of one step begin those of the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +25,7 @@ from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 RE_ENCODED, MERGED, SHORTENED, TEXT_CHANGED = "re-encoded", "merged", "shortened", "text-changed"
 _REDUCTIONS = {"sum": np.add, "mean": np.add, "any": np.logical_or, "all": np.logical_and}
 _REPLACEMENT = "\ufffd".encode()  # what a decoder writes for bytes that are not UTF-8
+_SPACES = re.compile(b" *")
 _SHOWN = 6  # ids on each side of a difference
 
 
@@ -30,8 +33,7 @@ _SHOWN = 6  # ids on each side of a difference
 class Alignment:
     """Blocks of two tokenizations that spell the same bytes; :func:`align` makes it.
 
-    >>> from robustok.guard.rollouts import align
-    >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+    >>> blocks = rt.align(vocab, [84, 257], vocab, vocab.encode("the"))
     >>> len(blocks), blocks.same.tolist()
     (1, [False])
 
@@ -66,7 +68,7 @@ class Alignment:
     def block_values(self, values: Sequence[object] | np.ndarray, how: str = "sum") -> np.ndarray:
         """Reduce values of the first tokenization within each block, [blocks].
 
-        >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+        >>> blocks = rt.align(vocab, [84, 257], vocab, vocab.encode("the"))
         >>> blocks.block_values([-1.0, -0.5])
         array([-1.5])
 
@@ -92,7 +94,7 @@ class Alignment:
     def carry(self, values: Sequence[object] | np.ndarray, how: str = "sum") -> np.ndarray:
         """Values of the first tokenization for the ids of the second, [m].
 
-        >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+        >>> blocks = rt.align(vocab, [84, 257], vocab, vocab.encode("the"))
         >>> blocks.carry([True, False], "any"), blocks.reversed().carry([-1.5])
         (array([ True]), array([ 0. , -1.5]))
 
@@ -112,41 +114,92 @@ class Alignment:
 
 
 def align(
-    vocab: Vocabulary, ids_a: Sequence[int] | np.ndarray, ids_b: Sequence[int] | np.ndarray
+    vocab_a: Vocabulary,
+    ids_a: Sequence[int] | np.ndarray,
+    vocab_b: Vocabulary,
+    ids_b: Sequence[int] | np.ndarray,
+    *,
+    special: Mapping[int, int] | None = None,
 ) -> Alignment:
-    """Align two tokenizations of one text, block by block.
+    """Align two tokenizations of one text, by one tokenizer or by two, block by block.
 
-    >>> from robustok.guard.rollouts import align
     >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
-    >>> blocks = align(vocab, sampled, vocab.encode("the"))
+    >>> blocks = rt.align(vocab, sampled, vocab, vocab.encode("the"))
     >>> blocks.edges_a.tolist(), blocks.edges_b.tolist()
     ([0, 2], [0, 1])
 
     Args:
-        vocab: the vocabulary of both.
-        ids_a: the first tokenization, integers [n]; special ids are spelled by their names.
+        vocab_a: the vocabulary of the first tokenization.
+        ids_a: the first tokenization, integers [n].
+        vocab_b: the vocabulary of the second one, which may be the same.
         ids_b: the second tokenization, integers [m].
+        special: which special ids of the first vocabulary mean the same as which of the second one,
+            such as ``{eos_a: eos_b}``. Other special ids are spelled by their names.
 
-    Bytes that are not UTF-8 in one text may be U+FFFD in the other one, as a decoder writes them: a
-    block then holds all of a replaced character. Takes time linear in the number of bytes. Raises
-    RobustokError where the two spell different texts, and for an id that is outside the vocabulary
-    or has no bytes.
+    A space that one tokenizer adds before a text, or after a special token, belongs to the first
+    block of that text. Bytes that are not UTF-8 in one text may be U+FFFD in the other one, as a
+    decoder writes them: a block then holds all of a replaced character. Takes time linear in the
+    number of bytes. Raises RobustokError where the two spell different texts, and for an id that is
+    outside the vocabulary or has no bytes.
     """
-    a, b = check_spelled(vocab, ids_a), check_spelled(vocab, ids_b)
-    text_a, text_b = vocab.decode_bytes(a), vocab.decode_bytes(b)
-    ends_a, ends_b = _ends(vocab, a), _ends(vocab, b)
+    a, b = check_spelled(vocab_a, ids_a), check_spelled(vocab_b, ids_b)
+    same = dict(special or {})
+    text_a, ends_a = _text_and_ends(vocab_a, a, {i: vocab_b.tokens[j] for i, j in same.items()})
+    text_b, ends_b = _text_and_ends(vocab_b, b, {})
+    if text_a != text_b:
+        starts_a, starts_b = (
+            np.concatenate([[0], ends[~vocab.readable[ids]]])
+            for vocab, ids, ends in ((vocab_a, a, ends_a), (vocab_b, b, ends_b))
+        )
+        added_a, added_b = [], []
+        for at_a, at_b in zip(starts_a.tolist(), starts_b.tolist(), strict=False):
+            more = _spaces(text_a, at_a) - _spaces(text_b, at_b)
+            if more == 1 and vocab_a.adds_space:
+                added_a.append(at_a)
+            elif more == -1 and vocab_b.adds_space:
+                added_b.append(at_b)
+        text_a, ends_a = _without(text_a, ends_a, added_a)
+        text_b, ends_b = _without(text_b, ends_b, added_b)
     if text_a != text_b:
         replaced_a, ends_a = _replaced(text_a, ends_a)
         replaced_b, ends_b = _replaced(text_b, ends_b)
         if replaced_a != replaced_b:
             raise RobustokError(_difference(replaced_a, replaced_b))
     # A position of -1 lies inside a replaced character and is never a common boundary.
-    common = np.intersect1d(ends_a[ends_a >= 0], ends_b[ends_b >= 0])
+    common = np.intersect1d(ends_a[ends_a > 0], ends_b[ends_b > 0])
     return Alignment(a, b, _edges(ends_a, common), _edges(ends_b, common))
 
 
+def _spaces(text: bytes, at: int) -> int:
+    """How many spaces stand at a position."""
+    match = _SPACES.match(text, at)
+    return match.end() - at if match else 0
+
+
+def _text_and_ends(
+    vocab: Vocabulary, ids: np.ndarray, spelled_as: dict[int, bytes]
+) -> tuple[bytes, np.ndarray]:
+    """The text of ids, and where each ends in it; ``spelled_as``: other bytes of some ids."""
+    if not spelled_as or not np.isin(ids, list(spelled_as)).any():
+        return vocab.decode_bytes(ids), _ends(vocab, ids)
+    parts = [spelled_as.get(i) or vocab.tokens[i] for i in ids.tolist()]
+    return b"".join(parts), np.cumsum([len(part) for part in parts])
+
+
+def _without(text: bytes, ends: np.ndarray, at: list[int]) -> tuple[bytes, np.ndarray]:
+    """The text without the bytes ``at`` ascending positions, and the ends in it."""
+    if not at:
+        return text, ends
+    edges = [-1, *at, len(text)]
+    kept = [text[begin + 1 : end] for begin, end in itertools.pairwise(edges)]
+    return b"".join(kept), ends - np.searchsorted(at, ends, "left")
+
+
 def _edges(ends: np.ndarray, common: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.flatnonzero(np.isin(ends, common)) + 1])
+    """Where blocks begin and end in the ids: each ends with the last id at a common boundary."""
+    within = np.flatnonzero(ends >= 0)
+    last = np.searchsorted(ends[within], common, "right") - 1
+    return np.concatenate([[0], within[last] + 1])
 
 
 def _replaced(text: bytes, ends: np.ndarray) -> tuple[bytes, np.ndarray]:

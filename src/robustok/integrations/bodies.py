@@ -461,15 +461,18 @@ class _IdReader(_Steps):
             if not may_be_texts and _can_be_integers(value):
                 raise _not_ids(at.place, "holds digits in strings: send integers or a text")
         elif at.kind is None and types & _READ_AS_INTEGERS and any(map(_is_integer, value)):
-            if self.strict:
-                raise Refused(
-                    "unknown-field",
-                    f"{at.place or 'the body'} holds integers, and is no field that is known for "
-                    "this path: leave it out, or name it as a field with ids",
-                    field=str(at.place or ""),
-                )
-            self.unknown += 1
+            self._count_unknown(at)
         return bool(types & {dict, list})
+
+    def _count_unknown(self, at: _Unread) -> None:
+        if self.strict:
+            raise Refused(
+                "unknown-field",
+                f"{at.place or 'the body'} holds integers, and is no field that is known for this "
+                "path: leave it out, or name it as a field with ids",
+                field=str(at.place or ""),
+            )
+        self.unknown += 1
 
 
 def _not_ids(place: Place, line: str) -> Refused:

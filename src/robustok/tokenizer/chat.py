@@ -125,7 +125,9 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
         vocab: its vocabulary.
 
     The header of a user turn, such as a special token and a role, comes from the chat template. The
-    turn ends at the next special token. The function maps int32 [n] to bool [n].
+    turn ends at the next special token. A system message that the template writes into the first
+    turn of the user, as that of Gemma 3 does, is a part of this turn. The function maps int32 [n]
+    to bool [n].
 
     Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
@@ -199,6 +201,8 @@ def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]
         ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
         size = np.searchsorted(ends, ends.max(initial=0) - len(word), side="right")
         before[role] = np.array(ids[:size], np.int64)
+    if np.array_equal(before["system"], before["user"]):
+        del before["system"]  # the system message stands in the turn of the user, as in Gemma 3
     return before
 
 

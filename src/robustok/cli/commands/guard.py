@@ -56,44 +56,60 @@ def guard(
     gets an error, and the next ones are still judged. Exit code 0: no findings (in repair mode:
     none that remain after it). 1: findings. 2: not ids, or no line at all.
     """
-    vocab = Vocabulary.load(tokenizer)
-    settings: dict[str, Any] = {"allow_special": allow_special, "max_length": max_length}
-    checker = Guard(vocab, **settings)
-    prompts = PromptGuard(vocab, policy="repair", fields=_RECORDED, **settings)
+    judge = _Judge(Vocabulary.load(tokenizer), mode, allow_special, max_length, as_json)
     code = 0
     for number, line in _lines(" ".join(ids)):
-        label = "" if number is None else f"line {number}"
-        record: dict[str, Any] = {} if number is None else {"line": number}
         try:
-            if mode == "repair" and not as_json:
-                repaired, found = _repaired(checker, prompts, line)
-                click.echo(repaired)
-            else:
-                verdicts = _verdicts(checker, prompts, line)
-                found = any(verdict.findings for _, verdict in verdicts)
-                if mode == "repair":
-                    found = any(checker.check(v.repaired).findings for _, v in verdicts)
-                if mode == "strict" and found:
-                    click.echo(f"robustok: {_first_finding(vocab, label, verdicts)}", err=True)
-                    code = 1
-                    break
-                if as_json:
-                    print_json(record | _as_record(verdicts))
-                elif mode == "report":
-                    _print_verdicts(vocab, label, verdicts)
-            code = max(code, int(found))
+            code = max(code, judge.answer(number, line))
         except RobustokError as error:
             if number is None:
                 raise
+            judge.print_error(number, error)
             is_finding = isinstance(error, Refused) and error.reason in KINDS
             code = max(code, 1 if is_finding else 2)
-            if as_json or mode == "repair":
-                print_json(record | {"error": str(error)})
-            else:
-                click.echo(f"{label}: {error}", err=mode == "strict")
         sys.stdout.flush()
+        if code == 1 and mode == "strict":
+            break
     if code:
         raise click.exceptions.Exit(code)
+
+
+class _Judge:
+    """Judges lines of ids or bodies, and prints an answer to each."""
+
+    def __init__(
+        self, vocab: Vocabulary, mode: str, allow_special: bool, max_length: int, as_json: bool
+    ) -> None:
+        settings: dict[str, Any] = {"allow_special": allow_special, "max_length": max_length}
+        self.vocab, self.mode, self.as_json = vocab, mode, as_json
+        self.guard = Guard(vocab, **settings)
+        self.prompts = PromptGuard(vocab, policy="repair", fields=_RECORDED, **settings)
+
+    def answer(self, number: int | None, line: bytes) -> int:
+        """Print the answer to a line; 1 for findings, in repair mode for those that remain."""
+        if self.mode == "repair" and not self.as_json:
+            repaired, has_findings = _repaired(self.guard, self.prompts, line)
+            click.echo(repaired)
+            return int(has_findings)
+        verdicts = _verdicts(self.guard, self.prompts, line)
+        found = [v for _, v in verdicts if v.findings]
+        label = "" if number is None else f"line {number}"
+        if self.mode == "strict" and found:
+            click.echo(f"robustok: {_first_finding(self.vocab, label, verdicts)}", err=True)
+        elif self.as_json:
+            print_json(({} if number is None else {"line": number}) | _as_record(verdicts))
+        elif self.mode == "report":
+            _print_verdicts(self.vocab, label, verdicts)
+        if self.mode == "repair":
+            return int(any(self.guard.check(v.repaired).findings for v in found))
+        return int(bool(found))
+
+    def print_error(self, number: int, error: RobustokError) -> None:
+        """Print the error of a line, as JSON where the answers are."""
+        if self.as_json or self.mode == "repair":
+            print_json({"line": number, "error": str(error)})
+        else:
+            click.echo(f"line {number}: {error}", err=self.mode == "strict")
 
 
 def _lines(ids: str) -> Iterator[tuple[int | None, bytes]]:
