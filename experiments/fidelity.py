@@ -1,7 +1,7 @@
 """The page docs/results/fidelity.md: what the paper states, what a study has, and what was run.
 
-The paper's settings are those of `fidelity.yaml`; those of a study are read from `studies/`
-at its full scale and from the `study.json` of each kept run. Nothing is measured here.
+The paper's settings are those of `fidelity.yaml`; those of a study are read from `studies/` at its
+full scale and from the `study.json` and the rows of each kept run. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from typing import Any
 import yaml
 
 from experiments.claims import RESULTS, read_claims
-from experiments.index import table
+from experiments.index import short_spec, table
+from robustok.attack.settings import is_attack
 from robustok.runtime.files import read_json
+from robustok.runtime.inputs import read_rows
 from robustok.study import find_study, studies
 
 SETTINGS = Path(__file__).with_name("fidelity.yaml")
-COLUMNS = {
-    "model": "model", "questions": "questions", "steps": "steps × batch", "rate": "rate",
-    "draws": "draws in training", "evaluation": "questions × draws", "attack": "attacked questions",
+NAMES = {
+    "model": "model", "weights": "start weights", "vocabulary": "vocabulary",
+    "questions": "questions", "words": "word list", "trained": "schemes trained",
+    "examples": "few-shot examples", "steps": "steps × batch", "rate": "rate", "warmup": "warm-up",
+    "draws": "draws in training", "asked": "schemes asked", "evaluation": "questions × draws",
+    "attack": "attacks", "embeddings": "embeddings, words × draws", "seeds": "seeds",
 }  # fmt: skip
 NONE = "–"
 _GAMES = {"langgame": "LangGame", "cute": "CUTE"}
 _BY_WORDING = {"paper": "the paper's wording", "short": "a shorter wording"}
+_Run = tuple[str, dict[str, str]]  # the folder of a kept run and its settings
 
 
 def page(results: Path = RESULTS) -> str:
@@ -33,77 +39,135 @@ def page(results: Path = RESULTS) -> str:
     grouped = {name for group in content["groups"] for name in group["studies"]}
     if left := {name for name in studies() if find_study(name).paper} - grouped:
         raise ValueError(f"no group of fidelity.yaml has {sorted(left)}")
-    runs = _runs(results)
+    runs: dict[str, list[_Run]] = {}
+    for file in sorted(results.glob("*/study.json")):
+        study = read_json(file)
+        own = settings(study, content["models"]) | _asked(file.parent)
+        runs.setdefault(study["name"], []).append((file.parent.name, own))
     link = read_claims().link
     parts = [content["page"].strip()]
     for group in content["groups"]:
-        head = ["study", "of", *COLUMNS.values(), "deviates in"]
-        lines = [["", "the paper", *(group["paper"][name] for name in COLUMNS), ""]]
+        full = {
+            name: settings(find_study(name).as_dict(), content["models"])
+            for name in group["studies"]
+            if name in studies()
+        }
+        parts += [f"## {group['name']}", _group_table(group["paper"], full)]
         for name in group["studies"]:
-            lines += _lines(name, runs.get(name, []), link)
-        parts += [f"## {group['name']}", table(head, lines)]
+            parts.append(_study_part(name, full.get(name, {}), runs.get(name, []), link))
     points = "\n".join(f"- {one}" for one in content["inconsistencies"])
     parts += ["## Inconsistencies within the paper", points]
     return "\n\n".join(parts) + "\n"
 
 
-def _runs(results: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """The kept runs by the study that they are of, each with its folder."""
-    runs: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for file in sorted(results.glob("*/study.json")):
-        study = read_json(file)
-        runs.setdefault(study["name"], []).append((file.parent.name, study))
-    return runs
+def _group_table(paper: Mapping[str, str], full: Mapping[str, Mapping[str, str]]) -> str:
+    """What the paper states beside what our studies have at their full scale."""
+    lines = []
+    for field, name in NAMES.items():
+        values = dict.fromkeys(own[field] for own in full.values() if own[field] != NONE)
+        ours = "; ".join(values) if len(values) <= 3 else f"{len(values)} settings, by study"
+        if field in paper or values:
+            lines.append([name, paper.get(field, NONE), ours or NONE])
+    return table(("setting", "the paper", "our studies at full scale"), lines)
 
 
-def _lines(
-    name: str, runs: Sequence[tuple[str, dict[str, Any]]], link: Callable[[str], str]
-) -> list[list[str]]:
-    """The full study, and each of its runs."""
-    lines, wanted = [], None
-    if name in studies():
-        study = find_study(name)
-        wanted = settings(study.as_dict())
-        where = study.paper.where if study.paper else "no figure of the paper"
-        lines.append([f"`{name}`: {where}", "full study", *wanted.values(), ""])
-    for folder, study in runs:
-        own = settings(study)
-        differs = [COLUMNS[field] for field in COLUMNS if wanted and own[field] != wanted[field]]
-        first = "" if lines else f"`{name}`: no figure of the paper"
-        lines.append([first, f"[run]({link(folder)})", *own.values(), ", ".join(differs)])
-    return lines if runs else [*lines, ["", "not run", *[NONE] * len(COLUMNS), ""]]
+def _study_part(
+    name: str, full: Mapping[str, str], runs: Sequence[_Run], link: Callable[[str], str]
+) -> str:
+    """A study and the settings in which its runs differ from it, or that it was not run."""
+    paper = find_study(name).paper if name in studies() else None
+    title = f"**`{name}`**: {paper.where if paper else 'no figure of the paper'}."
+    if not runs:
+        return f"{title} Not run."
+    heads = [f"[run]({link(folder)}) `{folder}`" for folder, _ in runs]
+    lines = [
+        [text, full.get(field, NONE), *(own[field] for _, own in runs)]
+        for field, text in NAMES.items()
+        if any(own[field] != full.get(field, NONE) for _, own in runs)
+    ]
+    return f"{title}\n\n{table(('differs in', 'full study', *heads), lines)}"
 
 
-def settings(study: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of one study, from its resolved configuration.
+def settings(study: Mapping[str, Any], models: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The settings of one study, from its resolved configuration.
 
     Args:
         study: as in study.json.
+        models: vocabulary and weights of the models that have a name, by it.
     """
-    evaluate, trainings = study["evaluate"], [study[part] for part in ("pretrain", "finetune")]
-    trainings = [part for part in trainings if part]
-    return {
+    evaluate, few_shot = study["evaluate"], study["few_shot"]
+    trainings = [study[part] for part in ("pretrain", "finetune") if study[part]]
+    known = models.get(_short_name(study["model"]["name"] or ""), {})
+    size = (study["tokenizer"] or {}).get("size")
+    if name := (study["tokenizer"] or {}).get("name"):
+        known = models.get(_short_name(name), {}) | {"weights": NONE}
+    own = {
         "model": _model(study),
+        "weights": known.get("weights", NONE),
+        "vocabulary": f"{size:,}, trained for it" if size else known.get("vocabulary", NONE),
         "questions": _questions(study),
-        "steps": ", then ".join(f"{p['steps']:,} × {p['batch_size']}" for p in trainings) or NONE,
-        "rate": ", then ".join(map(_rate, trainings)) or NONE,
+        "words": _words(study),
+        "trained": ", then ".join(_specs(part["schemes"]) for part in trainings),
+        "examples": f"{few_shot['examples']}, {_specs(few_shot['schemes'])}" if few_shot else "",
+        "steps": ", then ".join(f"{p['steps']:,} × {p['batch_size']}" for p in trainings),
+        "rate": ", then ".join(map(_rate, trainings)),
+        "warmup": ", then ".join(map(_warmup, trainings)),
         "draws": _draws(study),
-        "evaluation": f"{evaluate['items']} × {evaluate['draws']}" if evaluate else NONE,
-        "attack": ", ".join(dict.fromkeys(str(a["items"]) for a in study["attacks"])) or NONE,
+        "asked": _specs(evaluate["eval_schemes"]) if evaluate else "",
+        "evaluation": f"{evaluate['items']} × {evaluate['draws']}" if evaluate else "",
+        "attack": "; ".join(map(_attack, study["attacks"])),
+        "embeddings": _embeddings(study),
+        "seeds": str(study["repeats"]),
     }
+    return {field: text or NONE for field, text in own.items()}
+
+
+def _asked(folder: Path) -> dict[str, str]:
+    """What was trained, asked and repeated in a kept run, by its rows: less than planned, or more.
+
+    A scheme with fewer seeds than another one says how many.
+    """
+    rows = read_rows(folder / "results.jsonl")
+    seeds = {row["seed"] for row in rows}
+    asked = dict.fromkeys(
+        row["eval_scheme"]
+        for row in rows
+        if "accuracy" in row and not is_attack(row["eval_scheme"])
+    )
+    found = {"seeds": str(len(seeds))} | ({"asked": _specs([*asked])} if asked else {})
+    trained: dict[str, set[int]] = {}
+    for row in rows:
+        if row["training"] == "fine-tuning":
+            trained.setdefault(row["train_scheme"], set()).add(row["seed"])
+    if trained and not any(row.get("pretrain_scheme") != "canonical" for row in rows):
+        names = [
+            short_spec(spec) + (f" (seeds: {len(own)})" if len(own) < len(seeds) else "")
+            for spec, own in trained.items()
+        ]
+        pretrained = any(row["training"] == "pre-training" for row in rows)
+        found["trained"] = "`canonical`, then " * pretrained + ", ".join(names)
+    return found
+
+
+def _specs(specs: Sequence[str]) -> str:
+    return ", ".join(map(short_spec, specs))
+
+
+def _short_name(name: str) -> str:
+    return name.partition("@")[0].rpartition("/")[2]
 
 
 def _model(study: Mapping[str, Any]) -> str:
-    model, few_shot = study["model"], study["few_shot"]
+    model = study["model"]
     if model["name"]:
-        text = model["name"].partition("@")[0].rpartition("/")[2]
+        text = _short_name(model["name"])
     else:
         sizes = f"{model['layers']} layers × {model['width']} ({model['architecture']})"
         text = f"{sizes}, random weights"
     if study["finetune"]:
         lora = study["finetune"]["lora"]
         text += f"; LoRA of rank {lora['rank']}" if lora else "; all weights" * bool(model["name"])
-    return text + (f"; {few_shot['examples']} examples" if few_shot else "")
+    return text
 
 
 def _questions(study: Mapping[str, Any]) -> str:
@@ -112,12 +176,19 @@ def _questions(study: Mapping[str, Any]) -> str:
         parts.append((corpus["hub"] or "").partition("@")[0] or "own text")
     if task := study["task"]:
         wording = f", {_BY_WORDING[task['format']]}" if task["kind"] == "langgame" else ""
-        parts.append(
-            f"{task['train']:,} of {_GAMES[task['kind']]}, {task['words']:,} words{wording}"
-        )
+        parts.append(f"{task['train']:,} of {_GAMES[task['kind']]}{wording}")
     if benchmarks := study["benchmarks"]:
         parts.append(", ".join(benchmarks["names"]))
-    return "; ".join(parts) or NONE
+    return "; ".join(parts)
+
+
+def _words(study: Mapping[str, Any]) -> str:
+    """The list that the words of generated questions come from."""
+    task = study["task"]
+    if not task:
+        return ""
+    file = (task["words_file"] or "").rpartition("/")[2]
+    return f"{task['words']:,} of {file or 'wordfreq'}"
 
 
 def _rate(part: Mapping[str, Any]) -> str:
@@ -125,9 +196,27 @@ def _rate(part: Mapping[str, Any]) -> str:
     return f"{peak:.2g} to {peak * part['min_lr_ratio']:.2g}"
 
 
+def _warmup(part: Mapping[str, Any]) -> str:
+    return f"{part['warmup_steps']:,} steps from {part['min_lr_ratio']:.0%} of the rate"
+
+
 def _draws(study: Mapping[str, Any]) -> str:
     part = study["finetune"]
     if not part:
-        return "new at each step" if study["pretrain"] else NONE
+        return "new at each step" if study["pretrain"] else ""
     fixed = part["fixed_draws"]
     return f"{fixed} of each question" if fixed else "new at each step"
+
+
+def _attack(attack: Mapping[str, Any]) -> str:
+    """An attack in a few words: questions, distances, start, what ends it."""
+    if attack.get("suite"):
+        return f"{attack['items']}, the suite"
+    distances = " and ".join(map(str, attack["distances"]))
+    text = f"{attack['items']} at d = {distances} from {attack['start']}, {attack['steps']} steps"
+    return text + (", until wrong" if attack["stop_when_wrong"] else "")
+
+
+def _embeddings(study: Mapping[str, Any]) -> str:
+    part = study["embeddings"]
+    return f"{part['words']:,} × {part['draws']}" if part else ""

@@ -6,7 +6,7 @@ Each is written as PNG, SVG and CSV, in one width that is legible on a phone and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice, product
 from pathlib import Path
 from textwrap import fill
@@ -38,6 +38,7 @@ from robustok.report.style import (
     legend_above,
     legend_key,
     new_figure,
+    note_below,
     one_line,
     panel_title,
     percent_axis,
@@ -68,7 +69,8 @@ def strength_section(results: Results, folder: Path) -> Section | None:
     strengths = [scheme for _, scheme in results.splits()]
     if len(strengths) < 2:
         return None
-    figure = _saved(draw_bars(strength_panels(results)), results, strengths, folder / "teaser")
+    panels = strength_panels(results)
+    figure = _saved(draw_bars(panels), results, strengths, folder / "teaser")
     return Section(
         "teaser",
         "Accuracy by the strength of the perturbation",
@@ -120,8 +122,31 @@ def heatmap_section(results: Results, folder: Path) -> Section | None:
 def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: Path) -> Path:
     """The path of a figure's SVG without the ending, written with the rows that it shows."""
     shown = [row for row in results.rows if row["eval_scheme"] in eval_schemes]
+    note_below(figure, facts(shown))
     save_all(figure, stem, shown, FIELDS)
     return stem
+
+
+def facts(rows: Sequence[Row]) -> str:
+    """What the rows of a figure are of: models, questions, seeds, and what marks fewer seeds."""
+    models = dict.fromkeys(
+        ", ".join(filter(None, (row["model"] or "random weights", row["size"]))) for row in rows
+    )
+    counts = [str(count) for count in sorted({row["n"] for row in rows})]
+    asked = " or ".join(counts) if len(counts) < 3 else f"{counts[0]} to {counts[-1]}"
+    seeds = sorted({len(row["seeds"]) for row in rows})
+    parts = [", ".join(models), f"{asked} questions"]
+    several = [count for count in seeds if count > 1]
+    parts += [f"{' or '.join(map(str, several))} seeds"] if several else ["one seed"]
+    if several and seeds[0] == 1:
+        parts.append("hatched or *: one seed, whose interval covers the questions only")
+    return " · ".join(parts)
+
+
+def _is_alone(row: Row, panels: Iterable[Panel]) -> bool:
+    """Whether a row has one seed, and another one of the figure several."""
+    rows = [one for panel in panels for one in panel.cells.values() if one]
+    return len(row["seeds"]) == 1 and any(len(one["seeds"]) > 1 for one in rows)
 
 
 @dataclass(frozen=True)
@@ -140,10 +165,13 @@ class Panel:
     colors: dict[str, str]
     axis: str = ""
 
-    def transposed(self, series: dict[str, str], groups: dict[str, str]) -> Panel:
-        """Lines and columns exchanged, with these names."""
-        cells = {(head, key): row for (key, head), row in self.cells.items()}
-        return Panel(self.title, series, groups, cells, self.colors)
+    def parts(self) -> list[Panel]:
+        """The panel with its columns in lines of as many as fit."""
+        heads, most = [*self.groups], _columns(self)
+        count = -(-len(heads) // most)
+        most = -(-len(heads) // count)  # of about equal length
+        cut = [heads[first : first + most] for first in range(0, len(heads), most)]
+        return [replace(self, groups={head: self.groups[head] for head in part}) for part in cut]
 
 
 def _panel_of(
@@ -252,7 +280,7 @@ def draw_bars(panels: Sequence[Panel]) -> Figure:
     """The panels under one legend."""
     figure, axes = panel_grid(len(panels))
     for panel, place in zip(panels, axes, strict=False):
-        _draw_bar_panel(place, panel)
+        _draw_bar_panel(place, panel, panels)
     figure.supxlabel(panels[0].axis, color=MUTED)
     legend_above(figure, *axes)
     return figure
@@ -270,7 +298,7 @@ def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _draw_bar_panel(axes: Axes, panel: Panel) -> None:
+def _draw_bar_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
     groups = [
         [(key, row) for key in panel.series if (row := panel.cells.get((key, group)))]
         for group in panel.groups
@@ -289,6 +317,9 @@ def _draw_bar_panel(axes: Axes, panel: Panel) -> None:
                 yerr=[[100 * below], [100 * above]],
                 label="_" if key in labeled else panel.series[key],
                 error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
+                hatch="/////" if _is_alone(row, panels) else None,
+                edgecolor="white",
+                linewidth=0,
             )
             labeled.add(key)
     _draw_chance(axes, groups)
@@ -335,6 +366,8 @@ def heat_panels(results: Results) -> list[Panel]:
         return panels
     by, across, titles = "spec", "panel", {panel: panel_title(panel) for panel in results.panels}
     names = {bar: one_line(short(bar)) for bar in results.colors}
+    if (results.frame["few_shot_scheme"] != "").any():
+        names = {bar: f"examples {name}" for bar, name in names.items()}
     if len(results.panels) > _MANY:
         by, across, titles = "panel", "spec", names
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
@@ -343,16 +376,22 @@ def heat_panels(results: Results) -> list[Panel]:
         for key, own in grouped(results.rows, across).items()
     ]
     if by == "spec" and _fitting(panels[0]) < 1:
-        lines = {scheme: one_line(head) for scheme, head in heads.items()}
-        bars = {bar: short(bar) for bar in results.colors}
-        return [panel.transposed(lines, bars) for panel in panels]
+        return [part for panel in panels for part in panel.parts()]
     return panels
 
 
 def _fitting(panel: Panel) -> int:
     """How many panels as wide as this one fit beside each other."""
-    names = 0.085 * max(map(len, panel.series.values())) + 0.3
-    return int((WIDTH - names) // (len(panel.groups) * _CELL[0] + 0.15))
+    return int((WIDTH - _names_width(panel)) // (len(panel.groups) * _CELL[0] + 0.15))
+
+
+def _columns(panel: Panel) -> int:
+    """How many columns fit beside the names of the rows."""
+    return max(1, int((WIDTH - _names_width(panel) - 0.15) // _CELL[0]))
+
+
+def _names_width(panel: Panel) -> float:
+    return 0.085 * max(map(len, panel.series.values())) + 0.3
 
 
 @figure_style()
@@ -366,20 +405,21 @@ def draw_heatmap(results: Results) -> Figure:
     height = len(panels[0].series) * _CELL[1] + 0.17 * heads + 0.2 * titles + 0.25
     figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
     for panel, place in zip(panels, axes, strict=False):
-        _draw_heat_panel(place, panel)
+        _draw_heat_panel(place, panel, panels)
     for place in axes[len(panels) :]:
         place.set_visible(False)
     return figure
 
 
-def _draw_heat_panel(axes: Axes, panel: Panel) -> None:
+def _draw_heat_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
     rows, columns = len(panel.series), len(panel.groups)
     values = np.full((rows, columns), np.nan)
     for (y, key), (x, head) in product(enumerate(panel.series), enumerate(panel.groups)):
         if row := panel.cells.get((key, head)):
             value = values[y, x] = 100 * row["accuracy"]
             color = "black" if value > 55 else "white"
-            axes.text(x, y, f"{value:.1f}", ha="center", va="center", color=color, fontsize=9)
+            text = f"{value:.1f}{'*' * _is_alone(row, panels)}"
+            axes.text(x, y, text, ha="center", va="center", color=color, fontsize=9)
         elif (key, head) in panel.cells:
             span = x / columns, (x + 1) / columns
             axes.axhspan(y - 0.5, y + 0.5, *span, color=_NOT_RUN, linewidth=0)
@@ -461,6 +501,8 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
             for name, dash in zip(names, dashes, strict=True)
         ]
     legend_above(figure, more=keys)
+    words, draws = rows[0].get("words"), rows[0].get("draws")
+    note_below(figure, f"{words} words × {draws} draws, {rows[0].get('seeds', 1)} seeds")
     save_all(figure, stem, rows)
 
 
@@ -500,13 +542,15 @@ def learning_section(results: Results, folder: Path) -> Section | None:
         for name, line in grouped(own, "name").items():
             look = {"color": colored[name], "marker": "o", "label": name}
             draw_line(panel, line, "step", "accuracy", scale=100, **look)
-        panel.axhline(100 * own[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
+        chance = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
+        panel.axhline(100 * own[0]["chance"], label="chance", **chance)
         panel.set_title(f"{one_line(short(scheme))} questions")
         percent_axis(panel)
         if len(steps) <= 5:
             panel.set_xticks(steps)
     figure.supxlabel("steps of fine-tuning", color=MUTED)
     legend_above(figure, axes[0])
+    note_below(figure, facts(points))
     save_all(figure, folder / "learning", points, ("step", *FIELDS))
     return Section(
         "learning",

@@ -150,13 +150,22 @@ def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
     chosen = [row for row in distinct if measure in row]
     names = last_parts([model_name(row) for row in chosen])
     named = zip(chosen, names, strict=True)
-    return pd.DataFrame([{**DEFAULTS, **row, "model": name} for row, name in named])
+    return pd.DataFrame(
+        [{**DEFAULTS, **row, "model": name, "size": model_size(row)} for row, name in named]
+    )
 
 
 def model_name(row: JsonFields) -> str:
     """The name of a model that exists; empty for one from random weights."""
     model = row.get("model")
     return model.get("name") or "" if isinstance(model, dict) else ""
+
+
+def model_size(row: JsonFields) -> str:
+    """How many parameters the model of a row has, as `0.5M parameters`; empty where not known."""
+    model = row.get("model")
+    count = model.get("parameters") if isinstance(model, dict) else None
+    return f"{count / 1e6:.1f}M parameters" if count else ""
 
 
 def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYING) -> list[str]:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from robustok.attack.settings import AttackSettings, is_attack, is_worst
@@ -30,6 +31,7 @@ INK = "#1f2933"
 MUTED = "#52606d"
 GRID = "#e4e7eb"
 
+_NO_SCHEME = {"before fine-tuning": "#9aa5b1"}
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
@@ -93,14 +95,17 @@ def colors(specs: list[str]) -> list[str]:
     ['#3e4c59', '#009e73']
     """
     spare = iter(OTHERS * len(specs))
+    names = [family(spec).partition(",")[0] for spec in specs]  # of "stochastok, 3 ways", too
     base = {
-        name: getattr(SCHEMES.find(name), "color", "") or next(spare)
-        for name in dict.fromkeys(map(family, specs))
+        name: getattr(SCHEMES.find(name), "color", "") or _NO_SCHEME.get(name) or next(spare)
+        for name in dict.fromkeys(names)
     }
-    members = {name: [s for s in specs if family(s) == name] for name in base}
+    members = {
+        name: [s for s, own in zip(specs, names, strict=True) if own == name] for name in base
+    }
     return [
-        _lighter(base[family(s)], members[family(s)].index(s) / len(members[family(s)]) * 0.7)
-        for s in specs
+        _lighter(base[name], members[name].index(spec) / len(members[name]) * 0.7)
+        for spec, name in zip(specs, names, strict=True)
     ]
 
 
@@ -227,6 +232,12 @@ def legend_above(figure: Figure, *axes: Axes, more: Sequence[Any] = ()) -> None:
     columns = max(1, min(columns, len(names)))
     keys = [named[name] for name in names]
     figure.legend(keys, names, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
+
+
+def note_below(figure: Figure, text: str) -> None:
+    """A line below a figure that says what it is of, so that a copy of it still does."""
+    figure.text(0, -0.01, fill(plain(text), int(17 * figure.get_figwidth())), fontsize=7.5,
+                color=MUTED, va="top")  # fmt: skip
 
 
 def percent_axis(axes: Axes) -> None:

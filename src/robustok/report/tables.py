@@ -236,6 +236,40 @@ def kinds_section(results: Results) -> Section | None:
     return Section("kinds", "Accuracy by subset", " ".join(captions), tables)
 
 
+def attacked_kinds_section(results: Results) -> Section | None:
+    """Accuracy under attack on each kind of question of a game: a table an attack, a line a model.
+
+    None without questions of several kinds that were attacked.
+    """
+    tables = []
+    for scheme in results.attacks:
+        rows = {n: row for n in results.names if (row := results.get(n, scheme))}
+        rows = {n: row for n, row in rows.items() if isinstance(row.get("kinds"), dict)}
+        rows = {n: row for n, row in rows.items() if row["answers"] and row["task"] not in HUB}
+        asked: dict[str, set[str]] = {}
+        for row in rows.values():
+            for key in next(iter(row["answers"].values())):
+                asked.setdefault(row["kinds"].get(key, ""), set()).add(key)
+        if len(asked) < 2:
+            continue
+        lines = [[n, *(_share(row, keys) for keys in asked.values())] for n, row in rows.items()]
+        heads = [f"{kind} ({len(keys)})" for kind, keys in asked.items()]
+        tables.append(Table([title(scheme), *heads], lines))
+    if not tables:
+        return None
+    caption = (
+        "Accuracy in percent, over all seeds; in brackets the number of attacked questions of the "
+        "kind. One mean over kinds hides how different they are."
+    )
+    return Section("attacked-kinds", "Accuracy under attack, by kind of question", caption, tables)
+
+
+def _share(row: Row, keys: set[str]) -> str:
+    """The accuracy on some of the questions of a row, in percent."""
+    shares = [s for answers in _part(row, keys)["answers"].values() for s in answers.values()]
+    return percent(sum(shares) / len(shares)) if shares else NOT_RUN
+
+
 def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
     """A line a kind of question, a column an evaluation scheme."""
     kinds = grouped([{"key": k, "kind": kind} for k, kind in base["kinds"].items()], "kind")

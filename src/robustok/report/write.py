@@ -28,6 +28,7 @@ from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
 from robustok.report.tables import (
     accuracy_section,
+    attacked_kinds_section,
     kinds_section,
     measurement_table,
     missing_table,
@@ -50,6 +51,7 @@ _TABLES = (
     accuracy_section,
     versus_canonical,
     kinds_section,
+    attacked_kinds_section,
     perplexity_section,
 )
 

@@ -57,6 +57,9 @@ class StochasTok(StoredSampler):
 
     The expansions of a token are all its cuts into two tokens (with ``ways=3`` into two or three),
     listed together and equally likely. A pick whose token has none changes nothing.
+
+    The distribution in some 20 lines of plain Python: stochastok in
+    ``tests/oracles/samplers.py``.
     """
 
     name = "stochastok"
@@ -140,6 +143,9 @@ class StochasTokUniform(StoredSampler):
     Tokens of more than 1,024 bytes stay whole, those of more than 256 under ``"pairwise"``. The
     shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
     allows is clipped to the greatest that it does.
+
+    The distribution in some 20 lines of plain Python: stochastok_uniform in
+    ``tests/oracles/samplers.py``.
     """
 
     name = "stochastok-uniform"

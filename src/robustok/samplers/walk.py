@@ -68,6 +68,9 @@ class Grampa(WalkSampler):
             T = 1 is then uniform over what remains.
 
     The walk goes from left to right, the default of the authors' code.
+
+    The distribution in some 20 lines of plain Python: grampa in
+    ``tests/oracles/walks.py``.
     """
 
     name = "grampa"
@@ -101,6 +104,9 @@ class Unigram(WalkSampler):
 
     Bytes replace characters that are no token; all bytes of one character together score 10 below
     the least token. Raises RobustokError where the tokenizer has no Unigram scores.
+
+    The distribution in some 20 lines of plain Python: unigram in
+    ``tests/oracles/walks.py``.
     """
 
     name = "unigram"
@@ -132,6 +138,9 @@ class MaxMatchDropout(WalkSampler):
     Where all longer matches are dropped the shortest is used. p = 0 gives the canonical ids, as
     strength 0 does in every scheme; but as p falls towards 0 the draws become greedy longest match,
     which is not what BPE or Unigram would have chosen.
+
+    The distribution in some 20 lines of plain Python: maxmatch_dropout in
+    ``tests/oracles/walks.py``.
     """
 
     name = "maxmatch-dropout"

@@ -40,9 +40,10 @@ class Recipe(Settings):
         batch_size: rows of an optimizer step over all processes; a multiple of the processes times
             ``gradient_accumulation_steps``.
         learning_rate: greatest learning rate, positive.
-        warmup_steps: steps over which the learning rate rises from 0; from 0 (default) to
-            ``steps``.
-        min_lr_ratio: learning rate of the last step as a share of ``learning_rate``, from 0 to 1.
+        warmup_steps: steps over which the learning rate rises from ``min_lr_ratio`` of its
+            greatest value; from 0 (default) to ``steps``.
+        min_lr_ratio: learning rate of the first step of the warm-up and of the last step, as a
+            share of ``learning_rate``, from 0 to 1.
         weight_decay: weight decay of AdamW.
         max_grad_norm: norm that gradients are clipped to, positive.
         gradient_accumulation_steps: forward passes in which each process computes its share of a
@@ -65,9 +66,15 @@ class Recipe(Settings):
     steps: int = _option("optimizer steps", min=1)
     batch_size: int = _option("rows of an optimizer step, over all processes", min=1)
     learning_rate: float = _option("greatest learning rate", gt=0)
-    warmup_steps: int = _option("steps over which the learning rate rises from 0", default=0, min=0)
+    warmup_steps: int = _option(
+        "steps over which the learning rate rises from min_lr_ratio of it", default=0, min=0
+    )
     min_lr_ratio: float = _option(
-        "final learning rate as a share of the greatest", default=0.1, min=0, le=1, flags=()
+        "first and final learning rate as a share of the greatest",
+        default=0.1,
+        min=0,
+        le=1,
+        flags=(),
     )
     weight_decay: float = _option("weight decay of AdamW", default=0.01, min=0, flags=())
     max_grad_norm: float = _option(
