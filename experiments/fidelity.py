@@ -6,6 +6,7 @@ full scale and from the `study.json` and the rows of each kept run. Nothing is m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ NAMES = {
 NONE = "–"
 _GAMES = {"langgame": "LangGame", "cute": "CUTE"}
 _BY_WORDING = {"paper": "the paper's wording", "short": "a shorter wording"}
+_SPEC = re.compile(r"`[^`]+`")
 _Run = tuple[str, dict[str, str]]  # the folder of a kept run and its settings
 
 
@@ -79,6 +81,9 @@ def _study_part(
     title = f"**`{name}`**: {paper.where if paper else 'no figure of the paper'}."
     if not runs:
         return f"{title} Not run."
+    known = {spec for _, own in runs for spec in _SPEC.findall(own["trained"])}
+    if left := [s for s in _SPEC.findall(full.get("trained", "")) if s not in known]:
+        title += f" No run trained with {', '.join(dict.fromkeys(left))}."
     heads = [f"[run]({link(folder)}) `{folder}`" for folder, _ in runs]
     lines = [
         [text, full.get(field, NONE), *(own[field] for _, own in runs)]
@@ -100,7 +105,7 @@ def settings(study: Mapping[str, Any], models: Mapping[str, Mapping[str, str]]) 
     known = models.get(_short_name(study["model"]["name"] or ""), {})
     size = (study["tokenizer"] or {}).get("size")
     if name := (study["tokenizer"] or {}).get("name"):
-        known = models.get(_short_name(name), {}) | {"weights": NONE}
+        known = {**models.get(_short_name(name), {}), "weights": NONE}
     own = {
         "model": _model(study),
         "weights": known.get("weights", NONE),

@@ -84,11 +84,6 @@ def index(
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
         parts += [f"## {topic}", table(_HEAD, lines)] if lines else []
-    used = Counter(test.family for test in claims.tests)
-    families = [
-        [name, str(used[name]), family["fixed"], family.get("note", "")]
-        for name, family in claims.families.items()
-    ]
     runs = [
         f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
         for name, model in claims.models.items()
@@ -97,14 +92,13 @@ def index(
     parts += ["## What could not be tested here", _left_out(claims, verdicts)]
     parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
-    parts += ["## Families", claims.families_text.strip(), table(_FAMILY_HEAD, families)]
+    parts += ["## Families", claims.families_text.strip(), _families(claims)]
     return "\n\n".join(parts) + "\n"
 
 
 _HEADLINE_HEAD = ("claim", "model, questions × seeds", "difference [95%]", "paper", "verdict")
 _HEAD = ("claim", "difference", "model, questions × seeds", "[95%]", "paper", "verdict")
 _COUNT_HEAD = ("topic", "claims", *ORDER)
-_FAMILY_HEAD = ("family", "comparisons", "fixed", "note")
 
 
 def _anchor(topic: str) -> str:
@@ -120,6 +114,19 @@ def _headlines(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
         _, model, interval, paper, verdict = _cells(test, claims, verdicts[test])
         lines.append((text, model, interval, paper, verdict.partition(":")[0]))
     return table(_HEADLINE_HEAD, lines)
+
+
+def _families(claims: Claims) -> str:
+    """The families with their numbers of tests, by when they were fixed and why then."""
+    sizes = Counter(test.family for test in claims.tests)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, family in claims.families.items():
+        when = family["fixed"], family.get("note", "")
+        groups.setdefault(when, []).append(f"{name} ({sizes[name]})")
+    return "\n".join(
+        f"- **{fixed}**{f' ({note})' if note else ''}: {'; '.join(names)}"
+        for (fixed, note), names in sorted(groups.items())
+    )
 
 
 def _left_out(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments import fidelity
@@ -39,26 +40,35 @@ def draw(name: str, folder: Path) -> str:
     if name == "fidelity":
         return fidelity.page()
     page = claims.pages[name]
-    sections = [section(run, folder) for run in pages()[name]]
+    sections = [section(run, folder, _heading(claims.models[run])) for run in pages()[name]]
     return "\n\n".join([f"# {page['title']}", page["about"], READING, *sections]) + "\n"
 
 
 READING = (
     "Accuracies are in percent, with 95% intervals over seeds and questions; those of one seed "
-    "(hatched bars, a star in a heat map) are over questions only. The axis of strength has the "
-    "measured splits per canonical token; α is the parameter of the scheme that gave them. A star "
-    "in a table of differences marks those that remain after Holm's correction. Settings stand in "
-    "the [ledger](fidelity.md), every measurement in the rows that a section is drawn from."
+    "(hatched bars, a star in a heat map) are over questions only. Beside an accuracy stand the "
+    "change from the canonical tokenizations of the same questions, in points, and the "
+    "consistency, the share of questions with one answer in all draws. Under attack by kind of "
+    "question, the number of attacked questions is in brackets. The axis of strength has the "
+    "measured splits per canonical token; α is the parameter of the scheme that gave them. A "
+    "star in a table of differences marks those that remain after Holm's correction. Settings "
+    "stand in the [ledger](fidelity.md), every measurement in the rows that a section is drawn "
+    "from."
 )
 # Of the report of a run: what the ledger and the rows have, and what READING says once.
 _LEFT_OUT = ("Settings", "All measurements")
 _EXPLAINED = (
     "Accuracy by the strength of the perturbation", "Accuracy under attack",
-    "Accuracy of every model under every evaluation scheme", "Difference to canonical training",
+    "Accuracy of every model under every evaluation scheme", "Accuracy on canonical questions",
+    "Difference to canonical training",
 )  # fmt: skip
 
 
-def section(run: str, folder: Path) -> str:
+def _heading(model: Mapping[str, str]) -> str:
+    return f"{model['model']}: {model['where']}"
+
+
+def section(run: str, folder: Path, heading: str) -> str:
     """Draw what a page shows of results/RUN, with the folder's name as its anchor."""
     with tempfile.TemporaryDirectory() as temporary:
         report = write_report(RESULTS / run, out=Path(temporary))
@@ -66,19 +76,20 @@ def section(run: str, folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         for figure in sorted((Path(temporary) / "figures").glob("*.png")):
             shutil.copyfile(figure, folder / f"{run}-{figure.name}")
-    text = _shortened(text).replace("](figures/", f"](figures/{run}-")
+    text = _shortened(text, heading).replace("](figures/", f"](figures/{run}-")
     text = re.sub(r"^#", "##", text.strip(), flags=re.MULTILINE)
     return f'<a id="{run}"></a>\n\n{text}\n\n{_source(run)}'
 
 
-def _shortened(text: str) -> str:
-    """The report of a run without the parts that stand elsewhere."""
+def _shortened(text: str, heading: str) -> str:
+    """The report of a run without the parts that stand elsewhere, under another heading."""
     head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
-    kept = [head.rpartition("\n\nIntervals cover")[0] or head]
+    title, _, about = (head.rpartition("\n\nIntervals cover")[0] or head).partition("\n")
+    kept = [f"# {heading}\n\n*{title.removeprefix('# ')}*\n{about}"]
     for part in parts:
         title, _, body = part.partition("\n")
         blocks = body.strip().split("\n\n")
-        if title in _EXPLAINED:
+        if title.startswith(_EXPLAINED):
             blocks = [block for block in blocks if block.startswith(("!", "|"))]
         if title not in _LEFT_OUT:
             kept.append("\n\n".join([title, *blocks]))

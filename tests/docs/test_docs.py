@@ -58,16 +58,16 @@ def test_the_lattice_of_the_concepts_is_the_one_of_the_picture(tmp_path: Path) -
     assert draws_svg(lattice, tmp_path)
 
 
-def test_the_biased_splits_of_the_design_notes_are_those_of_the_picture(tmp_path: Path) -> None:
+def test_the_biased_splits_of_the_page_of_schemes_are_those_of_the_picture(tmp_path: Path) -> None:
     bias = diagram("bias")
-    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
     assert "a·b·cd with probability 1/2, ab·c·d with\n1/4" in text
     assert (str(bias.reached(2)["a b cd"]), str(bias.reached(2)["ab c d"])) == ("1/2", "1/4")
     assert sum(bias.reached(2).values()) == 1
     assert draws_svg(bias, tmp_path)
 
 
-def test_the_weight_of_the_design_notes_aims_at_k(tmp_path: Path) -> None:
+def test_the_weight_of_the_picture_aims_at_k(tmp_path: Path) -> None:
     boltzmann = diagram("boltzmann")
     assert boltzmann.mean(boltzmann.aimed(boltzmann.K)) == pytest.approx(boltzmann.K)
     assert draws_svg(boltzmann, tmp_path)

@@ -91,7 +91,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     keep.keep(run, "own", "abc123")
     (kept,) = read_source(tmp_path / "results/own").rows
     assert kept["answers"] == {"a": 0.66667, "b": 0.33333}
-    text = pages.section("own", tmp_path / "figures")
+    text = pages.section("own", tmp_path / "figures", "Own: a figure")
     assert "at commit abc123" in text
     _, low, high = clustered([0.66667, 0.33333], draws=3)
     assert (kept["low"], kept["high"]) == (low, high)  # not those of the run
@@ -106,7 +106,7 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     assert both.record["seeds"] == [0, 1]
     keep.keep(run, "own", "def456")  # again changes nothing
     assert read_source(tmp_path / "results/own") == both
-    assert "at commit abc123, def456" in pages.section("own", tmp_path / "figures")
+    assert "at commit abc123, def456" in pages.section("own", tmp_path / "figures", "Own: a figure")
 
     other = more | {"cell": "evaluate-3", "configuration": configuration | {"draws": 5}}
     (run / "results.jsonl").write_text(json.dumps(other) + "\n")

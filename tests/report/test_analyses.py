@@ -105,8 +105,8 @@ BOUND = [
     [
         (draw_embeddings, EMBEDDINGS, ["uniform-k", "the word alone", "distance to the"], []),
         (draw_embeddings, EMBEDDINGS[:3], ["canonical"], ["the word alone"]),
-        (draw_bound, BOUND, ["as in the proof", "attacked", "no items", "change per √dist"], []),
-        (draw_bound, BOUND[-3:], ["as in the theorem"], ["attacked", "proof"]),
+        (draw_bound, BOUND, ["dashed: attacked", "canonical", "change per √dist"], ["no items"]),
+        (draw_bound, BOUND[6:9], ["solid: drawn"], ["attacked"]),
     ],
 )
 def test_a_figure_says_what_it_shows(

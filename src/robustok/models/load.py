@@ -3,7 +3,7 @@
 A model is loaded in the precision that the device computes fastest in. The choice depends on the
 hardware and on the size of the model alone, so that a repeated run has the same bits. On a
 processor bfloat16 is faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the
-speed of float32 (docs/design.md, training steps on a processor).
+speed of float32 (CONTRIBUTING.md, design).
 
 Low-rank adapters are added with the paper's numbers as the default, and merged where a folder has
 them.
