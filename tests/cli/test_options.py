@@ -18,7 +18,7 @@ from robustok.attack.settings import AttackSettings, ObjectiveSettings
 from robustok.cli.groups import COMMANDS, command
 from robustok.cli.options import Argument, add_commands, option
 from robustok.runtime import hub
-from robustok.training.recipe import Recipe
+from robustok.training.recipe import Finetuning, Recipe
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("attack", AttackSettings), ("red-team", ObjectiveSettings),
-     ("finetune", Recipe), ("pretrain", Recipe)],
+     ("finetune", Finetuning), ("pretrain", Recipe)],
 )  # fmt: skip
 def test_every_field_with_help_is_an_option(
     name: str, settings: Any, monkeypatch: pytest.MonkeyPatch, shell: Shell

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
+from safetensors import safe_open
 from tests.training.conftest import ITEMS, PLAN, VOCAB, architecture, data, stopped, tiny, tune
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import add_lora, load_model
+from robustok.models.load import model_fingerprint
 from robustok.tasks import Item, read_pairs
+from robustok.tasks.item import Pair
+from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.recipe import step_folder
 from robustok.training.run import dropout_of, fast_steps
 
@@ -54,7 +61,8 @@ def test_the_last_step_has_a_loss(tmp_path):
 
 
 def test_the_record_names_the_base_model_of_the_hub_alone(tmp_path):
-    for name, recorded in (("org/base", "org/base"), (str(tmp_path), "")):
+    (tmp_path / "base").mkdir()
+    for name, recorded in (("org/base", "org/base"), (str(tmp_path / "base"), "")):
         model, out = tiny(), tmp_path / name.replace("/", "-")
         model.config.name_or_path = name
         tune(out, model, steps=1)
@@ -67,8 +75,9 @@ def test_prompts_with_answers_are_the_same_training(tmp_path, straight):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = read_pairs(path)
     assert pairs[0].key == "pairs-1"
-    assert data(items=pairs)[7]["input_ids"].tolist() == data()[7]["input_ids"].tolist()
-    assert tune(straight[1], items=pairs) == straight[0]  # found finished
+    plain = data(items=pairs, end="none")
+    assert plain[7]["input_ids"].tolist() == data()[7]["input_ids"].tolist()
+    assert tune(straight[1], items=pairs, end="none") == straight[0]  # found finished
     path.write_text('{"prompt": "x"}\n')
     with pytest.raises(RobustokError, match=r"pairs\.jsonl:1 has no text 'answer'"):
         read_pairs(path)
@@ -259,3 +268,115 @@ def test_accumulation_changes_no_loss_where_rows_do_not_divide_by_the_batch(tmp_
     parts = tune(tmp_path / "b", **options, gradient_accumulation_steps=4)
     assert parts.tokens == whole.tokens
     assert dict(parts.losses) == pytest.approx(dict(whole.losses), rel=1e-4)
+
+
+def no_pickles(folder: Path) -> bool:
+    return not [
+        path for path in folder.rglob("*") if path.suffix in (".pt", ".pth", ".bin", ".pkl")
+    ]
+
+
+def test_a_finished_training_keeps_no_pickle(straight):
+    _, out = straight
+    assert no_pickles(out)
+    kept = out / "checkpoints" / "checkpoint-30"
+    assert (kept / "optimizer.pt.safetensors").is_file()
+    with safe_open(kept / "optimizer.pt.safetensors", "pt") as file:
+        assert len([*file.keys()]) == 3 * sum(1 for _ in tiny().parameters())
+
+
+def test_a_finished_training_called_again_says_so(straight, caplog):
+    done, out = straight
+    with caplog.at_level("WARNING"):
+        assert tune(out) == done
+    (record,) = caplog.records
+    assert record.getMessage() == f"{out} holds this training, finished: nothing is trained"
+
+
+def test_the_output_folder_is_new_empty_or_of_this_training(tmp_path):
+    base = tmp_path / "base"
+    tiny().save_pretrained(base)
+    before = (base / "model.safetensors").read_bytes()
+    for out in (base, base / "inside" / "deeper"):
+        with pytest.raises(RobustokError, match=r"is the input .*, or inside of it") as error:
+            tune(out, load_model(str(base), dtype="float32"))
+        assert "\n" not in str(error.value)
+    (tmp_path / "notes" / "of").mkdir(parents=True)
+    with pytest.raises(RobustokError, match=r"holds other files \(of\)"):
+        tune(tmp_path / "notes")
+    assert (base / "model.safetensors").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "notes"}
+    (tmp_path / "empty").mkdir()
+    assert tune(tmp_path / "empty", steps=1).steps == 1
+
+
+def test_a_base_model_that_was_edited_is_another_one(tmp_path):
+    """In a single number, which no sample of the weights holds."""
+    tune(tmp_path, steps=1)
+    edited = tiny()
+    with torch.no_grad():
+        edited.model.layers[1].mlp.down_proj.weight[3, 5] += 0.01
+    with pytest.raises(RobustokError, match="other initial weights"):
+        tune(tmp_path, edited, steps=1)
+    assert model_fingerprint(tiny().double()) == model_fingerprint(tiny())
+
+
+PAIRS = [Pair(f"p{i}", f"Name the animal {i}:", " cat ok") for i in range(16)]
+END = end_of_text(VOCAB)
+
+
+def ends(items: Any, **options: Any) -> set[int]:
+    rows = data("canonical", items, **options)
+    return {int(rows[i]["input_ids"][-1]) for i in range(len(items))}
+
+
+def test_the_answers_of_pairs_end_and_those_with_choices_do_not(tmp_path):
+    assert ends(PAIRS) == {END} == ends(ITEMS, end=END) == ends(ITEMS, end="<|endoftext|>")
+    assert END not in ends(ITEMS) | ends(PAIRS, end="none")
+    row = data("canonical", PAIRS)[0]
+    assert (
+        row["answer"]
+        == len(data("canonical", PAIRS, end="none")[0]["input_ids"])
+        - len(VOCAB.encode("Name the animal 0:"))
+        + 1
+    )  # the end token is in the loss
+    with pytest.raises(RobustokError, match="no special token '<end>'"):
+        data(items=PAIRS, end="<end>")
+    tune(tmp_path, items=PAIRS, steps=1)
+    assert json.loads((tmp_path / "training.json").read_text())["identity"]["end"] == END
+
+
+def test_a_model_trained_on_pairs_ends_its_answers(tmp_path):
+    model = tiny()
+    tune(tmp_path, model, items=PAIRS, sampler=rt.sampler("canonical", VOCAB), steps=60)
+    prompt = torch.tensor([VOCAB.encode(PAIRS[3].question).tolist()])
+    ids = model.generate(prompt, max_new_tokens=12, do_sample=False, eos_token_id=END)
+    assert VOCAB.decode(ids[0, prompt.shape[1] : -1].numpy()) == " cat ok" and ids[0, -1] == END
+
+
+def test_a_model_card_says_what_was_trained(straight):
+    done, out = straight
+    card = (out / "README.md").read_text()
+    metadata = yaml.safe_load(card.split("---")[1])
+    assert metadata["library_name"] == "transformers" and "robustok" in metadata["tags"]
+    assert "drawn by `uniform`: 30 steps" in card and "| learning_rate | 0.01 |" in card
+    assert f"last loss {done.losses[-1][1]:.3f}" in card
+
+
+def test_losses_are_logged_where_the_user_logs(tmp_path, monkeypatch):
+    reported: list[str] = []
+
+    class Reporter(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+            reported.extend(logs or {})
+
+    integrations = "transformers.integrations.integration_utils.INTEGRATION_TO_CALLBACK"
+    monkeypatch.setitem(
+        resolve_name(integrations.replace(".INTEG", ":INTEG")), "tensorboard", Reporter
+    )
+    tune(tmp_path / "a", steps=10, report_to="tensorboard")
+    assert "loss" in reported
+    with pytest.raises(RobustokError, match="report_to nowhere: nowhere is not supported") as error:
+        tune(tmp_path / "b", steps=10, report_to="nowhere")
+    assert "\n" not in str(error.value)
+    tune(tmp_path / "a", steps=10, report_to="none")  # the same run

@@ -22,7 +22,7 @@ from robustok.errors import RobustokError
 from robustok.models import load_model
 from robustok.runtime.files import locked
 from robustok.training import run as training_run
-from robustok.training.recipe import CHECKSUMS
+from robustok.training.checkpoints import CHECKSUMS
 
 MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
 

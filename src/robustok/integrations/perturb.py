@@ -120,16 +120,18 @@ class Perturb:
         cut: str | None = "end",
     ) -> None:
         self.where = where if where is None else check_choice("where", where, WHERE)
-        if not isinstance(scheme, Sampler):
-            if tokenizer is None:
-                raise RobustokError(
-                    f"the scheme {shown(scheme)} needs the tokenizer that encoded the rows: give "
-                    "it as tokenizer=..., or give a sampler"
-                )
+        self.scheme: Sampler | Schedule
+        if isinstance(scheme, Sampler):
+            self.scheme = scheme
+        elif tokenizer is None:
+            raise RobustokError(
+                f"the scheme {shown(scheme)} needs the tokenizer that encoded the rows: give it as "
+                "tokenizer=..., or give a sampler"
+            )
+        else:
             moving = schedule(scheme, Vocabulary.load(tokenizer))
-            scheme = moving.at(0.0) if moving.is_constant else moving
-        self.scheme: Sampler | Schedule = scheme
-        self.vocab, self.seed, self.state = scheme.vocab, check_seed(seed), State()
+            self.scheme = moving.at(0.0) if moving.is_constant else moving
+        self.vocab, self.seed, self.state = self.scheme.vocab, check_seed(seed), State()
         self._turns = user_turns(tokenizer, self.vocab) if where == "user" else None
         self._headers = template_headers(tokenizer, self.vocab)
         self.cut = cut if cut is None else check_choice("cut", cut, ("end", "start"))

@@ -108,7 +108,7 @@ def _ids(row: object) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _has_other_length(name: str, value: object, ids: np.ndarray) -> bool:
+def _has_other_length(name: str, value: Any, ids: np.ndarray) -> bool:
     """Whether a column has several values, and not one for each id; raises where it must."""
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,16 @@ from robustok.errors import RobustokError
 from robustok.models.load import check_fit, config_token, max_length_of
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, Schedule
-from robustok.scoring.engine import Ids
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
     AnswerCollator,
     PackedPrompts,
     PromptDataset,
+    end_of_answers,
     stack_rows,
 )
-from robustok.training.recipe import Recipe, Training
+from robustok.training.recipe import Finetuning, Questions, Training
 from robustok.training.run import train
 
 
@@ -35,13 +36,9 @@ def finetune(
     sampler: Sampler | Schedule,
     seed: int,
     out: str | Path,
-    overflow: str = "error",
-    prefix: Ids = (),
     adversary: Any = None,
-    fixed_draws: int | None = None,
-    pack: int | None = None,
     progress: Progress = no_progress,
-    **recipe: object,
+    **settings: Any,
 ) -> Training:
     """Train a causal language model to answer questions whose tokenization ``sampler`` draws.
 
@@ -60,66 +57,54 @@ def finetune(
             moves from the first step to the last.
         seed: any integer. It decides the order of the rows, and with the epoch and the item's
             number the draw.
-        out: the output folder for checkpoints and the trained model (safetensors). A run that was
+        out: the output folder for checkpoints, the trained model (safetensors) and its card. It is
+            new, empty, or that of this training, and not in the folder of the model. A run that was
             stopped continues from its last checkpoint, and so does one that is given more steps.
-        overflow: what to do with a row longer than the model's longest input: ``"error"``
-            (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
-        prefix: ids before every question, such as the start token of the model; by default none.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
             :class:`robustok.attack.Adversary`; by default none. It reads the model, so rows are
             loaded in the main process (``workers=0``).
-        fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
-            paper's data); by default every epoch draws anew.
-        pack: number of tokens of a row, into which whole questions are packed, at most the model's
-            longest input (512 in StochasTok's recipe for Tiny-LLM). The questions of a row do not
-            attend to each other. By default a row is one question.
         progress: called with (steps done, all steps).
-        **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
-            required.
+        **settings: fields of :class:`Finetuning`; ``steps``, ``batch_size`` and ``learning_rate``
+            are required.
 
-    The answer is tokenized canonically and alone in the loss.
+    The answer is tokenized canonically and alone in the loss. An end token follows the answers of
+    prompts without choices (``end``).
 
     Raises RobustokError for a vocabulary larger than the model's embedding, a loss that is not a
     number, a folder of another run or in use by one, and a full disk.
     Source: the paper's tables on supervised fine-tuning.
     """
-    plan = Recipe.of(recipe)
+    prefix = tuple(int(i) for i in settings.pop("prefix", ()))
+    plan = Finetuning.of({**settings, "prefix": prefix})
     check_fit(model, vocab)
     if adversary is not None and plan.workers:
         raise RobustokError("an adversary reads the model in training: leave workers at 0")
-    if adversary is not None and pack is not None:
+    if adversary is not None and plan.pack is not None:
         raise RobustokError("an adversary attacks batches of single questions: leave pack out")
-    max_length = _row_length(model, pack)
+    max_length = _row_length(model, plan.pack)
+    end = end_of_answers(vocab, items, plan.end, model)
+    plan = plan.replaced(end="none" if end is None else end)
     dataset = PromptDataset(
         vocab,
         items,
         sampler,
         seed=seed,
         max_length=max_length,
-        overflow=overflow,
         total=plan.last_row,
-        prefix=prefix,
         adversary=adversary,
         batch_size=plan.batch_size,
-        fixed_draws=fixed_draws,
+        **{one.name: getattr(plan, one.name) for one in fields(Questions)},
     )
-    given = {
-        "adversary": adversary and adversary.spec,
-        "fixed_draws": fixed_draws,
-        "prefix": [int(i) for i in prefix] or None,
-        "pack": pack,
-    }
-    settings: dict[str, Any] = {
+    identity = {
         "sampler": sampler.spec,
         "items": _digest(items),
         "vocabulary": vocab.fingerprint,
-        "overflow": overflow,
-        **{name: value for name, value in given.items() if value is not None},
+        "adversary": adversary and adversary.spec,
     }
     # Padding is masked, so any id is valid if the model names none.
     pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
-    common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
-    if pack is not None:
+    common: Any = {"seed": seed, "out": out, "settings": identity, "progress": progress}
+    if plan.pack is not None:
         rows = PackedPrompts(dataset, pad_id=pad_id, batch_size=plan.rows_per_device)
         return train(model, rows, stack_rows, plan, row_length=max_length, **common)
     collator = AnswerCollator(

@@ -21,8 +21,9 @@ from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
-from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
+from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
+    end_token,
     of_this_worker,
     order_of,
     scheme_at,
@@ -90,7 +91,7 @@ def pretrain(
     block_size = max_length_of(model)
     if block_size is None:
         raise RobustokError("the model's configuration has no max_position_embeddings: set it")
-    end_id = _end_id(model, vocab, end)
+    end_id = end_token(model, vocab, end)
     documents = _encode(vocab, texts)
     stream = PackedStream(
         documents,
@@ -204,21 +205,6 @@ class PackedStream(IterableDataset):
         ids = min(blocks * self.block_size, _GROUP_IDS)
         marks = np.searchsorted(ends, np.arange(ids, ends[-1], ids), side="left") + 1
         return (keys for keys in np.split(order, np.unique(marks)) if len(keys))
-
-
-def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:
-    """The id between documents, which becomes the end of text of a model that has none."""
-    config = model.config
-    known = config.eos_token_id
-    if end is None and isinstance(known, int) and known in vocab.special:
-        return known
-    end_id = end_of_text(vocab, end)
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        if getattr(config, name, None) is None:
-            setattr(config, name, end_id)
-            if model.generation_config is not None:
-                setattr(model.generation_config, name, end_id)
-    return end_id
 
 
 def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:

@@ -17,15 +17,14 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data import Sampler as Order
 
 from robustok.checks import check_ids
-from robustok.errors import RobustokError, check_choice
-from robustok.models.load import OVERFLOW
+from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
-from robustok.scoring.engine import Ids
 from robustok.tasks.item import Item, Pair
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
+from robustok.training.recipe import Questions
 
 IGNORED = -100  # label of a position that adds nothing to the loss
 STAGES = 1000  # steps of a schedule, to limit the number of samplers
@@ -63,6 +62,42 @@ def stage_size(sampler: Sampler | Schedule, total: int | None, most: int) -> int
     if not isinstance(sampler, Schedule) or sampler.is_constant:
         return most
     return max(1, min(most, (total or 0) // STAGES))
+
+
+def end_of_answers(
+    vocab: Vocabulary, items: Sequence[Item | Pair], end: str | int | None, model: Any = None
+) -> int | None:
+    """The id after each answer; None for none.
+
+    >>> end_of_answers(vocab, items, None), end_of_answers(vocab, items, "<|endoftext|>")
+    (None, 0)
+
+    Args:
+        vocab: the vocabulary.
+        items: the questions and their answers.
+        end: a special token, an id, or ``"none"``. By default, answers without choices end.
+        model: one whose configuration has the end token, if any.
+
+    Raises RobustokError where no end token is known.
+    """
+    if end == "none" or (end is None and not all(isinstance(item, Pair) for item in items)):
+        return None
+    return end_token(model, vocab, end)
+
+
+def end_token(model: Any, vocab: Vocabulary, end: str | int | None) -> int:
+    """The id that ends a text, which becomes the end of text of a model that has none."""
+    config = getattr(model, "config", None)
+    known = getattr(config, "eos_token_id", None)
+    if end is None and isinstance(known, int) and known in vocab.special:
+        return known
+    end_id = end_of_text(vocab, end)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if config is not None and getattr(config, name, None) is None:
+            setattr(config, name, end_id)
+            if model.generation_config is not None:
+                setattr(model.generation_config, name, end_id)
+    return end_id
 
 
 class AnswerCollator:
@@ -128,19 +163,14 @@ class PromptDataset(Dataset):
         seed: any integer. A draw depends on it, the epoch and the item's number, and on nothing
             else.
         max_length: greatest number of ids of a row; by default there is no limit.
-        overflow: what to do with a row longer than ``max_length``, which a perturbed prompt may be
-            though its canonical one is not. ``"error"`` (default); ``"drop"``: the row is empty and
-            adds nothing to the loss; ``"left"``: the start of the prompt is cut off;
-            ``"canonical"``: the canonical prompt is used.
         total: number of rows over which a schedule moves from its start to its end. Needed for a
             schedule, without effect on other samplers.
-        prefix: ids before every prompt, such as a start token; by default none.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
             :class:`robustok.attack.Adversary`; by default none.
         batch_size: rows of an optimizer step, by which the batches of an adversary are counted. A
             schedule has one strength for all of them.
-        fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
-            default every epoch draws anew.
+        **settings: fields of :class:`~robustok.training.recipe.Questions`: ``overflow``,
+            ``prefix``, ``fixed_draws`` and ``end``.
 
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer), ``answer``, the
     number of ids at its end that are the answer, and ``overflowed``, whether its draw was too long.
@@ -160,24 +190,26 @@ class PromptDataset(Dataset):
         *,
         seed: int,
         max_length: int | None = None,
-        overflow: str = "error",
         total: int | None = None,
-        prefix: Ids = (),
         adversary: Any = None,
         batch_size: int = 1,
-        fixed_draws: int | None = None,
+        **settings: object,
     ) -> None:
-        check_choice("overflow policy", overflow, OVERFLOW)
+        questions = Questions.of(settings)
         if not items:
             raise RobustokError("there are no questions to train on: give at least one")
-        if fixed_draws is not None and fixed_draws < 1:
-            raise RobustokError(f"fixed_draws is {fixed_draws}: it must be at least 1")
         check_vocabulary_of(sampler, vocab)
-        self.fixed_draws = fixed_draws
-        self.sampler, self.seed, self.overflow = sampler, seed, overflow
+        self.fixed_draws, self.overflow = questions.fixed_draws, questions.overflow
+        self.sampler, self.seed = sampler, seed
         self.prompts = vocab.encode_batch([item.question for item in items])
         self.answers = vocab.encode_continuations([item.answer for item in items])
-        self.prefix = check_ids(prefix, vocab.size)
+        self._check_texts(items)
+        end = end_of_answers(vocab, items, questions.end)
+        if end is not None:
+            offsets = self.answers.offsets
+            values = np.insert(self.answers.values, offsets[1:], end)
+            self.answers = Ragged(values, offsets + np.arange(len(offsets)))
+        self.prefix = check_ids(questions.prefix, vocab.size)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
@@ -248,6 +280,8 @@ class PromptDataset(Dataset):
                 f"the {what} of item '{items[worst].key}' needs {spans[worst]} tokens, more than "
                 f"max_length {self.max_length}: leave it out or use a larger max_length"
             )
+
+    def _check_texts(self, items: Sequence[Item | Pair]) -> None:
         for lengths, what in ((self.prompts.lengths, "prompt"), (self.answers.lengths, "answer")):
             if not lengths.all():
                 key = items[int(lengths.argmin())].key

@@ -1,6 +1,6 @@
 """What a training is to do and what it did: its options, and the record in its folder.
 
-The record holds the result, checkpoints with checksums, and `training.json`.
+The record is `training.json`, with checksums of the weights; a model card lies beside it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError
-from robustok.models.load import PRECISIONS, save_tokenizer
-from robustok.runtime.files import JsonObject
+from robustok.models.load import PRECISIONS, overflow_option, save_tokenizer
+from robustok.runtime.files import JsonObject, write_whole
 from robustok.runtime.records import digests_of, read_finished, read_record, write_record
 
 _option = partial(option, panel="Training")
-CHECKSUMS = "checksums.json"
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
@@ -57,6 +59,8 @@ class Recipe(Settings):
             also save one every ten minutes.
         keep_every: steps between the models that are kept in ``steps/N`` of the output folder, for
             a learning curve; by default only the last one is.
+        report_to: where losses are logged: names of transformers, as ``"tensorboard"``,
+            ``"wandb"`` or ``"trackio"``, several with commas between; by default nowhere.
         dropout: probability that a value is set to zero after the embeddings, in attention, and
             after every attention and feed-forward layer, below 1. By default the model's own.
 
@@ -103,6 +107,12 @@ class Recipe(Settings):
     keep_every: int | None = _option(
         "steps between models kept in OUT/steps  [default: none]", default=None, min=1
     )
+    report_to: str = _option(
+        "where losses are logged: names of transformers, as tensorboard,wandb",
+        default="none",
+        metavar="NAMES",
+        in_key=False,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,6 +140,53 @@ class Recipe(Settings):
                 f"steps x {processes} processes: change one of them"
             )
         return self.batch_size // (steps * processes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions(Settings):
+    """How questions become rows to train on.
+
+    Args:
+        overflow: what to do with a row longer than the longest input, which a perturbed prompt may
+            be though its canonical one is not. ``"error"`` (default); ``"drop"``: the row is empty
+            and adds nothing to the loss; ``"left"``: the start of the prompt is cut off;
+            ``"canonical"``: the canonical prompt is used.
+        prefix: ids before every question, such as the start token of the model; by default none.
+        fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
+            paper's data); by default every epoch draws anew.
+        end: the special token, or its id, after each answer, which is in the loss, or ``"none"``.
+            By default the model's or the tokenizer's after the answers of pairs, which a model
+            writes, and none after those of questions with choices, which are scored.
+    """
+
+    overflow: str = overflow_option()
+    prefix: Sequence[int] | np.ndarray = ()
+    fixed_draws: int | None = _option(
+        "draws of a question  [default: new ones in each epoch]", default=None, min=1
+    )
+    end: str | int | None = _option(
+        "token after each answer, or none  [default: the tokenizer's, where there are no choices]",
+        default=None,
+        metavar="TOKEN",
+    )
+
+
+@dataclass(frozen=True)
+class Finetuning(Questions, Recipe):
+    """The settings of a fine-tuning: those of :class:`Recipe` and of :class:`Questions`.
+
+    >>> Finetuning(3, 4, 1e-3, pack=64).pack
+    64
+
+    Args:
+        pack: number of tokens of a row, into which whole questions are packed, at most the model's
+            longest input (512 in StochasTok's recipe for Tiny-LLM). The questions of a row do not
+            attend to each other. By default a row is one question.
+    """
+
+    pack: int | None = _option(
+        "tokens of a row, into which questions are packed", default=None, min=2
+    )
 
 
 def step_folder(out: Path, step: int) -> Path:
@@ -225,26 +282,21 @@ class Training:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-def seal(checkpoint: Path) -> None:
-    """Write the SHA-256 of every file of a checkpoint. A checkpoint is whole once this is there."""
-    write_record(checkpoint / CHECKSUMS, {"files": digests_of(checkpoint)})
+def check_output(out: Path, *inputs: object) -> None:
+    """Raise RobustokError unless a folder is new, empty or that of a training, and no input's.
 
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files all have their checksums; later ones are removed.
-
-    A checkpoint that was finished and then damaged is reported in one line of the log.
+    Args:
+        out: the output folder.
+        *inputs: folders or names that are read; those that are no folders here are ignored.
     """
-    for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
-        if read_finished(path / CHECKSUMS, "the checkpoint") is not None:
-            return path
-        shutil.rmtree(path, ignore_errors=True)  # damaged, or its save was not finished
-    return None
-
-
-def _step(checkpoint: Path) -> int:
-    number = checkpoint.name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
+    folder = out.resolve()
+    for path in (Path(str(one)) for one in inputs if one):
+        if path.is_dir() and path.resolve() in (folder, *folder.parents):
+            raise RobustokError(f"{out} is the input {path}, or inside of it: give another folder")
+    if not out.is_dir() or (out / RECORD).exists():
+        return
+    if others := sorted(path.name for path in out.iterdir() if path.name != ".lock"):
+        raise RobustokError(f"{out} holds other files ({others[0]}): give a new or empty folder")
 
 
 def claim(out: Path, identity: JsonObject) -> None:
@@ -274,10 +326,11 @@ def recorded_identity(out: Path) -> JsonObject:
 
 
 def finish(out: Path, identity: JsonObject, training: Training, base_model: str) -> None:
-    """Write the result, the hub name of the model that was trained, and checksums of the weights.
+    """Write the result, the hub name of the model that was trained, checksums, and a model card.
 
     ``base_model`` is empty for a model from random weights or of a folder.
     """
+    write_whole(out / "README.md", _card(out, identity, training, base_model))
     record = {
         "identity": identity,
         "base_model": base_model,
@@ -285,6 +338,40 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
         "files": digests_of(out, *WEIGHTS),
     }
     write_record(out / RECORD, record)
+
+
+def _card(out: Path, identity: JsonObject, training: Training, base_model: str) -> str:
+    """The model card: the hub's block of metadata, how to load the model, and its settings."""
+    is_adapter = (out / "adapter_config.json").exists()
+    name = out.resolve().name
+    loading = f'AutoModelForCausalLM.from_pretrained("{name}")'
+    described = {
+        "scheme": identity["sampler"],
+        **{one.name: identity[one.name] for one in fields(Recipe) if one.name in identity},
+        "seed": identity["seed"],
+    }
+    last = f", last loss {training.losses[-1][1]:.3f}" if training.losses else ""
+    lines = [
+        "---",
+        f"library_name: {'peft' if is_adapter else 'transformers'}",
+        *([f"base_model: {base_model}"] if base_model else []),
+        "pipeline_tag: text-generation",
+        "tags:\n- robustok\n- stochastic-tokenization",
+        "---",
+        f"\n# {name}\n",
+        f"Trained with robustok on tokenizations drawn by `{identity['sampler']}`: "
+        f"{training.steps} steps, {training.tokens:,} tokens{last}.\n",
+        "```python",
+        f"from {'peft' if is_adapter else 'transformers'} import "
+        + ("AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"),
+        "from transformers import AutoTokenizer\n",
+        f"model = {loading.replace('Auto', 'AutoPeft') if is_adapter else loading}",
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+        "```\n",
+        "| setting | value |\n|---|---|",
+        *(f"| {key} | {value} |" for key, value in described.items() if value is not None),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def read_result(out: Path, identity: JsonObject) -> Training | None:
@@ -315,7 +402,7 @@ def _check_identity(saved: JsonObject, identity: JsonObject, out: Path) -> None:
         return
     name, end = changed[0], "use another folder"
     if changed == ["steps"] and saved["steps"] < identity["steps"]:
-        if any((out / CHECKPOINTS).glob(f"checkpoint-*/{CHECKSUMS}")):
+        if any((out / CHECKPOINTS).glob("checkpoint-*/checksums.json")):
             return
         end = f"it has no checkpoint to continue from, so {end}"
     if name == "model":  # last: another seed makes another LoRA adapter too

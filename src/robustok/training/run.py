@@ -32,18 +32,18 @@ from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
+from robustok.training.checkpoints import keep_as_safetensors, last_checkpoint, restore, seal
 from robustok.training.prompts import IGNORED, RowOrder
 from robustok.training.recipe import (
     CHECKPOINTS,
     Perplexity,
     Recipe,
     Training,
+    check_output,
     claim,
     finish,
-    last_checkpoint,
     read_result,
     recorded_identity,
-    seal,
     step_folder,
 )
 
@@ -55,7 +55,14 @@ _log = logging.getLogger(__name__)  # commands print it
 _MEASURED = ("seconds", "waiting", "overflowed")  # by a TrainingWatch
 _FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
-_HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every", "keep_every")
+_HOW = (
+    "gradient_accumulation_steps",
+    "torch_compile",
+    "workers",
+    "save_every",
+    "keep_every",
+    "report_to",
+)
 _ATTENTION = "attention_dropout"  # attribute of the attention of models without nn.Dropout
 _LAYERS = ("self_attn", "mlp")  # of a decoder layer, whose outputs are added to the residual
 _SHORT = 256  # tokens; memory of eager attention grows with their square
@@ -99,7 +106,7 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
         remove_unused_columns=False,
         use_cache=False,  # with a cache, packed questions would attend to each other
         disable_tqdm=True,
-        report_to=[],
+        report_to=[name.strip() for name in recipe.report_to.split(",")],
     )
 
 
@@ -222,6 +229,7 @@ def train(
     folder of another run or in use by one, and where the disk is full.
     """
     out = Path(out)
+    check_output(out, getattr(model.config, "name_or_path", ""))
     precision = _precision(recipe, model, out)
     arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
@@ -237,6 +245,8 @@ def train(
         done = read_result(out, identity)
         setattr(model, _FIRST, (out.resolve(), first))
         if done is not None:
+            if main_process:
+                _log.warning("%s holds this training, finished: nothing is trained", out)
             _load_weights(model, out)
             return done
         check_launch(arguments.n_gpu)
@@ -251,13 +261,14 @@ def train(
         ):
             if main_process:
                 _log.info("precision %s, attention %s", precision, attention)
-            trainer = _Trainer(
-                model=model,
-                args=arguments,
-                train_dataset=dataset,
-                data_collator=partial(_collate, collator),
-                callbacks=[watch, *callbacks],
-            )
+            with _reporters_in_one_line(recipe.report_to):
+                trainer = _Trainer(
+                    model=model,
+                    args=arguments,
+                    train_dataset=dataset,
+                    data_collator=partial(_collate, collator),
+                    callbacks=[watch, *callbacks],
+                )
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
@@ -292,6 +303,17 @@ def _cache_of(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.config.use_cache = before
+
+
+@contextmanager
+def _reporters_in_one_line(report_to: str) -> Iterator[None]:
+    """Raise the errors of a Trainer about its reporters as RobustokError."""
+    try:
+        yield
+    except (RuntimeError, ValueError, ImportError) as error:
+        if report_to == "none":
+            raise
+        raise RobustokError(f"report_to {report_to}: {str(error).splitlines()[0]}") from error
 
 
 def _collate(collator: Any, rows: Sequence[JsonObject]) -> JsonObject:
@@ -348,6 +370,8 @@ class _Trainer(Trainer):
 def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
     """The checkpoint to go on from, chosen by the first process for all."""
     last = last_checkpoint(folder) if trainer.is_world_process_zero() else None
+    if last is not None:
+        restore(last)
     chosen = [str(last) if last else None]
     broadcast_object_list(chosen)
     return chosen[0]
@@ -389,10 +413,12 @@ def _save(trainer: Trainer, out: Path, identity: JsonObject, training: Training)
         (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
         model: Any = trainer.model
         name = str(getattr(model.config, "name_or_path", ""))
-        finish(out, identity, training, "" if Path(name).exists() else name)
         for path in (out / CHECKPOINTS).glob("checkpoint-*"):
-            if path.name != f"checkpoint-{training.steps}":  # from which a longer run continues
+            if path.name == f"checkpoint-{training.steps}":  # from which a longer run continues
+                keep_as_safetensors(path)
+            else:
                 shutil.rmtree(path, ignore_errors=True)
+        finish(out, identity, training, "" if Path(name).exists() else name)
 
 
 @contextmanager

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
 from robustok import training
+from robustok.checks import Settings
 from robustok.cli.options import TEXTS, Argument, folder_option, option
 from robustok.cli.printing import print_json, training_log
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, small_model
-from robustok.models.load import overflow_option
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler, schedule
 from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import PRESETS, Recipe, save_tokenizers
-
-_PRESET: Any = option(
-    f"the paper's settings: {', '.join(PRESETS)}", "--preset", default=None, metavar="NAME"
+from robustok.training.recipe import (
+    PRESETS,
+    Finetuning,
+    Recipe,
+    check_output,
+    save_tokenizers,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Preset(Settings):
+    preset: str | None = option(
+        f"the paper's settings: {', '.join(PRESETS)}", "--preset", default=None, metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pretraining(_Preset, Recipe):
+    shape: str = option(
+        "tiny-llm (the paper's) or quick",
+        default="tiny-llm",
+        metavar="NAME",
+        choices=SHAPES,
+        noun="model shape",
+    )
+    scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0)
+    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
+    end: str | None = option("token after each document", default=None, metavar="TOKEN")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finetuning(_Preset, Finetuning):
+    lora: bool = option(
+        "train low-rank adapters, as the paper's, instead of all weights", default=False
+    )
+    start_token: str | None = option(
+        "special token before every question  [default: none]", default=None, metavar="TOKEN"
+    )
 
 
 def pretrain(
@@ -34,18 +67,7 @@ def pretrain(
     seed: int,
     *,
     out: Path = folder_option("folder of the trained model", required=True),
-    recipe: Annotated[dict, Recipe],
-    preset: str | None = _PRESET,
-    shape: str = option(
-        "tiny-llm (the paper's) or quick",
-        default="tiny-llm",
-        metavar="NAME",
-        choices=SHAPES,
-        noun="model shape",
-    ),
-    scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0),
-    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE"),
-    end: str | None = option("token after each document", default=None, metavar="TOKEN"),
+    settings: Annotated[dict, _Pretraining],
     sample_by: str = "line",
     as_json: bool = False,
 ) -> None:
@@ -55,14 +77,16 @@ def pretrain(
     interruption, also with more --steps and under `accelerate launch -m robustok pretrain ...`.
     Held-out perplexity is measured canonically and on uniform draws.
     """
-    settings = _settings(preset, recipe)
+    plan = _Pretraining.of(_with_preset(settings))
+    check_output(out, tokenizer)
     vocab = Vocabulary.load(tokenizer)
     draw = schedule(scheme, vocab)
-    end_id = end_of_text(vocab, end)
+    end_id = end_of_text(vocab, plan.end)
+    shape, held_out = SHAPES[plan.shape].scaled(plan.scale), plan.held_out
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
     with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
         done = training.pretrain(
-            small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed, end_id=end_id),
+            small_model(vocab.size, shape, seed=seed, end_id=end_id),
             vocab,
             read_texts(texts, sample_by=sample_by),
             sampler=draw,
@@ -72,7 +96,7 @@ def pretrain(
             held_out_samplers=measured,
             end=end_id,
             progress=progress,
-            **settings,
+            **_fields(plan, Recipe),
         )
     save_tokenizers(tokenizer, out)
     _print(done, draw.spec, out, as_json)
@@ -81,12 +105,8 @@ def pretrain(
 def finetune(
     model: str,
     *,
-    preset: str | None = _PRESET,
     items: str = option(
         "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
-    ),
-    lora: bool = option(
-        "train low-rank adapters, as the paper's, instead of all weights", default=False
     ),
     tokenizer: str | None = option(
         "[default: the model's own]", "--tokenizer", "-t", default=None, metavar="PATH"
@@ -94,17 +114,7 @@ def finetune(
     scheme: str,
     seed: int,
     out: Path = folder_option("folder of the trained model", required=True),
-    start_token: str | None = option(
-        "special token before every question  [default: none]", default=None, metavar="TOKEN"
-    ),
-    overflow: str = overflow_option(),
-    pack: int | None = option(
-        "tokens of a row, into which questions are packed", default=None, min=2
-    ),
-    fixed_draws: int | None = option(
-        "draws of a question  [default: new ones in each epoch]", default=None, min=1
-    ),
-    recipe: Annotated[dict, Recipe],
+    settings: Annotated[dict, _Finetuning],
     as_json: bool = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
@@ -114,13 +124,15 @@ def finetune(
     interruption, also with more --steps and under `accelerate launch -m robustok finetune ...`.
     Evaluate with the same --start-token.
     """
-    settings = _settings(preset, recipe)
+    plan = _Finetuning.of(_with_preset(settings))
+    check_output(out, model, tokenizer)
     questions = read_questions(items)
     vocab = Vocabulary.load(tokenizer or model)
     draw = schedule(scheme, vocab)
     trained: Any = load_model(model, dtype="float32", device="cpu")
-    if lora:
+    if plan.lora:
         trained = add_lora(trained, seed=seed)
+    prefix = tuple(start_token_ids(vocab, plan.start_token))
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
             trained,
@@ -129,26 +141,26 @@ def finetune(
             sampler=draw,
             seed=seed,
             out=out,
-            overflow=overflow,
-            prefix=start_token_ids(vocab, start_token),
-            pack=pack,
-            fixed_draws=fixed_draws,
             progress=progress,
-            **settings,
+            **_fields(plan.replaced(prefix=prefix), Finetuning),
         )
     save_tokenizers(tokenizer or model, out)
     _print(done, draw.spec, out, as_json)
 
 
-def _settings(preset: str | None, recipe: JsonObject) -> JsonObject:
-    """The preset's settings, replaced by those on the command line.
+def _fields(plan: Any, settings: Any) -> dict[str, Any]:
+    """The values of the fields that a class of settings has."""
+    return {one.name: getattr(plan, one.name) for one in fields(settings)}
+
+
+def _with_preset(given: JsonObject) -> JsonObject:
+    """The preset's settings, replaced by those that are given.
 
     Raises RobustokError if an option without a default is missing.
     """
-    defaults = {}
+    preset, settings = given.get("preset"), given
     if preset is not None:
-        defaults = asdict(PRESETS[check_choice("preset", preset, PRESETS)])
-    settings = defaults | recipe
+        settings = asdict(PRESETS[check_choice("preset", preset, PRESETS)]) | given
     needed = ("steps", "batch_size", "learning_rate")
     if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
         raise RobustokError(f"give {' and '.join(missing)}, or a --preset ({', '.join(PRESETS)})")
