@@ -349,7 +349,11 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) 
     more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
     assert run(["lm-eval", "--model_args", args, *more, "--output_path", str(out)]) == 0
     (file,) = out.rglob("results_*.json")
-    results = json.loads(file.read_text())["results"]["letters"]
+    assert file.parent.name.endswith("llama")  # the name of the model
+    record = json.loads(file.read_text())
+    assert record["config"]["model_args"]["pretrained"] == str(folder / "llama")
+    assert record["config"]["model_args"]["scheme"] == "uniform"
+    results = record["results"]["letters"]
     assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
     capsys.readouterr()
     assert run(["lm-eval", "--tasks", "letters", "--include_path", str(folder)]) == 2
@@ -358,7 +362,7 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path, capsys: Any) 
 
 @pytest.mark.usefixtures("own_tasks")
 def test_several_schemes_are_compared_with_the_first(
-    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cls: Any = RobustokLM
     loads, load = [], cls._create_model
@@ -372,8 +376,15 @@ def test_several_schemes_are_compared_with_the_first(
     more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
     schemes = ("canonical", "uniform", "characters")
     asked = [part for scheme in schemes for part in ("--scheme", scheme)]
+    more += ["--output_path", str(tmp_path)]
     assert run(["lm-eval", *asked, "--model_args", args, *more]) == 0
     assert len(loads) == 1  # for all schemes
+    (file,) = tmp_path.rglob("comparison_*.json")
+    written = json.loads(file.read_text())
+    assert [(row["scheme"], row["reference"]) for row in written] == [
+        (scheme, "canonical") for scheme in schemes[1:]
+    ]
+    assert len([*file.parent.glob("results_*.json")]) == len(schemes)
     printed = capsys.readouterr().out
     head, *lines = printed.splitlines()[-3:]
     assert head.split()[:4] == ["scheme", "task", "metric", "canonical"]
@@ -384,7 +395,9 @@ def test_several_schemes_are_compared_with_the_first(
         ]
         for scheme in schemes
     }
-    for line, scheme in zip(lines, schemes[1:], strict=True):
+    for line, scheme, row in zip(lines, schemes[1:], written, strict=True):
+        assert row["after"] == pytest.approx(accuracy[scheme])
+        assert row["low"] <= row["mean"] <= row["high"] and row["n"] == len(ITEMS)
         name, task, metric, before, after, change, *_ = line.split()
         assert (name, task, metric) == (scheme, "letters", "acc")
         assert float(before) == pytest.approx(accuracy["canonical"], abs=6e-4)

@@ -34,11 +34,11 @@ from lm_eval.utils import (
 from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
-from robustok.evaluation.comparison import difference
+from robustok.evaluation.comparison import Difference, difference
 from robustok.evaluation.questions import item_key
 from robustok.models.load import base_of_lora, check_model, has_lora, load_config, merge_lora
 from robustok.ragged import Ragged
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import JsonFields, JsonObject, write_json
 from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
 from robustok.scoring.engine import check_no_overflow, not_a_number
@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 Transformers: Any = HFLM
 
 _DRAWING = ("scheme", "draws", "seed", "draw")  # arguments that a loaded model can change
+_TRACKER = "tracker"  # the key of a result under which it has lm-eval's writer of files
 IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
 
 
@@ -295,7 +296,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[JsonObject]]:
         logging = {"log_samples": True} if keep else {}
         result = evaluate_draws(once, *args, loaded=loaded, **(options | logging))
         if keep and result is not None:  # None: not the main process
-            results.append(dict(result))
+            results.append({**result, _TRACKER: options.get("evaluation_tracker")})
             if not options.get("log_samples", True):
                 del result["samples"]
         return result
@@ -307,8 +308,8 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[JsonObject]]:
         harness.simple_evaluate = once
 
 
-def compared(first: JsonFields, other: JsonFields) -> Iterator[list[str]]:
-    """The paired differences of two results, a row each: task, metric, and the numbers as text.
+def compared(first: JsonFields, other: JsonFields) -> Iterator[tuple[str, str, Difference]]:
+    """The paired differences of two results: task, metric, and the second minus the first.
 
     Metrics from 0 to 1 that are means over documents, of the documents that both results have, each
     with the mean of its draws.
@@ -317,22 +318,44 @@ def compared(first: JsonFields, other: JsonFields) -> Iterator[list[str]]:
         for name in metrics:
             metric, comma, filtered = name.partition(",")
             means = [_document_means(task, metric, filtered, [run]) for run in (first, other)]
-            if (
-                not comma
-                or not all(means)
-                or not all(0 <= v <= 1 for m in means for v in m.values())
+            if comma and all(
+                each and 0 <= min(each.values()) <= max(each.values()) <= 1 for each in means
             ):
-                continue
-            change = difference(*({"answers": {0: each}} for each in means))
-            yield [
-                task,
-                metric,
-                f"{change.before:.3f}",
-                f"{change.after:.3f}",
-                f"{change.mean:+.3f}",
-                change.bounds_text(),
-                change.p_text(),
-            ]
+                yield task, metric, difference(*({"answers": {0: each}} for each in means))
+
+
+def comparisons(
+    schemes: Sequence[str], results: Sequence[JsonFields]
+) -> list[tuple[str, str, str, Difference]]:
+    """The paired differences of each scheme from the first: scheme, task, metric, difference.
+
+    Where lm-eval writes results, they are written beside those of the first scheme, as JSON.
+    """
+    rows = [
+        (scheme, *row)
+        for scheme, other in zip(schemes[1:], results[1:], strict=True)
+        for row in compared(results[0], other)
+    ]
+    tracker = results[0].get(_TRACKER)
+    if tracker is not None and tracker.output_path:
+        path = Path(tracker.output_path)
+        # As lm-eval names its own file.
+        folder = (
+            path.parent
+            if path.suffix == ".json"
+            else (path / tracker.general_config_tracker.model_name_sanitized)
+        )
+        stem = f"{path.stem}_comparison" if path.suffix == ".json" else "comparison"
+        names = ("scheme", "task", "metric")
+        numbers = ("before", "after", "mean", "low", "high", "p", "n")
+        listed = [
+            dict(zip(names, row, strict=False))
+            | {"reference": schemes[0]}
+            | {name: getattr(row[3], name) for name in numbers}
+            for row in rows
+        ]
+        write_json(folder / f"{stem}_{tracker.date_id}.json", listed)
+    return rows
 
 
 def evaluate_draws(

@@ -268,10 +268,7 @@ class Sampler(Scheme):
         False.
         """
         exact = ", ".join(name for name, scheme in SCHEMES.items() if scheme.exact)
-        raise RobustokError(
-            f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
-            f"(exact: {exact})"
-        )
+        raise RobustokError(f"{self.name} has no exact log_prob (exact: {exact})")
 
     def draw(self, ids: np.ndarray, random: np.random.Generator) -> Any:
         """Draw one tokenization of one text: its ids, as a list or an integer array.

@@ -123,9 +123,9 @@ def lm_eval(
     pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
     the spread between them beside the standard error.
     """
-    from lm_eval._cli import HarnessCLI
+    from lm_eval.__main__ import cli_evaluate
 
-    from robustok.integrations.lm_eval import compared, draw_by_draw
+    from robustok.integrations.lm_eval import comparisons, draw_by_draw
 
     command, *args = context.args or ["run"]
     if command.startswith("-"):
@@ -137,11 +137,10 @@ def lm_eval(
         click.echo(LM_EVAL_HELP)
     before = sys.argv
     try:
-        harness = HarnessCLI()
         with draw_by_draw(keep=len(runs) > 1) as results:
             for arguments in runs:
-                sys.argv = ["lm-eval", command, *arguments]
-                harness.execute(harness.parse_args())
+                sys.argv = ["lm-eval", command, *arguments]  # where lm-eval's command reads them
+                cli_evaluate()
     except RobustokError:
         raise
     except ValueError as error:
@@ -150,8 +149,17 @@ def lm_eval(
     finally:
         sys.argv = before
     if results:
-        others = zip(schemes[1:], results[1:], strict=True)
-        rows = [[scheme, *row] for scheme, one in others for row in compared(results[0], one)]
+        rows = [
+            [
+                *names,
+                f"{change.before:.3f}",
+                f"{change.after:.3f}",
+                f"{change.mean:+.3f}",
+                change.bounds_text(),
+                change.p_text(),
+            ]
+            for *names, change in comparisons(schemes, results)
+        ]
         titles = ["scheme", "task", "metric", schemes[0], "this scheme", "difference", "95%", "p"]
         print_table(titles, rows, left=3)
 
