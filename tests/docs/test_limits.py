@@ -14,7 +14,7 @@ from robustok.play import server
 from robustok.runtime import inputs
 from robustok.samplers import spec
 from robustok.study import config, planner
-from robustok.tokenizer import pattern, vocabulary
+from robustok.tokenizer import vocabulary
 
 PAGE = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
 
@@ -34,7 +34,6 @@ def power(number: int) -> str:
     ("findings listed", [f"{findings.MAX_FINDINGS:,}; all are counted"]),
     ("`Lattice.counts`", [f"{lattice._MOST_BITS >> 23} MB of counts"]),
     ("`Lattice.neighbors` | 2", [f"{power(lattice._MOST_CELLS)} pairs of positions and distances"]),
-    ("pattern of a pre-tokenizer", [f"{pattern._MOST_STATES:,} states"]),
     ("line of JSON Lines", [f"{inputs.MAX_LINE >> 20} MiB decompressed"]),
     ("YAML of a study", [
         f"{config.MAX_BYTES >> 10} KiB, {config.MAX_NODES:,} values with aliases counted",
