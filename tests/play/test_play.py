@@ -272,6 +272,16 @@ def test_the_page_itself_may_ask_on_this_machine(host: str, code: int) -> None:
         assert answer.status_code == code
 
 
+@pytest.mark.parametrize("origin", ["http://evil.test", "http://localhost:1", "null"])
+def test_another_page_may_not_ask(origin: str) -> None:
+    with client("localhost") as asking:
+        answer = asking.post("/api/draw", content=QUESTION, headers=JSON | {"Origin": origin})
+    assert (answer.status_code, answer.json()["error"].partition("'")[0]) == (
+        403,
+        "only the playground",
+    )
+
+
 def test_no_other_page_may_frame_or_read_this_one() -> None:
     with client("localhost") as asking:
         for path in ("/", "/api/about", "/nowhere"):

@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
-from robustok.runtime.display import visible
+from robustok.runtime.display import power_text, visible
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers import sampler
 from robustok.samplers.parameters import Number
@@ -173,6 +172,9 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
         kinds = request.headers.getlist("content-type")  # a name can occur twice
         if {kind.partition(";")[0].strip().lower() for kind in kinds} != {"application/json"}:
             return JSONResponse({"error": "ask with Content-Type: application/json"}, 403)
+        own = f"http://{request.headers.get('host', '')}"
+        if any(origin != own for origin in request.headers.getlist("origin")):  # browsers send it
+            return JSONResponse({"error": "only the playground's own page may ask"}, 403)
         try:
             question = read_question(await _body(request))
             text = _check_text(question.get("text"))
@@ -308,7 +310,7 @@ def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> JsonObject
     rows, microseconds = _draws(draw, text, seed)
     return {
         "scheme": draw.spec,
-        "count": f"{total:,}" if total < 10**15 else f"{Decimal(total):.3g}",
+        "count": f"{total:,}" if total < 10**15 else power_text(total),
         "canonical": _token_texts(vocab, canonical),
         "rows": [_token_texts(vocab, rows[i]) for i in range(ROWS)],
         "length": round(sum(map(len, rows)) / SAMPLES / max(len(canonical), 1), 3),
@@ -339,11 +341,12 @@ def probabilities(
     model: Any, vocab: Vocabulary, text: str, options: Sequence[str], spec: str, *, seed: int
 ) -> JsonObject:
     """How probable each option is after the text, canonical and drawn: shares that add up to 1."""
+    from robustok.evaluation.questions import encode_options
     from robustok.scoring import score
 
     draw = sampler(spec, vocab)
     rows = [vocab.encode(text), *draw.sample_batch([text], seed=seed, draws=ROWS)]
-    log_probs = score(model, rows, [vocab.encode(option) for option in options]).log_probs
+    log_probs = score(model, rows, encode_options(vocab, options)).log_probs
     return {"shares": _shares(log_probs), "rows": [_token_texts(vocab, row) for row in rows]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
@@ -79,3 +80,13 @@ def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["--:"] * (len(head) - 1)]
     cells = [[markdown(cell) for cell in line] for line in (head, rule, *lines)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def power_text(number: int | Decimal) -> str:
+    """A large number by its power of ten.
+
+    >>> power_text(13 * 10**345)
+    '≈ 1.3·10³⁴⁶'
+    """
+    digits, _, power = f"{Decimal(number):.1e}".partition("e+")
+    return f"≈ {digits}·10{power.translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"

@@ -20,7 +20,7 @@ from robustok.cli.options import (
 from robustok.cli.printing import as_str, print_heading, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
 from robustok.models import load_model
-from robustok.runtime.display import counted
+from robustok.runtime.display import counted, power_text
 from robustok.runtime.files import JsonObject
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
 from robustok.samplers.uniform import ONLY_CANONICAL
@@ -33,6 +33,7 @@ Text = Annotated[
     str,
     Argument("TEXT", "a text; - reads one text per line of standard input"),
 ]
+_LONG = 10**30  # a count that is also printed by its power of ten
 
 
 def sample(
@@ -103,7 +104,7 @@ def count(
             record["total"] = str(total)
             print_json(record | ({f"by_{by}": [str(count) for count in counts]} if by else {}))
             continue
-        click.echo(f"{total:,}")
+        click.echo(f"{total:,}" if total < _LONG else f"{total:,}  {power_text(total)}")
         for value, number in enumerate(counts):
             if number:
                 click.echo(f"{by} {value:>4}  {number:,}")
@@ -133,14 +134,19 @@ def inspect(
         if scheme.color and not scheme.needs and not scheme.deterministic
     ]
     samplers = [sampler(spec, vocab) for spec in ("canonical", *(scheme or default))]
-    click.echo(counted(lattice.count(), "tokenization"))
-    for number, draw in enumerate(samplers):
-        print_heading(draw.spec)
-        for row in draw.sample_batch([source], seed=seed, draws=draws if number else 1):
-            tokens = [vocab.tokens[i] for i in row]
-            print_tokens(tokens, f"{len(tokens):>4}  ")
+    # Everything is drawn before anything is printed: a first draw compiles kernels, and says so.
+    drawn_rows = [
+        draw.sample_batch([source], seed=seed, draws=draws if number else 1)
+        for number, draw in enumerate(samplers)
+    ]
     uniform = sampler("uniform", vocab).sample_batch([source], seed=seed, draws=SAMPLES)
     bars = distance_shares(lattice, uniform, least=0.001)
+    click.echo(counted(lattice.count(), "tokenization"))
+    for draw, rows in zip(samplers, drawn_rows, strict=True):
+        print_heading(draw.spec)
+        for row in rows:
+            tokens = [vocab.tokens[i] for i in row]
+            print_tokens(tokens, f"{len(tokens):>4}  ")
     print_heading("distance from canonical", f"   exact █  {SAMPLES:,} uniform draws ░")
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     for at, exact, drawn in bars:
