@@ -25,7 +25,7 @@ def test_the_first_compilation_is_announced_while_it_runs(capsys: pytest.Capture
             if text:
                 break
             time.sleep(0.01)
-        assert text.startswith("robustok: compiling walk.draw: ")
+        assert text.startswith("robustok: compiling the draws of a scheme: ")
         assert "4 to 15 seconds, once\n" in text
     with message("walk.other"):
         time.sleep(0.2)

@@ -144,6 +144,16 @@ def _leave_to_other(waited: float) -> None:
     _is_announced |= waited > DELAY
 
 
+# What the kernels of a module are for; those of others are for several schemes.
+_USES = {
+    "uniform_k": "uniform-k",
+    "stochastok": "stochastok",
+    "stochastok_uniform": "stochastok-uniform",
+    "dropout": "bpe-dropout",
+    **dict.fromkeys(("lattice", "counting", "blocks", "distances"), "counting"),
+}
+
+
 def _announce(kernel: str) -> None:
     global _is_announced
     if _is_announced:
@@ -157,5 +167,6 @@ def _announce(kernel: str) -> None:
     else:
         why = ": the kernels of a scheme take 4 to 15 seconds, once"
     with suppress(OSError, ValueError, AttributeError):  # stderr is closed, or None
-        sys.stderr.write(f"robustok: compiling {kernel}{why}\n")
+        use = _USES.get(kernel.partition(".")[0], "the draws of a scheme")
+        sys.stderr.write(f"robustok: compiling {use}{why}\n")
         sys.stderr.flush()
