@@ -314,6 +314,19 @@ def test_rows_of_another_tokenizer_are_refused() -> None:
         perturb([{"input_ids": ids.tolist()} for ids in VOCAB.encode_batch(texts)])
 
 
+def test_short_rows_of_another_tokenizer_are_refused() -> None:
+    """Each has a few ids away from its ends, so more of them are looked at."""
+    texts = [" ".join(RNG.choice(frequent_words(600)[300:], 4)) for _ in range(400)]
+    perturb = perturb_by(vocab=rt.Vocabulary.load(other_tokenizer()), where="all")
+    with pytest.raises(RobustokError, match="another tokenizer encoded them"):
+        for ids in VOCAB.encode_batch(texts):
+            perturb([{"input_ids": ids[:10].tolist()}])
+    own = perturb_by(where="all")
+    for ids in VOCAB.encode_batch(texts):
+        own([{"input_ids": ids[:10].tolist()}])
+    assert own._judged[0] >= 256 and own._n_checked < 400
+
+
 def test_rows_that_were_cut_or_encoded_in_parts_are_taken() -> None:
     cut = [ids[2:-2] for ids in IDS]
     joined = [[*a, *b] for a, b in zip(IDS, reversed(IDS), strict=True)]
@@ -468,6 +481,8 @@ def test_rows_without_labels_are_drawn_where_the_caller_says_so() -> None:
     for make in (Perturb, partial(TorchCollator, pad_id=0)):
         with pytest.raises(RobustokError, match="rows without labels do not say"):
             make(rt.sampler("uniform", VOCAB), seed=0)([{"input_ids": IDS[0]}])
+        with pytest.raises(RobustokError, match="rows without labels do not say"):
+            make(rt.sampler("uniform", VOCAB), seed=0)([{"input_ids": IDS[0], "labels": None}])
         for where in ("unlabeled", "all"):
             make(rt.sampler("uniform", VOCAB), seed=0, where=where)([{"input_ids": IDS[0]}])
 

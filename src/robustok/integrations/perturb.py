@@ -39,7 +39,8 @@ WHERE = ("unlabeled", "user", "all")
 _REPORTED_ROWS = 64
 _PROCESSES = 1025  # rows of the shared counts: the main process and 1024 workers
 _STAGES = 1000  # steps of a schedule, to limit the number of samplers
-_CHECKED_ROWS = 32  # the first rows of each process, which must be canonical
+_CHECKED_ROWS = (32, 1024)  # first rows of each process that must be canonical: least and most
+_ENOUGH_IDS = 256  # that are judged: fewer rows are checked
 _EDGE = 4  # ids beside a border that may not be canonical: texts are cut or encoded apart there
 _FEWEST_IDS = 16  # that are judged
 _MOST_DEVIATING = 0.05  # share of the ids, as where texts were encoded in parts
@@ -139,7 +140,7 @@ class Perturb:
             max_length = check_integer("max_length", max_length, 1)
         self.max_length = max_length
         self.encoded_by = "the model's"
-        self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
+        self._n_checked, self._judged = 0, np.zeros(2, np.int64)
         self._whole: set[str] = set()
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
         self.batches = torch.zeros(3, dtype=torch.int64).share_memory_()
@@ -257,9 +258,9 @@ class Perturb:
         return self.scheme.at(min(_STAGES, step * _STAGES // last) / _STAGES)
 
     def _drawn(self, rows: Sequence[Columns], numbers: Sequence[int]) -> Iterator[Columns]:
-        if self._rows_to_check > 0:
-            self._check_canonical(rows[: self._rows_to_check])
-            self._rows_to_check -= len(rows)
+        if self._n_checked < _CHECKED_ROWS[int(self._judged[0] < _ENOUGH_IDS)]:
+            self._check_canonical(rows[: _CHECKED_ROWS[0]])
+            self._n_checked += len(rows)
         answers, kept = self._kept(rows)
         batch = Ragged.from_rows([row.ids for row in rows])
         keys = [row_key(ids, 0, number) for ids, number in zip(batch, numbers, strict=True)]
@@ -290,7 +291,7 @@ class Perturb:
             problem = (
                 f"the tokenizer of the scheme has {self.vocab.size} ids, and rows have id {largest}"
             )
-        elif total >= _FEWEST_IDS and deviating > _MOST_DEVIATING * total:
+        elif total >= _FEWEST_IDS and deviating > max(1, _MOST_DEVIATING * total):
             problem = (
                 f"{deviating} of {total} ids in the first rows are not those that the tokenizer of "
                 "the scheme gives for their text"

@@ -70,7 +70,8 @@ class Columns(NamedTuple):
     @property
     def is_labelled(self) -> bool:
         """Whether it is known what is an answer: by labels or marks, or one label for the row."""
-        return bool(self.labels or {*_ANSWERS} & {*self.per_id} or {*_LABELS} & {*self.rest})
+        of_row = any(self.rest.get(name) is not None for name in _LABELS)
+        return bool(self.labels or of_row or {*_ANSWERS} & {*self.per_id})
 
 
 def read_rows(rows: Sequence[object], whole: set[str]) -> list[Columns]:

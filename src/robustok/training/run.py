@@ -364,7 +364,11 @@ class _Trainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()  # each process writes its own random state
         if self.is_world_process_zero():
-            seal(folder / f"checkpoint-{self.state.global_step}")
+            checkpoint = folder / f"checkpoint-{self.state.global_step}"
+            (checkpoint / "training_args.bin").unlink(
+                missing_ok=True
+            )  # a pickle that nothing reads
+            seal(checkpoint)
 
 
 def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
