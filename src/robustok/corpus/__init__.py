@@ -6,5 +6,4 @@ task), run (all tasks, or Ray Data).
 
 from robustok.corpus.run import Receipt as Receipt
 from robustok.corpus.run import run_corpus as run_corpus
-from robustok.corpus.run import run_on_ray as run_on_ray
 from robustok.corpus.transform import Retokenize as Retokenize

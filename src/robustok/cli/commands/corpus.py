@@ -64,7 +64,7 @@ def corpus(
     OUT/data has the shards, OUT/__run__/receipt.json the record of the run, OUT/__run__/rejects the
     rows that could not be read.
     """
-    from robustok.corpus import run_corpus, run_on_ray
+    from robustok.corpus.run import run_corpus, run_on_ray
 
     if "keep_columns" in options and options["keep_columns"] != "all":
         names = (name.strip() for name in options["keep_columns"].split(","))
