@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from robustok.guard import Guard
 from robustok.kernels.alignment import align
@@ -18,7 +18,9 @@ from robustok.runtime.environment import available_cores
 from robustok.samplers import BUILT_IN, measure, sampler
 from robustok.samplers.parameters import SCORES
 from robustok.tokenizer.data import TokenizerData, byte_alphabet
-from robustok.tokenizer.sources import read_tokenizer
+from robustok.tokenizer.stages import spelling_bytes
+from robustok.tokenizer.tokenizer_json import from_json
+from robustok.tokenizer.tokenizers_api import AddedToken, tokenizer_json
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _COMPLETE = "all"  # file that marks a cache of all kernels
@@ -98,10 +100,12 @@ def compile_jobs(jobs: list[str]) -> None:
 
 def _toy_tokenizer() -> TokenizerData:
     ids = {**byte_alphabet(), "ab": 256, "abc": 257}
-    toy = Tokenizer(models.BPE(ids, [("a", "b"), ("ab", "c")]))
-    toy.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    toy.add_special_tokens(["<end>"])
-    return read_tokenizer(toy)
+    model = {"type": "BPE", "vocab": ids, "merges": [["a", "b"], ["ab", "c"]]}
+    toy = json.loads(tokenizer_json(model, spelling_bytes() | {"use_regex": True}))
+    toy["added_tokens"] = [
+        AddedToken("<end>", special=True, normalized=False)._asdict() | {"id": 258}
+    ]
+    return from_json(json.dumps(toy), "toy")
 
 
 def _compile_others(vocab: Vocabulary, rows: Ragged) -> None:

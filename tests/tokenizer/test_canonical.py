@@ -29,7 +29,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, proces
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import USED_BYTES, byte_alphabet, search_of
+from robustok.tokenizer.data import USED_BYTES, byte_alphabet
+from robustok.tokenizer.gigatoken import search_of
 
 EXACT = (
     "canonical", "characters", "uniform", "grampa(temperature=2)", "maxmatch-dropout(p=0.3)",

@@ -11,6 +11,7 @@ from tokenizers.models import BPE
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import byte_alphabet
 from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
+from robustok.tokenizer.tokenizers_api import parts_of
 
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 
@@ -18,7 +19,7 @@ TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
 def stages_of(pre_tokenizer: object = None, normalizer: object = None) -> Stages:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizer, normalizer  # type: ignore
-    return Stages.of_tokenizer(tokenizer)
+    return Stages.of_parts(parts_of(tokenizer, {}))
 
 
 def split(pattern: str, behavior: str = "isolated", invert: bool = False) -> object:
@@ -96,10 +97,10 @@ def test_decoders_whose_text_depends_on_the_cuts_are_refused(decoder: object, na
     tokenizer = Tokenizer(BPE())
     tokenizer.decoder = decoder  # type: ignore[assignment]
     if name is None:
-        Stages.of_tokenizer(tokenizer)
+        Stages.of_parts(parts_of(tokenizer, {}))
         return
     with pytest.raises(RobustokError, match=f"its {name} decoder"):
-        Stages.of_tokenizer(tokenizer)
+        Stages.of_parts(parts_of(tokenizer, {}))
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class SegmentEncoder:
         return CanonicalIds(encoded.values, encoded.offsets, same)
 
     def plain_sources(self, texts: list[bytes]) -> list[bytes]:
-        """The first source of each text of ids without placed ones (see `tokenizer.spelling`)."""
+        """The first source of each text of ids without placed ones (see `tokenizer.data`)."""
         return [self.vocab.data.spelling.plain_source(text) for text in texts]
 
     def _first_sources(

@@ -41,8 +41,13 @@ from robustok.runtime.hub import (
     split_revision,
 )
 from robustok.runtime.packages import require
-from robustok.tokenizer.auto import auto_tokenizer, companions, names_class
-from robustok.tokenizer.sources import tokenizer_files, whole_file
+from robustok.tokenizer.sources import (
+    auto_tokenizer,
+    companions,
+    names_class,
+    tokenizer_files,
+    whole_file,
+)
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:

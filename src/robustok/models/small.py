@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 from robustok.errors import RobustokError, check_choice
+from robustok.tokenizer.tokenizers_api import require_parts
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
 END_OF_TEXT = "<|endoftext|>"
@@ -35,6 +35,9 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     """
     if size < SMALLEST:
         raise RobustokError(f"a vocabulary of {size} cannot hold the 256 bytes: ask for {SMALLEST}")
+    require_parts("training a tokenizer")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -183,7 +183,8 @@ class Cutter:
         if self._library is None:
             raise RobustokError(
                 f"bpe-dropout: the pre-tokens of the text {shown(text)} are not known, since the"
-                " tokenizer's library does not show its cuts: use another scheme, such as uniform"
+                " tokenizer's library does not show its cuts: 'pip install regex', or use another"
+                " scheme, such as uniform"
             )
         return _in_bytes(self._library(text), span, text)
 

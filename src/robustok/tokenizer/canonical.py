@@ -1,6 +1,6 @@
 """The canonical ids of any ids: the one definition that encoding, the samplers and the guard use.
 
-See `robustok.tokenizer.spelling`. Ids are looked at in segments, the runs of ids between special
+See `robustok.tokenizer.data`. Ids are looked at in segments, the runs of ids between special
 ones. The canonical ids of a segment depend on its bytes, its placed ids and the special ids beside
 it. They are therefore the same for all draws of a text.
 """

@@ -1,23 +1,166 @@
-"""A tokenizer as plain data, errors of tokenizer libraries as RobustokErrors, broken UTF-8."""
+"""A tokenizer as plain data: what each id spells, and where it may stand.
+
+**What an id spells.** ``tokens[i]`` is what the tokenizer's own decoder writes for id i in the
+middle of a text, as bytes. The text of ids is the concatenation, so tokenizations of one text
+decode to one text. A tokenizer whose decoder does not work like this is refused when it is loaded.
+
+**Where an id may stand.** An id is of one of three kinds:
+
+- *ordinary*: a token of V, one id for each byte string. A draw may put it wherever its bytes stand.
+- *placed*: it stands in a text where the tokenizer itself put it, and every draw leaves it there.
+  These are added tokens (a matcher finds them before the model), the unknown token (the bytes of
+  its character are not known), and the second id of the same bytes.
+- *special*: it is no text. The ids between two of them are texts of their own.
+
+**The source of ids.** A tokenizer changes a text before its model reads it: normalizers, a space
+before the text, a space of its own before each part that follows an added token, spaces that an
+added token takes from its neighbors. A source is a text that should give the ids: their bytes, but
+without the space that the tokenizer writes itself, with a character that the tokenizer does not
+know for each unknown token, and with a space where an added token takes it. Several sources may be
+possible; `Spelling.sources` lists them, the likeliest first. It depends on the text and the placed
+ids alone, so that all draws of a text have the sources of the text.
+
+**Canonical ids.** Ids are canonical if a source of theirs is encoded to exactly them. The canonical
+ids of any ids are those of the first source whose ids spell the same text, with the placed ids at
+the same places if there is one. A text is accepted if
+its ids are canonical by this definition. Otherwise the text of the ids is that of other ids, too
+(normalizers that change their own output, pre-tokenizers that lose characters), and encoding it
+raises RobustokError.
+
+The vocabulary, the lattice, the samplers and the guard follow from this. This module does not
+encode (`tokenizers_api`, `libraries`) and does not compare (`canonical`).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import computed_once
-from robustok.tokenizer.spelling import Spelling
 from robustok.tokenizer.stages import Stages
 
 USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
 _ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not part of a UTF-8 character
+
+
+MARK = "▁".encode()  # SentencePiece's way to write a space
+
+
+class Spelling(NamedTuple):
+    """How the bytes of ids differ from the text that they come from.
+
+    ``placed``: added tokens and the unknown token, which stand where the tokenizer puts them; ids
+    with the bytes of another are not listed. ``unknown``: the unknown token. ``prefix`` and
+    ``suffix``: what the tokenizer writes around each text. ``contents``: the text that the matcher
+    finds, of added tokens that are decoded to another one. ``restarts``: added tokens after which
+    it writes the prefix again. ``takes_left``, ``takes_right``: added tokens that take the spaces
+    beside them. ``in_model``: the bytes that the model reads as a placed token, of those that it
+    has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
+    space. ``literal``: ids with a "▁" or a space that the model sees in no text. ``words``: special
+    tokens that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder
+    reads in different ways.
+    """
+
+    placed: Set[int] = frozenset()
+    unknown: int | None = None
+    prefix: bytes = b""
+    suffix: bytes = b""
+    contents: Mapping[int, bytes] = {}
+    restarts: Set[int] = frozenset()
+    takes_left: Set[int] = frozenset()
+    takes_right: Set[int] = frozenset()
+    in_model: Mapping[int, bytes] = {}
+    single: Set[int] = frozenset()
+    marked: bool = False
+    literal: Set[int] = frozenset()
+    words: Set[int] = frozenset()
+    lossy: tuple[bytes, ...] = ()
+
+    def plain_source(self, text: bytes) -> bytes:
+        """The first source of ids without placed ones, which spell ``text``."""
+        if self.marked and MARK in text:
+            text = text.replace(MARK, b" ")
+        return text.removeprefix(self.prefix).removesuffix(self.suffix)
+
+    def sources(
+        self, tokens: Sequence[bytes], ids: np.ndarray, unknown: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        """The sources of ids without special ones, each once.
+
+        ``unknown``: characters that the tokenizer does not know.
+        """
+        row = ids.tolist()
+        placed = self.placed & {*row}
+        matched = placed - self.in_model.keys()
+        choices = [placed] if len(matched) == len(placed) else [placed, matched]
+        tried: set[bytes] = set()
+        for character in unknown if self.unknown in placed else [b""]:
+            for chosen in choices:
+                takes = not chosen.isdisjoint(self.takes_left | self.takes_right)
+                for spaces in (False, True)[: 1 + takes]:
+                    parts = self._parts(tokens, row, chosen)
+                    source = self._joined(tokens, parts, character, spaces)
+                    for one in (source, source.replace(b" ", MARK) if self.marked else source):
+                        if one not in tried:
+                            tried.add(one)
+                            yield one
+
+    def _joined(
+        self, tokens: Sequence[bytes], parts: list[Any], unknown: bytes, spaces: bool
+    ) -> bytes:
+        """A source of bytes and placed ids in turn.
+
+        ``unknown``: a character for the unknown token. ``spaces``: whether added tokens that take
+        spaces get one.
+        """
+        source = b""
+        starts = True  # whether the tokenizer writes its prefix before what follows
+        for number, part in enumerate(parts):
+            if number % 2 and not self._is_model_token(part, source, parts[number + 1]):
+                text = tokens[part]
+                if part == self.unknown:
+                    text = unknown
+                elif part in self.contents:
+                    text = self.contents[part]
+                elif starts and part not in self.restarts:
+                    text = text.removeprefix(self.prefix)
+                starts = part in self.restarts
+                if spaces:
+                    text = b" " * (part in self.takes_left) + text
+                    text += b" " * (part in self.takes_right)
+            else:
+                text = self.in_model.get(part, b"") if number % 2 else part
+                text = text.replace(MARK, b" ") if self.marked else text
+                if starts and text:
+                    text, starts = text.removeprefix(self.prefix), False
+            source += text
+        return source.removesuffix(self.suffix) if parts[-1] else source
+
+    def _is_model_token(self, token: int, before: bytes, after: bytes) -> bool:
+        """Whether an added token of words stands amid a word, where the model reads it."""
+        if token not in self.single:
+            return False
+        last = before[-4:].decode(errors="ignore")[-1:]
+        in_word = last.isalnum() or last == "_"
+        return in_word or (after != b"" and not after.startswith(self.prefix))
+
+    def _parts(self, tokens: Sequence[bytes], ids: list[int], placed: Set[int]) -> list[Any]:
+        """Bytes and placed ids in turn; the first and the last are bytes."""
+        parts: list[Any] = []
+        run: list[bytes] = []
+        for i in ids:
+            if i in placed:
+                parts += [b"".join(run), i]
+                run = []
+            else:
+                run.append(self.in_model.get(i, tokens[i]))
+        return [*parts, b"".join(run)]
 
 
 class Encoder(Protocol):
@@ -96,110 +239,6 @@ def library_error(meaning: str, error: BaseException) -> RobustokError:
         raise error
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return RobustokError(f"{meaning} ({lines[0][:200]})")
-
-
-def search_of(strings: Collection[str]) -> Callable[[str], object] | None:
-    """A search of a text for any of some strings; None where there is none, or an empty one.
-
-    >>> bool(search_of(["<a>", "<b>"])("x<b>"))
-    True
-
-    One regular expression, with the common beginnings of the strings written once, so that its time
-    does not grow with their number. The result is true where one is in the text.
-    """
-    ordered = sorted({*strings})
-    if not ordered or not ordered[0]:
-        return None
-    try:
-        return _Search(ordered).first
-    except RecursionError:
-        return lambda text: any(string in text for string in ordered)
-
-
-def search_all(strings: Collection[str]) -> Callable[[str], Iterator[re.Match[str]]] | None:
-    """All matches of some strings in a text, in order; None where there is no such search.
-
-    >>> [match.group() for match in search_all(["a", "ab", "b"])("xabb")]
-    ['ab', 'b']
-
-    Each is the longest at the first place where there is one after the match before.
-    """
-    ordered = sorted({*strings})
-    if not ordered or not ordered[0]:
-        return None
-    try:
-        return _Search(ordered).all
-    except RecursionError:
-        return None
-
-
-class _Search:
-    """A search for any of sorted, distinct strings by regular expressions.
-
-    If a text has one of their first characters, as a line break, those that begin with it are
-    looked for alone, which takes a tenth of the time. Raises RecursionError where the expression is
-    too deep.
-    """
-
-    def __init__(self, strings: list[str]) -> None:
-        groups = itertools.groupby(strings, lambda string: string[0])
-        self._of_start = {start: [*group] for start, group in groups}
-        self._whole = _pattern(strings)
-        self._patterns: dict[str, re.Pattern[str]] = {}
-
-    def first(self, text: str) -> re.Match[str] | None:
-        """The first match, or None."""
-        pattern = self._pattern_of(text)
-        return None if pattern is None else pattern.search(text)
-
-    def all(self, text: str) -> Iterator[re.Match[str]]:
-        """All matches, in order."""
-        pattern = self._pattern_of(text)
-        return iter(()) if pattern is None else pattern.finditer(text)
-
-    def _pattern_of(self, text: str) -> re.Pattern[str] | None:
-        """An expression with the same matches in this text as that of all strings, if any."""
-        if len(self._of_start) > _MOST_STARTS:
-            return self._whole
-        present = [start for start in self._of_start if start in text]
-        if len(present) != 1:
-            return self._whole if present else None
-        (start,) = present
-        if start not in self._patterns:
-            self._patterns[start] = _pattern(self._of_start[start])
-        return self._patterns[start]
-
-
-_MOST_STARTS = 64  # characters that are looked for one by one
-_MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
-
-
-def _pattern(strings: list[str]) -> re.Pattern[str]:
-    return re.compile(_one_of(strings, 0))
-
-
-def _one_of(strings: list[str], depth: int) -> str:
-    """A regular expression for any of sorted, distinct strings, the longest at one place.
-
-    Raises RecursionError where it is too deep.
-    """
-    if len(strings) == 1:
-        return re.escape(strings[0])
-    shared = _shared(strings[0], strings[-1])
-    rest = [string[shared:] for string in strings]
-    begin = re.escape(strings[0][:shared])
-    is_whole = not rest[0]  # all others begin with this one
-    if depth == _MOST_NESTED:
-        raise RecursionError
-    groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
-    inner = [_one_of(list(group), depth + 1) for _, group in groups]
-    return f"{begin}(?:{'|'.join(inner)}){'?' * is_whole}"
-
-
-def _shared(a: str, b: str) -> int:
-    """How many first characters are the same."""
-    size = min(len(a), len(b))
-    return next((i for i in range(size) if a[i] != b[i]), size)
 
 
 def byte_alphabet() -> dict[str, int]:

@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from robustok.runtime.environment import import_lock
 from robustok.tokenizer.data import Encoder, byte_alphabet
-from robustok.tokenizer.stages import tokenizer_json
+from robustok.tokenizer.tokenizers_api import encode_batch, open_json, tokenizer_json
 
 EncoderOver: TypeAlias = Callable[[list[bytes]], Encoder]
 RANGES_FILE = Path(__file__).with_name("gigatoken_ranges.json")
@@ -124,14 +123,14 @@ def differences(
     spec = _probe(pre_tokenizer)
     backend = Gigatoken.from_json(spec).backend.encode
     if encoder_over is None:
-        tokenizer = Tokenizer.from_str(spec)
+        tokenizer = open_json(spec)
     else:
         encoder = encoder_over([*map(bytes, _probe_tokens())])
 
     def differ(some: Sequence[int]) -> bool:
         text = "\n".join(context.format(chr(point)) for point in some for context in _CONTEXTS)
         if encoder_over is None:
-            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            (ids,) = encode_batch(tokenizer, [text], False)
         else:
             ids = encoder.encode_batch([text], False)[0]
         return backend(text).tolist() != ids

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from tokenizers import AddedToken
-
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import USED_BYTES, TokenizerData, byte_alphabet, library_errors
-from robustok.tokenizer.spelling import Spelling
-from robustok.tokenizer.stages import Stages, isolating, spelling_bytes, tokenizer_json
+from robustok.tokenizer.data import (
+    USED_BYTES,
+    Spelling,
+    TokenizerData,
+    byte_alphabet,
+    library_errors,
+)
+from robustok.tokenizer.stages import Stages, isolating, spelling_bytes
+from robustok.tokenizer.tokenizers_api import AddedToken, tokenizer_json
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # Unlike that of Llama 3, it takes all whitespace at the end of a text as one.
@@ -94,18 +98,7 @@ def _bpe_json(
     taken = {*ids.values()}
     # Other names leave no hole in the ids.
     names = {f"\0{i}": i for i in range(size) if i not in taken}
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": ids | names,
-        "merges": [*merges],
-    }
+    model = {"type": "BPE", "vocab": ids | names, "merges": [*merges]}
     return tokenizer_json(model | settings, pre_tokenizer, normalizer)
 
 
@@ -247,6 +240,7 @@ def open_tekken(text: str, name: str) -> Any:
         raise RobustokError(f"{name}: a damaged tekken.json ({type(e).__name__}: {e})") from e
 
 
+SPACES_AS_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 MOST_SPACES = 256  # in a row, in a text of which the ids are known without SentencePiece
 
 
@@ -327,8 +321,7 @@ class SentencePieceEncoder:
             raise RobustokError("tokens of the model have the same score")
         if not all(c in scores for piece in scores for c in piece):
             raise RobustokError("the vocabulary lacks characters of its tokens")
-        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-        return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, spaces)
+        return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, SPACES_AS_MARKS)
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:
@@ -390,7 +383,7 @@ def _read(processor: Any) -> TokenizerData:
         f"sentencepiece {kind}",
         read_scores=_read_scores,
         source=processor,
-        added={i: AddedToken(tokens[i].decode(), normalized=True) for i in defined.values()},
+        added={i: AddedToken(tokens[i].decode()) for i in defined.values()},
         spelling=spelling,
     )
 

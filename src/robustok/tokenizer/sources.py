@@ -1,8 +1,13 @@
 """Find the tokenizer of a path, a folder, a hub name or an object, and read it into one form.
 
 A file is recognized by its content, not by its name: tokenizer.json, tekken.json, a SentencePiece
-model or a tiktoken file of ranks. A folder is read as ``AutoTokenizer`` reads it. What it does not
-read: WordPiece and WordLevel, whose tokens are not parts of the text's bytes.
+model or a tiktoken file of ranks. What it does not read: WordPiece and WordLevel, whose tokens are
+not parts of the text's bytes.
+
+A folder is read as ``AutoTokenizer`` of transformers reads it, which adds the tokens of
+tokenizer_config.json, and builds the stages of a class such as ``GPT2Tokenizer`` anew.
+:func:`differences` lists what may change ids. Tokens alone are added here; anything else is left to
+transformers (:func:`auto_tokenizer`), whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -10,16 +15,17 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.runtime.hub import (
     check_hub_name,
+    hub_arguments,
     hub_failure,
     is_packaged,
     is_unreachable,
@@ -29,16 +35,7 @@ from robustok.runtime.hub import (
     split_revision,
 )
 from robustok.runtime.packages import EXTRAS
-from robustok.tokenizer.auto import (
-    COMPANIONS,
-    LFS_MESSAGE,
-    LFS_START,
-    auto_tokenizer,
-    companions,
-    differences,
-)
 from robustok.tokenizer.data import TokenizerData, library_errors
-from robustok.tokenizer.json_tokens import check_holes
 from robustok.tokenizer.libraries import (
     from_processor,
     from_tiktoken,
@@ -46,7 +43,16 @@ from robustok.tokenizer.libraries import (
     open_sentencepiece,
     open_tekken,
 )
-from robustok.tokenizer.tokenizer_json import errors_name, from_json, open_json
+from robustok.tokenizer.tokenizer_json import check_holes, errors_name, from_json
+from robustok.tokenizer.tokenizers_api import (
+    HAS_PARTS,
+    AddedToken,
+    json_of,
+    open_json,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _log = logging.getLogger(__name__)
 _OBJECT = "the tokenizer object"  # what errors call it
@@ -61,6 +67,21 @@ _WHOLE = (
     "source.spm",
 )
 _PATTERNS = ("*.model", "*.model.v*", "*.spm", "*.tiktoken", "tekken*.json")  # of other names
+CONFIG = "tokenizer_config.json"
+_LEGACY = ("special_tokens_map.json", "added_tokens.json")  # read where CONFIG has no added tokens
+# Files that make a folder one of transformers, beside tokenizer.json.
+COMPANIONS = (CONFIG, *_LEGACY, "config.json", "vocab.json", "merges.txt")
+# The classes that keep the stages of tokenizer.json.
+_PLAIN_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+# Model types for which transformers uses a plain class where a folder names it.
+_PLAIN_TYPES = (
+    "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "olmo2",
+    "opt", "phi", "phi3", "qwen3",
+)  # fmt: skip
+LFS_START = b"version https://git-lfs"
+LFS_MESSAGE = (
+    "a pointer of Git LFS, not the file itself: run 'git lfs pull', or download the file again"
+)
 _RANK = re.compile(rb"[A-Za-z0-9+/]+=* [0-9]+\r?\n")
 _MODEL = re.compile(r'"model"\s*:\s*\{')  # in a list of tokens "model" is one, with its id
 
@@ -99,11 +120,10 @@ def read_tokenizer(source: Any) -> TokenizerData:
     elif module == "sentencepiece":
         data = from_processor(content, "the SentencePiece model" if name == _OBJECT else name)
     else:
-        with library_errors(f"{name}: the tokenizers library cannot save it"):
-            text = content.to_str()
-        if type(content.model).__name__ == "BPE":
-            with errors_name(name):
-                check_holes(content)
+        with errors_name(name):
+            text = json_of(content)
+            if HAS_PARTS and hasattr(content, "get_vocab"):
+                check_holes(content, content.get_vocab(with_added_tokens=False))
         data = from_json(text, name)
         _check_saved(content, data, name)
     return replace(data, revision=opened.revision) if opened.revision else data
@@ -111,7 +131,8 @@ def read_tokenizer(source: Any) -> TokenizerData:
 
 def _check_saved(tokenizer: Any, data: TokenizerData, name: str) -> None:
     """Raise RobustokError where an added token has another id once the tokenizer is saved."""
-    for i, token in tokenizer.get_added_tokens_decoder().items():
+    added = tokenizer.get_added_tokens_decoder() if HAS_PARTS else {}
+    for i, token in added.items():
         saved = data.added.get(i)
         if saved is None or saved.content != token.content:
             raise RobustokError(
@@ -134,6 +155,8 @@ def open_tokenizer(source: Any) -> Opened:
         with library_errors(f"{_OBJECT}: no SentencePiece model"):
             raw = source.serialized_model_proto()
         return Opened(open_sentencepiece(raw, _OBJECT))
+    if module == "tokenizers" and "implementations" in type(source).__module__:
+        return Opened(open_json(json_of(source)))  # a class around a tokenizer
     if module in ("tiktoken", "tokenizers"):
         return Opened(source)
     backend = getattr(source, "backend_tokenizer", None)
@@ -216,25 +239,42 @@ def _open_folder(folder: Path, name: str) -> Opened:
     others: list[str] = []
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
-        tokenizer = opened.library()
         try:
-            found = differences(folder, tokenizer)
+            spec = json.loads(opened.content)
+            found = differences(folder, spec)
+            changed = _with_tokens(spec, found.tokens) if found.tokens else None
+        except RecursionError as e:
+            raise RobustokError(f"{name}: a damaged tokenizer.json ({e})") from e
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             raise RobustokError(
-                f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
+                f"{name}: tokenizer.json or the files beside it are malformed"
+                f" ({type(e).__name__}: {e})"
             ) from e
-        if not (found.others or found.tokens):
-            return opened._replace(parsed=tokenizer)
         if not found.others:
-            with library_errors(f"{opened.name}: the tokenizers library refuses added tokens"):
-                tokenizer.add_tokens(found.tokens)
-            return Opened(tokenizer, name)
+            return opened if changed is None else Opened(changed, name)
         others = found.others
     elif whole is not None and (whole.name == "tekken.json" or not companions(folder)):
         return _open_file(whole)
+    elif pair := _files_of_a_bpe(folder):
+        vocab, merges = pair
+        raise RobustokError(
+            f"{name}: {vocab} and {merges} do not say what cuts a text; of a byte-level BPE make a"
+            f" tokenizer.json: tokenizers.ByteLevelBPETokenizer('{vocab}', '{merges}')"
+            ".save('tokenizer.json')"
+        )
     elif not companions(folder):
         raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
     return _open_auto(name, whole, others or companions(folder))
+
+
+def _files_of_a_bpe(folder: Path) -> tuple[str, str] | None:
+    """The names of the files of tokens and merges of a folder that names no class."""
+    for pair in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+        if all((folder / name).is_file() for name in pair) and not (
+            names_class(folder) or (folder / "config.json").is_file()
+        ):
+            return pair
+    return None
 
 
 def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
@@ -276,6 +316,150 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
         f"{name}: transformers reads it as a {type(tokenizer).__name__}, which is not one of the"
         " tokenizers library: its ids cannot be read as bytes"
     )
+
+
+class Differences(NamedTuple):
+    """What the files of a folder say beside its tokenizer.json."""
+
+    tokens: list[dict]  # those that transformers adds, in this order, as in a tokenizer.json
+    others: list[str]  # what else may change ids, in words
+
+
+def companions(folder: Path) -> list[str]:
+    """The names of the files that make a folder one of transformers."""
+    return [name for name in COMPANIONS if (folder / name).is_file()]
+
+
+def names_class(folder: Path) -> bool:
+    """Whether tokenizer_config.json names the class of the tokenizer."""
+    return bool(_read(folder / CONFIG).get("tokenizer_class"))
+
+
+def auto_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer that ``AutoTokenizer`` of transformers makes of a folder or a hub name.
+
+    Runs no code of the model. Raises what transformers raises, and RobustokError for a name that no
+    repository can have.
+    """
+    from transformers import AutoTokenizer
+
+    name, where = hub_arguments(path_or_name)
+    if not Path(name).exists():
+        check_hub_name(name, "tokenizer")
+    return AutoTokenizer.from_pretrained(name, **where)
+
+
+def differences(folder: Path, spec: dict) -> Differences:
+    """How ``AutoTokenizer`` may read a folder otherwise than its tokenizer.json alone.
+
+    Args:
+        folder: a folder with tokenizer.json.
+        spec: this file.
+
+    Raises RobustokError for a damaged file.
+    """
+    config, model = _read(folder / CONFIG), _read(folder / "config.json")
+    config.setdefault("pad_token", (spec.get("padding") or {}).get("pad_token"))
+    others = list(_settings(folder, config, model))
+    added = sorted(spec.get("added_tokens") or (), key=lambda token: token["id"])
+    before = {token["content"]: token for token in added}
+    listed, named, roles = config.get("added_tokens_decoder"), *_named(config)
+    if listed is not None:
+        tokens = [_token(listed[i]) for i in sorted(listed, key=int)]
+    else:
+        tokens = [_token(token) for token in added]
+        more, more_roles = _named(_read(folder / "special_tokens_map.json"))
+        named, roles = named | more, roles | more_roles
+        numbers = _read(folder / "added_tokens.json").items()
+        if any(before.get(content, {}).get("id") != i for content, i in numbers):
+            others.append("added_tokens.json")
+    lacking = sorted(named - {*before} - {token["content"] for token in tokens})
+    others += [f"the token {content!r}" for content in lacking]
+    for token in tokens:
+        token["special"] |= token["content"] in roles
+    changed = any(
+        token["content"] not in before or _token(before[token["content"]]) != token
+        for token in tokens
+    )
+    return Differences(tokens if changed else [], others)
+
+
+def _token(token: dict) -> dict:
+    """An added token with its settings, and without its id."""
+    fields = AddedToken(**{name: token[name] for name in AddedToken._fields if name in token})
+    return fields._asdict()
+
+
+def _with_tokens(spec: dict, tokens: list[dict]) -> str:
+    """A tokenizer.json with more added tokens, or other settings of them.
+
+    A token of the model keeps its id, and the others take the next ones.
+    """
+    vocab = spec["model"]["vocab"]
+    names = vocab if isinstance(vocab, dict) else [name for name, _ in vocab]
+    ids = dict(names) if isinstance(names, dict) else {name: i for i, name in enumerate(names)}
+    added = {token["content"]: token for token in spec.get("added_tokens") or ()}
+    ids |= {content: token["id"] for content, token in added.items()}
+    following = max(len(names) - 1, max((token["id"] for token in added.values()), default=-1))
+    for token in tokens:
+        content = token["content"]
+        if content not in ids:
+            following += 1
+            ids[content] = following
+        added[content] = {"id": ids[content], **token}
+    ordered = sorted(added.values(), key=lambda token: token["id"])
+    return json.dumps(spec | {"added_tokens": ordered})
+
+
+def _settings(folder: Path, config: dict, model: dict) -> Iterator[str]:
+    """The settings of a folder that may change the stages of its tokenizer.json, in words."""
+    name = config.get("tokenizer_class") or model.get("tokenizer_class")
+    kind = model.get("model_type")
+    if "auto_map" in config:
+        yield "the tokenizer's own code"
+    elif name is not None and name not in _PLAIN_CLASSES:
+        yield f"the class {name}"
+    elif kind and (name is None or kind not in _PLAIN_TYPES):
+        yield f"the model type {kind!r}"
+    for key in ("fix_mistral_regex", "fast_tokenizer_files"):
+        if config.get(key):
+            yield f"{key} of {CONFIG}"
+    if (folder / "tekken.json").is_file():
+        yield "tekken.json"
+
+
+def _named(config: dict) -> tuple[set[str], set[str]]:
+    """The contents of all tokens that a file names, and of those that have a role."""
+    roles = [value for key, value in config.items() if key.endswith("_token")]
+    extra: list[Any] = []
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        values = config.get(key) or ()
+        if isinstance(values, dict):
+            roles += values.values()
+        else:
+            extra += values
+    return _contents(roles + extra), _contents(roles)
+
+
+def _contents(values: Iterable[Any]) -> set[str]:
+    contents = (value.get("content") if isinstance(value, dict) else value for value in values)
+    return {content for content in contents if isinstance(content, str)}
+
+
+def _read(file: Path) -> dict:
+    """The content of a JSON file, empty where there is none."""
+    if not file.is_file():
+        return {}
+    try:
+        raw = file.read_bytes()
+        if raw.startswith(LFS_START):
+            raise RobustokError(f"{file}: {LFS_MESSAGE}")
+        content = json.loads(raw)
+    except (OSError, ValueError) as e:
+        raise RobustokError(f"{file}: not readable as JSON ({e})") from e
+    if not isinstance(content, dict):
+        raise RobustokError(f"{file}: not a JSON object")
+    return content
 
 
 def whole_file(folder: Path) -> Path | None:

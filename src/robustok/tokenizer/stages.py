@@ -6,16 +6,17 @@ guard ask for. A kind without an entry is the library's own business: nothing is
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from robustok.errors import RobustokError
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 NO_CUTS = r"\p{Any}+"
+_KEEPING = ("Digits", "Punctuation", "FixedLength")
+_DROPPING = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit")
 _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
@@ -83,9 +84,9 @@ def _pre_cut(stage: dict) -> PreCut:
             mark=stage.get("replacement", "▁"),
             keeps=True,
         )
-    if kind in ("Digits", "Punctuation") and not removes:
-        return PreCut(keeps=True)
-    return PreCut(drops="" if kind == "UnicodeScripts" else kind)
+    return PreCut(
+        keeps=kind in _KEEPING and not removes, drops=kind if kind in _DROPPING or removes else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,11 @@ class Stages:
     first_loses_marks: bool = False  # the decoder leaves out every "▁" of the first token
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Any) -> Stages:
-        """The stages of a tokenizer of ``tokenizers``.
+    def of_parts(cls, spec: Mapping[str, dict | None]) -> Stages:
+        """The stages of a tokenizer.json: its normalizer, pre-tokenizer and decoder.
 
         Raises RobustokError where its ids do not give the text back.
         """
-        # Each as in the tokenizer's JSON, without the vocabulary written out.
-        spec = {
-            part: json.loads(stage.__getstate__())
-            for part in _PARTS
-            if (stage := getattr(tokenizer, part)) is not None
-        }
         normalizers, pre, decoders = (_flat(spec.get(part), key) for part, key in _PARTS.items())
         cuts = tuple(map(_pre_cut, pre))
         names = any(s["type"] == "ByteFallback" for s in _before_fuse(decoders))
@@ -251,22 +246,6 @@ def spelling_bytes() -> dict:
     }
 
 
-def tokenizer_json(model: dict, pre_tokenizer: dict | None, normalizer: dict | None = None) -> str:
-    """A tokenizer.json with a model and what comes before it, and nothing else."""
-    parts = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": normalizer,
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
-        "decoder": None,
-        "model": model,
-    }
-    return json.dumps(parts)
-
-
 def _before_fuse(decoders: list[dict]) -> list[dict]:
     """The decoders that see tokens one by one, up to the first that joins them to one text."""
     joining = ("Fuse", "ByteLevel")
@@ -284,12 +263,6 @@ def _check_decoders(decoders: list[dict]) -> None:
                 f"its {kind} decoder gives another text for each cut into tokens: drawn ids would "
                 "not decode to the text"
             )
-    after = itertools.dropwhile(lambda stage: stage["type"] != "ByteFallback", decoders)
-    if "▁" in json.dumps([*after], ensure_ascii=False):
-        raise RobustokError(
-            "its decoder writes a space for the bytes of '▁', too: drawn ids would not decode to "
-            "the text"
-        )
 
 
 def _check_drops(cuts: Sequence[PreCut]) -> None:

@@ -1,11 +1,7 @@
-"""Tokenizers of the ``tokenizers`` library: a tokenizer.json as plain data, and its encoder.
+"""A tokenizer.json as plain data: byte-level BPE, SentencePiece-style BPE and Unigram.
 
-Byte-level BPE, SentencePiece-style BPE and Unigram. What it does not read: WordPiece and WordLevel,
-whose tokens are not parts of the text's bytes.
-
-An encoder has two tokenizers that share one model: ``encode_special_tokens`` is a setting of the
-whole object, and changing it while another thread encodes would turn that thread's text into
-special tokens.
+What each id spells in a text, and which ids a draw may use, read from the JSON alone. What it does
+not read: WordPiece and WordLevel, whose tokens are not parts of the text's bytes.
 """
 
 from __future__ import annotations
@@ -13,36 +9,64 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import secrets
+import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import computed_once
-from robustok.tokenizer.data import TokenizerData, library_error, library_errors
-from robustok.tokenizer.json_tokens import BYTE_NAME, ModelTokens, TokenIds, added_tokens
+from robustok.tokenizer.data import (
+    USED_BYTES,
+    Spelling,
+    TokenizerData,
+    byte_alphabet,
+    library_errors,
+)
 from robustok.tokenizer.stages import Stages
+from robustok.tokenizer.tokenizers_api import (
+    BYTE_NAME,
+    AddedToken,
+    TokenizersEncoder,
+    added_tokens_of,
+    is_saved_whole,
+    json_of,
+    name_of,
+    normalizer_of,
+    open_json,
+    parts_of,
+)
+
+_ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
+_HEX = "0123456789ABCDEFabcdef"
+_BYTE_NAMES = [f"<0x{a}{b}>" for a in _HEX for b in _HEX]
+_HOLES = 1 << 10  # ids without a token that a small vocabulary may have
+# A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
+_NO_BYTE = 256
+_BYTES = dict.fromkeys(range(256), _NO_BYTE) | {ord(c): b for c, b in byte_alphabet().items()}
+
+Normalize = Callable[[str], str]
 
 
 def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
 
-    ``tokenizer`` is what :func:`open_json` returns of it, where the caller has it.
+    ``tokenizer`` is what :func:`tokenizers_api.open_json` returns of it, where the caller has it.
 
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
     with errors_name(name):
-        if tokenizer is None:
-            tokenizer = open_json(text)
-        _check_kind(type(tokenizer.model).__name__, partial(getattr, tokenizer.model))
-        return _read(tokenizer, text)
+        spec = json.loads(text)
+        model = spec["model"]
+        _check_kind(model)
+        if _remove_settings(spec):
+            tokenizer, text = None, json.dumps(spec)
+        return _read(open_json(text) if tokenizer is None else tokenizer, spec)
 
 
 @contextmanager
@@ -57,70 +81,82 @@ def errors_name(name: str) -> Iterator[None]:
         raise RobustokError(f"{name}: not a tokenizer.json ({type(e).__name__}: {reason})") from e
 
 
-def open_json(text: str) -> Any:
-    """The tokenizer of the library; raises RobustokError where it refuses the file."""
-    try:
-        with library_errors("the tokenizers library refuses it"):
-            return Tokenizer.from_str(text)
-    except RobustokError:
-        model = json.loads(text)["model"]
-        _check_kind(model.get("type") or "BPE", model.get)  # older files do not say it
-        raise
-
-
-def _check_kind(kind: str, setting: Callable[[str, Any], Any]) -> None:
+def _check_kind(model: dict) -> None:
     """Raise RobustokError for a kind of model, or a setting, that is not supported."""
+    kind = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else "BPE")
     if kind not in ("BPE", "Unigram"):
         raise RobustokError(
             f"a {kind} tokenizer is not supported, its tokens are not bytes of the text "
             "(supported: BPE and Unigram)"
         )
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if setting(affix, None):
-            raise RobustokError(f"BPE with {affix} {setting(affix, None)!r} is not supported")
+        if model.get(affix):
+            raise RobustokError(f"BPE with {affix} {model[affix]!r} is not supported")
 
 
-def _read(tokenizer: Any, text: str) -> TokenizerData:
-    stages = Stages.of_tokenizer(tokenizer)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    is_bpe = type(tokenizer.model).__name__ == "BPE"
-    if is_bpe:
-        tokenizer.model.dropout = None
-    model = ModelTokens(tokenizer, text)
-    if not model.names:
+def _remove_settings(spec: dict) -> bool:
+    """Remove randomness and what changes the length of rows; whether there was any."""
+    model = spec["model"]
+    dropout = model.get("dropout")
+    if dropout is not None and not 0.0 <= dropout <= 1.0:
+        raise RobustokError(f"its dropout of {dropout} is no probability")
+    before = dropout, spec.get("truncation"), spec.get("padding")
+    if any(setting is not None for setting in before):
+        model["dropout"] = spec["truncation"] = spec["padding"] = None
+        return True
+    return False
+
+
+def _read(tokenizer: Any, spec: dict) -> TokenizerData:
+    parts = parts_of(tokenizer, spec)
+    stages = Stages.of_parts(parts)
+    normalize = normalizer_of(tokenizer, parts["normalizer"])
+    model = ModelTokens(spec["model"], tokenizer)
+    if not any(model.names):
         raise RobustokError("its model has no tokens")
-    added = added_tokens(tokenizer, model.names)
-    ids = TokenIds(tokenizer, model, added, stages)
+    added = added_tokens_of(tokenizer, spec)
+    _check_added(added, model.names, normalize)
+    ids = TokenIds(tokenizer, model, added, stages, normalize)
+    spelling, is_bpe = ids.spelling, model.kind == "BPE"
     if is_bpe and not ids.complete and model.unknown_name is None:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
         longest = max(len(name) for name in model.names if name is not None)
-        tokenizer.model.unk_token = "<unk>" * (1 + longest)
-    family = "byte-level" if stages.byte_level else "sentencepiece"
+        spec["model"]["unk_token"] = "<unk>" * (1 + longest)
+        tokenizer = open_json(json.dumps(spec))
+    # Special tokens that are words, and the unknown token, spell text.
+    text = {*spelling.words} | ({spelling.unknown} & spelling.placed)
+    hidden = {t.content for i, t in added.items() if t.special and t.content and i not in text}
+    names_bytes = model.byte_fallback and (not is_bpe or model.ignore_merges)
+    encoder = TokenizersEncoder(
+        tokenizer, model.reachable(hidden), parts["normalizer"], names_bytes, ids.complete
+    )
+    only_special = all(token.special for token in added.values()) and not spelling.words
     return TokenizerData(
         tokens=ids.tokens,
         ordinary=array("i", np.flatnonzero(ids.is_ordinary).astype(np.int32).tobytes()),
         byte_fallback=frozenset(ids.fallback),
-        encoder=TokenizersEncoder(tokenizer, model, ids),
-        family=f"{family} {model.kind}",
+        encoder=encoder,
+        family=f"{'byte-level' if stages.byte_level else 'sentencepiece'} {model.kind}",
         read_merges=_read_merges if is_bpe else None,
         read_scores=None if is_bpe else partial(_scores_by_id, model.scores),
         source=tokenizer,
         stages=stages,
         added=added,
-        spelling=ids.spelling,
-        spells_all=ids.complete
-        and stages.spells_text
-        and all(t.special for t in added.values())
-        and not ids.spelling.words,
+        spelling=spelling,
+        spells_all=ids.complete and stages.spells_text and only_special,
     )
+
+
+def _merges_of(model: dict) -> list[list[str]]:
+    """The merges of a BPE, in order, which older files have as text."""
+    return [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
 
 
 def _read_merges(data: TokenizerData) -> np.ndarray:
     """The merges of a BPE, as `TokenizerData` has them."""
-    model = json.loads(data.source.to_str())["model"]
-    left, right = [a for a, _ in model["merges"]], [b for _, b in model["merges"]]
+    model = json.loads(json_of(data.source))["model"]
+    left, right = zip(*_merges_of(model), strict=True) if model["merges"] else ((), ())
     columns = left, right, map(operator.add, left, right)
     ids = np.array([[*map(model["vocab"].__getitem__, column)] for column in columns], np.int32)
     known = np.zeros(len(data.tokens), np.bool_)
@@ -133,130 +169,375 @@ def _scores_by_id(scores: list[float], data: TokenizerData) -> dict[int, float]:
     return dict(enumerate(scores))
 
 
-class TokenizersEncoder:
-    """A Rust tokenizer for plain text and its twin that parses special tokens.
+class ModelTokens:
+    """The model of a tokenizer: the spelling of each id, and its settings.
 
-    ``complete``: every text has a token for each character or byte. ``reachable``: special tokens
-    that the model itself would read in a text. ``names_bytes``: the model would read "<0x41>" in a
-    text as the byte.
+    ``names``: the spellings by id, None where there is no token, ``spellings`` the same with ""
+    there. ``ids``: the id of each spelling. ``scores``: those of a Unigram model.
+    ``unknown_name``: that of the unknown token, which need not be in the vocabulary.
     """
 
-    def __init__(self, tokenizer: Any, model: ModelTokens, ids: TokenIds) -> None:
-        added = tokenizer.get_added_tokens_decoder()
-        # Special tokens that are words, and the unknown token, spell text.
-        text = {*ids.spelling.words} | ({ids.spelling.unknown} & ids.spelling.placed)
-        special = [t.content for i, t in added.items() if t.special and t.content and i not in text]
-        self.parsing, self.complete = tokenizer, ids.complete
-        self.reachable = _reachable(model, special)
-        self.names_bytes = model.byte_fallback and (model.kind == "Unigram" or model.ignore_merges)
+    def __init__(self, model: dict, tokenizer: Any) -> None:
+        self._model = model
+        self.kind = "BPE" if isinstance(model["vocab"], dict) else "Unigram"
+        self.byte_fallback = bool(model.get("byte_fallback"))
+        self.ignore_merges = bool(model.get("ignore_merges"))
+        self.scores: list[float] = []
+        self.ids: dict[str, int]
+        self.unknown_name: str | None
+        self.unknown: int | None
+        if isinstance(model["vocab"], dict):
+            self.ids = model["vocab"]
+            self.unknown_name = model.get("unk_token")
+            self.unknown = None if self.unknown_name is None else self.ids.get(self.unknown_name)
+        else:
+            self.ids = {name: i for i, (name, _) in enumerate(model["vocab"])}
+            self.scores = [score for _, score in model["vocab"]]
+            self.unknown = model.get("unk_id")
+            self.unknown_name = None if self.unknown is None else model["vocab"][self.unknown][0]
+        self.names = self._names(tokenizer)
+
+    def _names(self, tokenizer: Any) -> list[str | None]:
+        """The spellings by id; raises RobustokError where two have one id, or many have none."""
+        size = 1 + max(self.ids.values(), default=-1)
+        if size > len(self.ids):
+            check_holes(tokenizer, self.ids)
+        names: list[str | None] = [None] * size
+        for spelling, i in sorted(self.ids.items()) if size != len(self.ids) else self.ids.items():
+            if names[i] is not None:
+                raise RobustokError(f"tokens {names[i]!r} and {spelling!r} have the same id {i}")
+            names[i] = spelling
+        return names
 
     @computed_once
-    def tokenizer(self) -> Any:
-        """The tokenizer to which special tokens are text; slow to make where the model has them."""
-        hides = self.reachable
-        return _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
+    def spellings(self) -> list[str]:
+        return [name or "" for name in self.names]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
-        return {name: value for name, value in vars(self).items() if name != "tokenizer"}
+    def reachable(self, contents: set[str]) -> tuple[str, ...]:
+        """Those of some texts that the model itself finds in a text."""
+        inside = contents & self.ids.keys()
+        is_all = self.kind == "Unigram" or self.ignore_merges
+        return tuple(sorted(inside if is_all else self.merged(inside)))
 
-    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        tokenizer = self.parsing if parse_special else self.tokenizer
-        if self.names_bytes:
-            for text in texts:
-                self._refuse_names(text)
-        try:
-            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except BaseException as error:  # a panic of a Rust library is no Exception
-            refusal = library_error("the tokenizers library cannot encode this text", error)
-            for text in texts:
-                self._refuse_missing(text)
-            raise refusal from error
-        return [one.ids for one in encoded]
+    def merged(self, contents: set[str]) -> set[str]:
+        """Those of some texts that the merges of a BPE bring to one token."""
+        if not contents:
+            return set()
+        merges = _merges_of(self._model)
+        results = {"".join(merge) for merge in merges} & contents
+        ranks = {(a, b): rank for rank, (a, b) in enumerate(merges)} if results else {}
+        whole = {content for content in results if _merge(content, ranks) == [content]}
+        return whole | {content for content in contents & self.ids.keys() if len(content) == 1}
 
-    def pre_token_ends(self, text: str) -> list[int]:
-        """Where the pre-tokens of a normalized text end, in characters."""
-        cutter = self.parsing.pre_tokenizer
-        if cutter is None:
-            return [len(text)] if text else []
-        with library_errors("the tokenizers library cannot cut this text"):
-            spans = [span for _, span in cutter.pre_tokenize_str(text)]
-        return sorted({x for span in spans for x in span} - {0} | ({len(text)} if text else set()))
 
-    def _normalized(self, text: str) -> str:
-        if self.parsing.normalizer is None:
-            return text
-        with library_errors("the tokenizers library cannot normalize this text"):
-            return self.parsing.normalizer.normalize_str(text)
+def _merge(text: str, ranks: dict[tuple[str, str], int]) -> list[str]:
+    """The tokens to which merges bring the characters of a text."""
+    tokens = [*text]
+    while pairs := [pair for pair in itertools.pairwise(tokens) if pair in ranks]:
+        best = min(pairs, key=ranks.__getitem__)
+        at = next(i for i, pair in enumerate(itertools.pairwise(tokens)) if pair == best)
+        tokens[at : at + 2] = ["".join(best)]
+    return tokens
 
-    def _refuse_names(self, text: str) -> None:
-        name = BYTE_NAME.search(self._normalized(text))
-        if name is not None:
+
+def check_holes(tokenizer: Any, ids: dict[str, int]) -> None:
+    """Raise RobustokError where ids have many holes, or lose tokens when saved and pickled."""
+    largest = max(ids.values(), default=-1)
+    if largest < len(ids):
+        return
+    if largest < 2 * len(ids) + _HOLES and is_saved_whole(tokenizer):
+        return
+    raise RobustokError(
+        f"its {len(ids)} tokens have ids up to {largest}: too many ids without a token, or more "
+        "than the tokenizers library saves, or one that it gave to an added token, too"
+    )
+
+
+def _check_added(
+    added: dict[int, AddedToken], names: list[str | None], normalize: Normalize | None
+) -> None:
+    """Raise RobustokError where an added token has the id or the normalized text of another one."""
+    matched: dict[str, str] = {}  # what the library looks for in normalized text: the token
+    for i, token in added.items():
+        taken = names[i] if i < len(names) else None
+        if taken not in (None, token.content):
+            raise RobustokError(f"added token {token.content!r} gets the id {i} of token {taken!r}")
+        if not (token.normalized and token.content) or normalize is None:
+            continue
+        with library_errors("the tokenizers library cannot normalize an added token"):
+            text = normalize(token.content)
+        if not text:
             raise RobustokError(
-                f"this tokenizer takes the text {name.group()!r} for a byte: the text cannot be "
-                "tokenized exactly"
+                f"the normalizer leaves nothing of the added token {token.content!r}, "
+                "which the tokenizers library cannot find then: set normalized=False"
+            )
+        other = matched.setdefault(text, token.content)
+        if other != token.content:
+            raise RobustokError(
+                f"the normalizer makes one text of the added tokens {other!r} and "
+                f"{token.content!r}, of which the tokenizers library finds any: set "
+                "normalized=False"
             )
 
-    def _refuse_missing(self, text: str) -> None:
-        """Raise RobustokError for the first character of ``text`` without a token, if any."""
-        for character in dict.fromkeys(text):
-            try:
-                self.tokenizer.encode(character, add_special_tokens=False)
-            except BaseException as error:
-                library_error("", error)  # raises what is no error of the library
-                raise RobustokError(
-                    f"the vocabulary has no token for {character!r}: this text cannot be tokenized"
-                ) from None
+
+class _Kind(NamedTuple):
+    """What an id is that is not read with all others at once."""
+
+    text: bytes  # what it is decoded to
+    read: bytes | None = None  # what the model reads as it; None for a control token
+    stays: bool = False  # whether it stands where the tokenizer puts it alone
 
 
-def _reachable(model: ModelTokens, special: list[str]) -> tuple[str, ...]:
-    """The special tokens that the model itself would find in a text, where none are parsed."""
-    inside = {content for content in special if model.id_of(content) is not None}
-    is_all = model.kind == "Unigram" or model.ignore_merges
-    return tuple(sorted(inside if is_all else model.merged(inside)))
+class TokenIds:
+    """What each id of a tokenizer is (see `data`).
 
-
-def plain_twin(tokenizer: Any) -> Any:
-    """A tokenizer of the same model, which takes 150 MB for Llama 3, to which special is text.
-
-    It neither truncates nor pads, and adds no special tokens.
+    ``tokens``: the bytes of every id. ``is_ordinary``: bool [ids], those that a draw may put
+    anywhere, of which ``fallback`` are those of the byte fallback. ``complete``: every text has a
+    token for each character or for each of its bytes, so that there is no unknown token in any
+    text. ``spelling``: where all others stand.
     """
-    twin = Tokenizer(tokenizer.model)
-    twin.normalizer, twin.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
-    added = tokenizer.get_added_tokens_decoder()
-    ordered = [added[i] for i in sorted(added)]
-    for special, tokens in itertools.groupby(ordered, lambda token: token.special):
-        (twin.add_special_tokens if special else twin.add_tokens)(list(tokens))
-    if {i: repr(t) for i, t in twin.get_added_tokens_decoder().items()} != {
-        i: repr(t) for i, t in added.items()
-    }:
-        twin = Tokenizer.from_str(tokenizer.to_str())
-        twin.no_truncation()
-        twin.no_padding()
-        twin.post_processor = None
-    twin.encode_special_tokens = True
-    return twin
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        model: ModelTokens,
+        added: dict[int, AddedToken],
+        stages: Stages,
+        normalize: Normalize | None,
+    ) -> None:
+        self._stages, self._model, self._added = stages, model, added
+        self._tokenizer, self._normalize = tokenizer, normalize
+        self._falls_back, self._is_byte_level = model.byte_fallback, stages.byte_level
+        self._loses_spaces = stages.first_loses_marks and stages.writes_mark
+        self._words = _words(model, {t.content for t in added.values() if t.special and t.content})
+        self.fallback: set[int] = set()
+        self._placed: set[int] = set()
+        self._in_model: dict[int, bytes] = {}
+        size = len(model.names)
+        self.tokens, apart = self._read_at_once()
+        apart |= {i for i in {*added, model.unknown} - {None} if i < size}
+        self.tokens += [b""] * (max(added, default=-1) + 1 - size)
+        self.is_ordinary = np.arange(len(self.tokens)) < size
+        self.is_ordinary[[*apart]] = False
+        others = {i for i in added if i >= size}
+        for i in sorted(apart | others):
+            if i in added or model.names[i] is not None:
+                self._place(i, self._kind(i))
+        self.complete = self._is_complete()
+        if not self.complete and model.unknown is not None:
+            self._placed.add(model.unknown)
+        self.spelling = self._read_spelling()
+        self._check_names()
+
+    def _kind(self, i: int) -> _Kind:
+        """What an id is that is added, unknown, or read on its own."""
+        token, names = self._added.get(i), self._model.names
+        name = names[i] if i < len(names) else None
+        is_word = token is not None and token.content in self._words
+        if i == self._model.unknown or (token is not None and token.special and not is_word):
+            text = token.content if name is None and token is not None else name
+            return _Kind((text or "").encode())
+        shown = name_of(self._tokenizer, i) if token is not None else name or ""
+        if name is None:  # an added token that the model lacks
+            return _Kind(self._decoded(shown), b"", True)
+        # The decoder keeps a space at the start of a text, where it leaves out a mark.
+        stays = self._loses_spaces and " " in shown
+        if token is None:  # no text gives what is not in the alphabet
+            stays |= self._is_byte_level and _in_alphabet(name) is None
+        elif not token.special:
+            stays |= token.lstrip or token.rstrip or not self._stages.joins_parts
+        return _Kind(self._decoded(shown), self._read(name), stays)
+
+    def _place(self, i: int, kind: _Kind) -> None:
+        """Note what an id is."""
+        name = self._model.names[i] if i < len(self._model.names) else None
+        self.tokens[i] = kind.text
+        if kind.read is None:
+            return
+        if kind.stays or kind.text != kind.read:
+            self._placed.add(i)
+            if name is not None:
+                self._in_model[i] = kind.read
+        elif kind.text:
+            self.is_ordinary[i] = True
+            if self._falls_back and BYTE_NAME.fullmatch(name or ""):
+                self.fallback.add(i)
+
+    def _read_spelling(self) -> Spelling:
+        """Where ids stand that are not ordinary, and what is written around a text."""
+        stages, added = self._stages, self._added
+        raw = {i: t for i, t in added.items() if not t.special}
+        strips = {i: t for i, t in raw.items() if not (t.normalized and stages.metaspace)}
+        literal = self._holding(" ") - {*added} if stages.writes_mark else self._holding("▁")
+        return Spelling(
+            placed=frozenset(self._placed),
+            unknown=self._model.unknown,
+            prefix=self._decoded(self._written_before()),
+            contents=self._contents(raw),
+            restarts=frozenset(i for i, t in raw.items() if not t.normalized),
+            takes_left=frozenset(i for i, t in strips.items() if t.lstrip),
+            takes_right=frozenset(i for i, t in strips.items() if t.rstrip),
+            in_model=self._in_model,
+            single=frozenset(i for i, t in raw.items() if t.single_word and i in self._in_model),
+            marked=stages.metaspace,
+            literal=literal,
+            words=frozenset(i for i, t in added.items() if t.content in self._words),
+            lossy=self._lossy() if stages.first_loses_marks else (),
+        )
+
+    def _written_before(self) -> str:
+        """What the normalizer writes before each text."""
+        if not self._stages.prepends or self._normalize is None:
+            return ""
+        with library_errors("the tokenizers library cannot normalize a text"):
+            return self._normalize("a")[:-1]
+
+    def _check_names(self) -> None:
+        """Raise RobustokError where a text of names, as those of bytes, has other ids."""
+        added, unknown = (
+            self._added,
+            self._added.get(-1 if self._model.unknown is None else self._model.unknown),
+        )
+        if unknown is not None and not unknown.special:
+            raise RobustokError(
+                f"its unknown token {unknown.content!r} is an added token that is not special: set "
+                "special=True"
+            )
+        if self.fallback and not self._stages.decodes_bytes:
+            raise RobustokError(
+                "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
+                "drawn ids would not decode to the text"
+            )
+        names = [name_of(self._tokenizer, i) for i in added]  # as the normalizer leaves them
+        names += [token.content for token in added.values()] if self._falls_back else []
+        named = [name for name in names if _ANY_BYTE_NAME.fullmatch(name)]
+        if named and self._reads_names:
+            raise RobustokError(
+                f"it reads the added token {named[0]!r} as a byte: drawn ids would not decode to "
+                "the text"
+            )
+
+    def _read_at_once(self) -> tuple[list[bytes], set[int]]:
+        """The bytes of the tokens of the model by id, and the ids that have to be read one by one.
+
+        These are names of bytes, tokens outside the byte-level alphabet, those with
+        a space where the decoder may keep it, and ids without a token.
+        """
+        names, spellings = self._model.names, self._model.spellings
+        joined = separator = ""
+        for separator in "\n\0\uffff":
+            joined = separator.join(spellings)
+            if joined.count(separator) == len(names) - 1:
+                break
+        else:
+            return [b""] * len(names), {*range(len(names))}
+        apart = {i for name in _BYTE_NAMES if (i := self._model.ids.get(name)) is not None}
+        if self._loses_spaces and " " in joined:
+            apart |= {i for i, spelling in enumerate(spellings) if " " in spelling}
+        if not all(names):
+            apart |= {i for i, spelling in enumerate(spellings) if not spelling}
+        if not self._is_byte_level:
+            text = joined.replace("▁", " ") if self._stages.metaspace else joined
+            return text.encode().split(separator.encode()), apart
+        codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        values = _byte_values().take(codes, mode="clip")
+        ends = np.flatnonzero(codes == ord(separator))
+        raw, begins = values.astype(np.uint8).tobytes(), [0, *(ends + 1).tolist()]
+        values[ends] = 0
+        apart |= {*np.searchsorted(ends, np.flatnonzero(values == _NO_BYTE)).tolist()}
+        cuts = zip(begins, [*ends.tolist(), len(codes)], strict=True)
+        return [raw[begin:end] for begin, end in cuts], apart
+
+    def _contents(self, raw: dict[int, AddedToken]) -> dict[int, bytes]:
+        """The text that the matcher finds, of added tokens that have other bytes."""
+        contents: dict[int, bytes] = {}
+        for i, token in raw.items():
+            if token.normalized and self._stages.metaspace:
+                continue
+            content = name_of(self._tokenizer, i) if token.normalized else token.content
+            if content.encode() != self.tokens[i]:
+                contents[i] = content.encode()
+        return contents
+
+    @property
+    def _reads_names(self) -> bool:
+        """Whether the decoder writes the byte that a token such as ``<0x0A>`` names."""
+        return self._stages.decodes_names or self._falls_back
+
+    def _read(self, spelling: str) -> bytes:
+        """The bytes of a text that the model reads as a token."""
+        if self._falls_back and BYTE_NAME.fullmatch(spelling):
+            return bytes([int(spelling[3:5], 16)])
+        if self._is_byte_level:
+            read = _in_alphabet(spelling)
+            return spelling.encode() if read is None else read
+        return (spelling.replace("▁", " ") if self._stages.metaspace else spelling).encode()
+
+    def _decoded(self, spelling: str) -> bytes:
+        """What the decoder writes for a token."""
+        if self._reads_names and _ANY_BYTE_NAME.fullmatch(spelling):
+            return bytes([int(spelling[3:5], 16)])
+        return self._read(spelling)
+
+    def _is_complete(self) -> bool:
+        id_of = self._model.ids.get
+        if self._stages.byte_level:
+            ids = {i for letter in byte_alphabet() if (i := id_of(letter)) is not None}
+            ones = {self.tokens[i] for i in (*ids, *self._added) if self.is_ordinary[i]}
+            single = {token[0] for token in ones if len(token) == 1}
+        elif self._falls_back:
+            single = {self.tokens[i][0] for i in self.fallback}
+            letters = {b: id_of(chr(b)) for b in range(128)}
+            single |= {b for b, i in letters.items() if i is not None and self.is_ordinary[i]}
+            if self._stages.metaspace:  # read as "▁", which is a token or three bytes
+                single.add(ord(" "))
+        else:
+            return False
+        return single >= USED_BYTES
+
+    def _holding(self, character: str, start: int = 0) -> frozenset[int]:
+        """The tokens of the model with a character at ``start`` or behind."""
+        names = self._model.spellings
+        if character not in "".join(names):
+            return frozenset()
+        last = np.fromiter(map(str.rfind, names, itertools.repeat(character)), np.int64, len(names))
+        return frozenset(np.flatnonzero(last >= start).tolist())
+
+    def _lossy(self) -> tuple[bytes, ...]:
+        """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
+        some = {*self._holding("▁", 1)}
+        # It reads added tokens as the normalizer leaves them.
+        some |= {i for i in self._added if "▁" in name_of(self._tokenizer, i)[1:]}
+        return tuple(
+            self.tokens[i] for i in sorted(some) if self.is_ordinary[i] or i in self._placed
+        )
 
 
-def _hiding_twin(tokenizer: Any, hidden: Sequence[str]) -> Any:
-    """:func:`plain_twin` of a model that would find special tokens, ``hidden``, in a text."""
-    spec = json.loads(tokenizer.to_str())
-    model = spec["model"]
-    # Nobody can write a name that is chosen at random in this process.
-    names = {content: f"{secrets.token_hex(16)}" for content in hidden}
-    if model["type"] == "Unigram":
-        model["vocab"] = [
-            [names.get(spelling, spelling), score] for spelling, score in model["vocab"]
-        ]
-    else:
-        model["vocab"] = {
-            names.get(spelling, spelling): i for spelling, i in model["vocab"].items()
-        }
-        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
-        model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & {*names}]
-    # They still keep other added tokens from being found within them. Last, since the model lacks
-    # them here, so that they take new ids.
-    spec["added_tokens"].sort(key=lambda token: token["content"] in names)
-    twin = Tokenizer.from_str(json.dumps(spec))
-    twin.encode_special_tokens = True
-    return twin
+def _byte_values() -> np.ndarray:
+    """By code point: the byte of a character of the byte-level alphabet, else `_NO_BYTE`; uint16.
+
+    The last entry stands for all code points above.
+    """
+    values = np.full(max(_BYTES) + 2, _NO_BYTE, np.uint16)
+    values[[*_BYTES]] = [*_BYTES.values()]
+    return values
+
+
+def _in_alphabet(spelling: str) -> bytes | None:
+    """The bytes of a spelling in the byte-level alphabet; None for one with another character."""
+    try:
+        return spelling.translate(_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
+        return None
+
+
+def _words(model: ModelTokens, contents: set[str]) -> frozenset[str]:
+    """The special tokens that the model was trained to read in a text, such as a padding "!".
+
+    Of a Unigram model, those of letters and digits, or of one character, with a score.
+    """
+    inside = contents & model.ids.keys()
+    if model.kind == "BPE":
+        return frozenset(model.merged(inside))
+    words = {c for c in inside if len(c) == 1 or c.isalnum()}
+    return frozenset(c for c in words if model.scores[model.ids[c]] < 0.0)

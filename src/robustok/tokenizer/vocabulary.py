@@ -23,10 +23,9 @@ from robustok.kernels.verification import WORD, Heads, heads_of, spelled_rows
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.canonical import Canonicalizer
-from robustok.tokenizer.data import TokenizerData, split_at_broken
+from robustok.tokenizer.data import MARK, TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.sources import read_tokenizer
-from robustok.tokenizer.spelling import MARK
 
 if TYPE_CHECKING:
     from robustok.lattice import Lattice
@@ -66,7 +65,7 @@ class Vocabulary:
 
     ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
     ``readable[i]`` whether it stands in texts, and ``size``, also ``len(vocab)``, is the number of
-    ids (one more than the largest). :mod:`robustok.tokenizer.spelling` defines these kinds of ids.
+    ids (one more than the largest). :mod:`robustok.tokenizer.data` defines these kinds of ids.
     Where two ids have the same bytes the ordinary vocabulary holds one of them: the real token
     before the byte-fallback one.
     """
@@ -187,7 +186,7 @@ class Vocabulary:
                 default it is plain text.
 
         Raises RobustokError for a lone surrogate, for a character that the vocabulary cannot spell,
-        and for a text whose ids spell a text of other ids (see `spelling`).
+        and for a text whose ids spell a text of other ids (see `data`).
         """
         text = _as_text(check_text(text))
         ids = self.encode_unchecked(text, parse_special=parse_special)
@@ -257,7 +256,7 @@ class Vocabulary:
         >>> vocab.decode(vocab.canonicalize(vocab.encode("hello world")))
         'hello world'
 
-        They are those of the first source of ``ids`` that spell the same text (see `spelling`).
+        They are those of the first source of ``ids`` that spell the same text (see `data`).
         Raises RobustokError for an id outside the vocabulary and where no canonical ids spell the
         text, as where the tokenizer's normalizer changes it.
         """
@@ -281,13 +280,13 @@ class Vocabulary:
 
     @derived_property
     def is_placed(self) -> np.ndarray:
-        """Ids that stand in a text where the tokenizer puts them (see `spelling`); bool [ids]."""
+        """Ids that stand in a text where the tokenizer puts them (see `data`); bool [ids]."""
         placed = np.zeros(self.size, np.bool_)
         placed[list(self.data.spelling.placed)] = True
         return placed
 
     def sources(self, ids: np.ndarray) -> Iterator[bytes]:
-        """The texts that should be encoded to ``ids``, which are not special (see `spelling`)."""
+        """The texts that should be encoded to ``ids``, which are not special (see `data`)."""
         spelling = self.data.spelling
         unknown = self._unknown_characters if spelling.unknown in spelling.placed else []
         return spelling.sources(self.tokens, ids, unknown)
@@ -305,7 +304,7 @@ class Vocabulary:
         return [*found.values()]
 
     def _check_accepted(self, texts: Sequence[Text], rows: Ragged, parse_special: bool) -> None:
-        """Raise RobustokError where the ids of a text are not canonical as `spelling` defines.
+        """Raise RobustokError where the ids of a text are not canonical as `data` defines.
 
         ``texts``: as `_as_text` returns them. ``parse_special``: how the ids were encoded.
         """

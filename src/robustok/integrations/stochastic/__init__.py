@@ -8,6 +8,7 @@ from typing import Any
 from robustok.errors import RobustokError
 from robustok.runtime.environment import import_lock
 from robustok.samplers import Sampler, Spec
+from robustok.tokenizer.tokenizers_api import require_parts
 
 
 def stochastic(
@@ -59,6 +60,7 @@ def stochastic(
 
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":
+        require_parts("rt.stochastic of a tokenizer of the tokenizers library")
         with import_lock:
             from tokenizers import Tokenizer
 

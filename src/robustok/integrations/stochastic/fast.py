@@ -40,7 +40,7 @@ from robustok.integrations.stochastic.switch import (
 )
 from robustok.runtime.processes import State
 from robustok.tokenizer.chat import content_spans
-from robustok.tokenizer.tokenizer_json import plain_twin
+from robustok.tokenizer.tokenizers_api import plain_twin
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
