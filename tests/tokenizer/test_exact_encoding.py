@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, normalizers
 
 import robustok as rt
 from robustok.errors import RobustokError
+from robustok.samplers import bpe_dropout
 from robustok.tokenizer.data import broken_spans, split_at_broken
 
 
@@ -68,14 +69,18 @@ def test_what_a_pattern_of_tiktoken_leaves_out_is_in_no_draw() -> None:
         vocab.encode("b|b")  # the ids of "bb" are others
 
 
-def test_bpe_dropout_refuses_a_pattern_that_it_cannot_read() -> None:
+def test_bpe_dropout_of_tiktoken_needs_cuts_that_are_borders_of_its_ids(monkeypatch) -> None:
     tiktoken = pytest.importorskip("tiktoken")
-    ranks = {bytes([b]): b for b in range(256)}
+    ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256}
     encoding = tiktoken.Encoding("x", pat_str="(?s).+", mergeable_ranks=ranks, special_tokens={})
     vocab = rt.Vocabulary.load(encoding)
-    assert vocab.encode("a\nb").tolist() == [97, 10, 98]
-    with pytest.raises(RobustokError, match=r"cannot read tiktoken's pattern '\(\?s\)\.\+'"):
-        rt.BpeDropout(vocab, p=0.1)
+    assert vocab.encode("ab\nb").tolist() == [256, 10, 98]
+    drawn = rt.BpeDropout(vocab, p=0.5).sample_batch(["ab\nb"], seed=0, draws=20)
+    assert {len(row) for row in drawn} == {3, 4}
+    for split in (None, lambda text: [*text], lambda text: [text[:-1]]):
+        monkeypatch.setattr(bpe_dropout, "_splitter", lambda pattern, split=split: split)
+        with pytest.raises(RobustokError, match=r"the pre-tokens of the text 'ab.*' are not known"):
+            rt.BpeDropout(rt.Vocabulary.load(encoding), p=0.1).sample("ab\nb", seed=0)
 
 
 def test_what_tiktoken_has_no_token_for_is_refused() -> None:

@@ -146,14 +146,20 @@ def test_special_and_plain_added_tokens_in_turn_are_added_at_once(monkeypatch) -
     spec["added_tokens"] = [added_token(259 + i, f"<{i}>", special=i % 2 == 0) for i in range(200)]
     library, calls = Tokenizer.from_str(json.dumps(spec)), []
 
-    class Counted(Tokenizer):
-        def add_tokens(self, tokens: Any) -> int:
-            calls.append(len(tokens))
-            return super().add_tokens(tokens)
+    class Counted:
+        def __init__(self, model: Any) -> None:
+            object.__setattr__(self, "inner", Tokenizer(model))
+
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(self.inner, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self.inner, name, value)
 
     monkeypatch.setattr(tokenizers_api, "Tokenizer", Counted)
     twin = tokenizers_api.plain_twin(library)
-    assert calls == [200]
+    assert calls.count("add_tokens") == 1
     assert twin.get_added_tokens_decoder().keys() == library.get_added_tokens_decoder().keys()
     assert twin.encode("a<1>b<2>").ids == library.encode("a<1>b", add_special_tokens=False).ids + [
         library.token_to_id(character) for character in "<2>"

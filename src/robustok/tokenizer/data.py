@@ -64,7 +64,8 @@ class Spelling(NamedTuple):
     has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
     space. ``literal``: ids with a "▁" or a space that the model sees in no text. ``words``: special
     tokens that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder
-    reads in different ways.
+    reads in different ways. ``adds_space``: it writes a space before a
+    text that begins with none.
     """
 
     placed: Set[int] = frozenset()
@@ -81,12 +82,35 @@ class Spelling(NamedTuple):
     literal: Set[int] = frozenset()
     words: Set[int] = frozenset()
     lossy: tuple[bytes, ...] = ()
+    adds_space: bool = False
 
     def plain_source(self, text: bytes) -> bytes:
         """The first source of ids without placed ones, which spell ``text``."""
         if self.marked and MARK in text:
             text = text.replace(MARK, b" ")
+        if self.adds_space and _has_one_space(text):
+            return text[1:]
         return text.removeprefix(self.prefix).removesuffix(self.suffix)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a source is its text in every case."""
+        around = self.prefix or self.suffix or self.adds_space
+        return not (around or self.marked or self.lossy)
+
+    def written(self, source: bytes) -> bytes | None:
+        """What a tokenizer that changes nothing else writes for a source that is the first of it.
+
+        None where ids that spell this may have another source.
+        """
+        if self.marked and MARK in source:
+            return None
+        if self.adds_space and source:
+            if _has_one_space(source) or source == b" ":
+                return None
+            source = source if source[:1] == b" " else b" " + source
+        text = self.prefix + source + self.suffix
+        return None if self.lossy and text.startswith(self.lossy) else text
 
     def sources(
         self, tokens: Sequence[bytes], ids: np.ndarray, unknown: Sequence[bytes]
@@ -119,6 +143,8 @@ class Spelling(NamedTuple):
         ``unknown``: a character for the unknown token. ``spaces``: whether added tokens that take
         spaces get one.
         """
+        if len(parts) == 1:
+            return self.plain_source(parts[0])
         source = b""
         starts = True  # whether the tokenizer writes its prefix before what follows
         for number, part in enumerate(parts):
@@ -161,6 +187,11 @@ class Spelling(NamedTuple):
             else:
                 run.append(self.in_model.get(i, tokens[i]))
         return [*parts, b"".join(run)]
+
+
+def _has_one_space(text: bytes) -> bool:
+    """Whether a text begins with one space and something else."""
+    return text[:1] == b" " and text[1:2] not in (b"", b" ")
 
 
 class Encoder(Protocol):

@@ -241,14 +241,14 @@ def _open_folder(folder: Path, name: str) -> Opened:
         opened = _open_file(whole)
         try:
             spec = json.loads(opened.content)
+        except (ValueError, RecursionError):
+            return opened  # which its reader refuses
+        try:
             found = differences(folder, spec)
             changed = _with_tokens(spec, found.tokens) if found.tokens else None
-        except RecursionError as e:
-            raise RobustokError(f"{name}: a damaged tokenizer.json ({e})") from e
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             raise RobustokError(
-                f"{name}: tokenizer.json or the files beside it are malformed"
-                f" ({type(e).__name__}: {e})"
+                f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
             ) from e
         if not found.others:
             return opened if changed is None else Opened(changed, name)

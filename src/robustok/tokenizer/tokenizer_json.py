@@ -383,6 +383,7 @@ class TokenIds:
             literal=literal,
             words=frozenset(i for i, t in added.items() if t.content in self._words),
             lossy=self._lossy() if stages.first_loses_marks else (),
+            adds_space=stages.adds_space and not stages.prepends,
         )
 
     def _written_before(self) -> str:

@@ -23,7 +23,7 @@ from robustok.kernels.verification import WORD, Heads, heads_of, spelled_rows
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.canonical import Canonicalizer
-from robustok.tokenizer.data import MARK, TokenizerData, split_at_broken
+from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.sources import read_tokenizer
 
@@ -311,9 +311,9 @@ class Vocabulary:
         spelling = self.data.spelling
         if self._spells_all(texts, parse_special) or not texts:
             return
-        before, after = spelling.prefix, spelling.suffix
         sources = [text.encode() if isinstance(text, str) else text for text in texts]
-        parts = [before + source + after for source in sources] if before or after else sources
+        written = sources if spelling.is_plain else [*map(spelling.written, sources)]
+        parts = [part or b"" for part in written]
         starts = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
         # A bytearray, since numba compiles anew for arrays that cannot be written.
@@ -322,8 +322,7 @@ class Vocabulary:
         # A special token that is a word may have hidden another token.
         if parse_special and spelling.words:
             spelled[:] = False
-        if spelling.marked or spelling.lossy:
-            spelled &= [self._is_plain(source) for source in sources]
+        spelled &= [part is not None for part in written]
         left = np.flatnonzero(~spelled).tolist()
         if left:
             self.canonicalizer.check([texts[i] for i in left], [rows[i] for i in left])
@@ -337,23 +336,14 @@ class Vocabulary:
         """Whether ids are known to be canonical, for few of them without the call of a kernel."""
         if self._spells_all([text], False):
             return True
-        spelling = self.data.spelling
-        source = text.encode() if isinstance(text, str) else text
-        if len(ids) > _MANY_IDS or not self._is_plain(source):
+        written = self.data.spelling.written(text.encode() if isinstance(text, str) else text)
+        if len(ids) > _MANY_IDS or written is None:
             return False
         tokens: list[Any] = self._source_tokens
         try:
-            spelled = b"".join(map(tokens.__getitem__, ids.tolist()))
+            return b"".join(map(tokens.__getitem__, ids.tolist())) == written
         except TypeError:  # None
             return False
-        return spelled == spelling.prefix + source + spelling.suffix
-
-    def _is_plain(self, source: bytes) -> bool:
-        """Whether ids that spell a text, and what the tokenizer writes around it, have no other."""
-        spelling = self.data.spelling
-        if spelling.marked and MARK in source:
-            return False
-        return not (spelling.lossy and (spelling.prefix + source).startswith(spelling.lossy))
 
     @derived_property
     def _heads(self) -> Heads:
@@ -370,7 +360,7 @@ class Vocabulary:
         """Ids that stand in the source of a text as their bytes, bool [ids]."""
         spelling = self.data.spelling
         others = {*spelling.contents, *spelling.single, spelling.unknown} & spelling.placed
-        if spelling.prefix or spelling.suffix:
+        if spelling.prefix or spelling.suffix or spelling.adds_space:
             others = spelling.placed
         known = self.readable.copy()
         known[[*others]] = False
