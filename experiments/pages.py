@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments import fidelity
@@ -40,7 +40,10 @@ def draw(name: str, folder: Path) -> str:
     if name == "fidelity":
         return fidelity.page()
     page = claims.pages[name]
-    sections = [section(run, folder, _heading(claims.models[run])) for run in pages()[name]]
+    without = page.get("without", ())
+    sections = [
+        section(run, folder, _heading(claims.models[run]), without) for run in pages()[name]
+    ]
     return "\n\n".join([f"# {page['title']}", page["about"], READING, *sections]) + "\n"
 
 
@@ -57,9 +60,10 @@ READING = (
 )
 # Of the report of a run: what the ledger and the rows have, and what READING says once.
 _LEFT_OUT = ("Settings", "All measurements")
+_ACCURACIES = "Accuracy on canonical questions"
 _EXPLAINED = (
     "Accuracy by the strength of the perturbation", "Accuracy under attack",
-    "Accuracy of every model under every evaluation scheme", "Accuracy on canonical questions",
+    "Accuracy of every model under every evaluation scheme", _ACCURACIES,
     "Difference to canonical training",
 )  # fmt: skip
 
@@ -68,22 +72,28 @@ def _heading(model: Mapping[str, str]) -> str:
     return f"{model['model']}: {model['where']}"
 
 
-def section(run: str, folder: Path, heading: str) -> str:
-    """Draw what a page shows of results/RUN, with the folder's name as its anchor."""
+def section(run: str, folder: Path, heading: str, without: Sequence[str] = ()) -> str:
+    """Draw what a page shows of results/RUN, with the folder's name as its anchor.
+
+    ``without`` are titles of parts of the report that the page leaves out.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         report = write_report(RESULTS / run, out=Path(temporary))
         text = report.with_name("report.md").read_text(encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
         for figure in sorted((Path(temporary) / "figures").glob("*.png")):
             shutil.copyfile(figure, folder / f"{run}-{figure.name}")
-    text = _shortened(text, heading).replace("](figures/", f"](figures/{run}-")
+    text = _shortened(text, heading, without).replace("](figures/", f"](figures/{run}-")
     text = re.sub(r"^#", "##", text.strip(), flags=re.MULTILINE)
     return f'<a id="{run}"></a>\n\n{text}\n\n{_source(run)}'
 
 
-def _shortened(text: str, heading: str) -> str:
+def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
     """The report of a run without the parts that stand elsewhere, under another heading."""
     head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    # One table a model: that beside the paper's, where there is one.
+    has_paper = any(part.startswith("Comparison with the paper") for part in parts)
+    left_out = (*_LEFT_OUT, *without, *(_ACCURACIES,) * has_paper)
     title, _, about = (head.rpartition("\n\nIntervals cover")[0] or head).partition("\n")
     kept = [f"# {heading}\n\n*{title.removeprefix('# ')}*\n{about}"]
     for part in parts:
@@ -91,7 +101,7 @@ def _shortened(text: str, heading: str) -> str:
         blocks = body.strip().split("\n\n")
         if title.startswith(_EXPLAINED):
             blocks = [block for block in blocks if block.startswith(("!", "|"))]
-        if title not in _LEFT_OUT:
+        if not title.startswith(left_out):
             kept.append("\n\n".join([title, *blocks]))
     return "\n\n## ".join(one.strip() for one in kept) + "\n"
 
