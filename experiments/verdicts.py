@@ -214,6 +214,7 @@ def _within_margin(
     level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
     at_90, margin = compare(*pair, level=level), unit.read(test.margin)
     inside = f"{100 * (1 - level):.3g}% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    inside += ", margin chosen after the data" if test.margin_fixed == "after" else ""
     is_loss = is_clear and change.mean < 0
     if test.hypothesis == "no loss" and at_90.low > -margin:
         smaller = "; a smaller loss is clear" if is_loss else ""

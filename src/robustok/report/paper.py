@@ -94,24 +94,27 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
 def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     """A line a layer, of words alone, as the paper measured them.
 
-    A model of another depth has other layers, which have no value of ours.
+    A model of another depth stands beside the paper's layers at the same share of its depth, the
+    last one beside the last.
     """
     ours = {
-        (row["model"], str(row["layer"])): f"{row['mean']:.3f}"
+        (row["model"], int(row["layer"])): f"{row['mean']:.3f}"
         for _, row in merged_layers(rows).iterrows()
         if not row["sentence"]
     }
-    models = {model for model, _ in ours}
+    models, deepest = {model for model, _ in ours}, len(table["columns"]) - 1
+    last = max((layer for _, layer in ours), default=deepest)
     lines = []
-    for number, layer in enumerate(table["columns"]):
+    for layer in range(last + 1):
+        theirs = round(layer * deepest / last)
         cells = []
         for paper in table["rows"]:
             model = paper["train_scheme"]
             text = ours.get((model, layer), "–" if model in models else NOT_RUN)
-            cells.append(f"{text} / {_number_of_paper(paper['values'][number], 3)}")
-        lines.append([layer, *cells])
+            cells.append(f"{text} / {_number_of_paper(paper['values'][theirs], 3)}")
+        lines.append([str(layer) if last == deepest else f"{layer} / {theirs}", *cells])
     head = ["layer", *(paper["train_scheme"] for paper in table["rows"])]
-    note = "Each cell: our value / the paper's value, by the number of the layer."
+    note = "Each cell: our value / the paper's value, at the same share of the layers."
     return Table(head, lines, _after_own_note(table, note))
 
 
