@@ -5,7 +5,7 @@
 Same model, machine, process and rows; the two take turns, and each line gives the median of the
 ratios of their times. The model has a realistic shape (Llama, 12 layers, width 512, the
 tokenizer's vocabulary) and random weights, which cost the same as trained ones. The rows are
-those of `robustok embeddings`: for every word its canonical tokenization and uniform draws of the
+those of the study `embeddings`: for every word its canonical tokenization and uniform draws of the
 others, alone and inside a sentence.
 """
 

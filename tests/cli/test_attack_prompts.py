@@ -28,8 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "judges.py").write_text(
         "def length(prompt, answer):\n    return len(answer)\n"
-        "def short(rows):\n    return -rows.lengths\n"
-        "def long(rows):\n"
+        "def short(rows, prompt, model, vocab):\n"
+        "    assert vocab.decode(rows[0]) == prompt.text and model.config\n"
+        "    return -rows.lengths\n"
+        "def two(rows, model):\n    return -rows.lengths\n"
+        "def long(rows, *_):\n"
         "    return [len(row) if len(row) > 6 else float('-inf') for row in rows]\n"
     )
     return folder
@@ -100,6 +103,17 @@ def test_several_attacks_say_where_the_canonical_tokenization_is_excluded(shell:
     assert {row["canonical_score"] for row in rows} == {None}
     assert rows[-1]["score"] > 6
     assert "score excluded → +" in shell.ok(*call)
+
+
+def test_a_wrong_objective_or_search_is_found_before_the_model_is_loaded(shell: Shell) -> None:
+    for wrong, message in (
+        (("--objective", "judges:two"), r"define it as f\(rows, prompt, model, vocab\)"),
+        (("--objective", "judges:none"), "no function"),
+        (("--objective", "margin", "-s", "adversarial(search=lucky)"), "unknown search 'lucky'"),
+        (("--objective", "margin", "--generate", "--judge", "no:judge"), "no function"),
+    ):
+        error = shell.fails("red-team", "nowhere", "--prompts", "prompts.jsonl", *wrong)
+        assert re.search(message, error), error
 
 
 def test_answers_are_written_and_judged(shell: Shell) -> None:

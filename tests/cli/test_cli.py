@@ -246,6 +246,5 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    question = ("--text", "a", "--option", "b", "--option", "c")
-    output = shell.fails("attack", str(Path(tokenizer).parent), *question, "--seed", "0")
+    output = shell.fails("evaluate", str(Path(tokenizer).parent), "--items", "a.jsonl")
     assert "robustok[models]" in output

@@ -19,9 +19,8 @@ SEED = ["--seed", "0"]
 RECIPE = ["-s", "uniform", "--steps", "1", "--batch-size", "1", "--learning-rate", "1e-3"]
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "evaluate": ("robustok.evaluation.evaluate", []),
-    "icl": ("robustok.evaluation.evaluate", ["-k", "1"]),
-    "attack": ("robustok.attack.engine.attack_questions", []),
-    "bound": ("robustok.evaluation.lipschitz_ratios", []),
+    "few-shot": ("robustok.evaluation.evaluate", ["-k", "1"]),
+    "attack": ("robustok.attack.engine.attack_questions", ["-s", "adversarial"]),
     "finetune": ("robustok.training.finetune", RECIPE),
 }
 COPA = {"id": "c1", "query": "It rained.", "question": "effect", "label": 0,
@@ -43,7 +42,8 @@ def items_of(
     monkeypatch.setattr(target, record)
     if command == "finetune":
         options = [*options, "--out", str(tmp_path / "out")]
-    assert run([command, str(model), "--items", str(path), *SEED, *options]) == 2
+    name = command if command == "finetune" else "evaluate"
+    assert run([name, str(model), "--items", str(path), *SEED, *options]) == 2
     return received
 
 
@@ -62,7 +62,7 @@ def test_every_command_words_a_benchmark_and_keeps_what_write_items_wrote(
     assert first == kind(item)
 
 
-@pytest.mark.parametrize("command", ["attack", "bound", "finetune"])
+@pytest.mark.parametrize("command", ["attack", "finetune"])
 def test_a_command_that_needs_questions_refuses_sentences(
     command: str, model: Path, tmp_path: Path, shell: Shell
 ) -> None:
@@ -71,7 +71,14 @@ def test_a_command_that_needs_questions_refuses_sentences(
     options = COMMANDS[command][1]
     if command == "finetune":
         options = [*options, "--out", str(tmp_path / "out")]
-    assert "'b1'" in shell.fails(command, str(model), "--items", str(path), *SEED, *options)
+    assert "'b1'" in shell.fails(
+        "finetune" if command == "finetune" else "evaluate",
+        str(model),
+        "--items",
+        str(path),
+        *SEED,
+        *options,
+    )
 
 
 def test_sentences_are_evaluated(model: Path, tmp_path: Path, shell: Shell) -> None:

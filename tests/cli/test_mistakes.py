@@ -16,9 +16,7 @@ sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
 sample x --frob => ; see robustok sample --help
 data langgame --seed 0 => Missing option '--out'
 sample x y -s uniform --seed 0 => put the text in quotes
-attack {m} --text a --target b --seed 0 => No such option '--target': robustok red-team has it; see
-evaluate {m} --items {i} --seed 0 --num-fewshot 2 => robustok icl has it; see
-sample x -t {t} -s uniform => seed
+evaluate {m} --items {i} --text a => No such option '--text'
 sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
 sample x -t {t} --seed 0 -s => Option '-s' requires an argument
 evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists
@@ -35,7 +33,6 @@ study quik => quick
 study nowhere.yaml => nowhere.yaml
 study quick again => again
 study quick --words-file {empty} --out {out} => words
-attack m --items i --label 1 --seed 0 => are of one text
 study run => NAME
 study --out {out} => NAME
 study quick --corpus {empty} --out {out} => leave --corpus and --held-out out
@@ -49,30 +46,34 @@ guard requests.jsonl -t {t} => for a file robustok guard - < FILE
 count x --max 3 => give --by
 evaluate {m} --seed 0 => give --items
 evaluate {m} --items= --seed 0 => no file ''
-perplexity {m} --texts= --seed 0 => '--texts': it is empty: give a file or folder
-icl {m} --seed 0 --limit 2 => give --items
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
-attack nowhere --seed 0 => give either items, or one text
-embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
-embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
-embeddings =x --seed 0 --words-file {w} => names no model
-embeddings {m} --seed 0 --words 4 --words-file {w} => --words-file has all words: leave out --words
-bound {m} --items {i} => --seed
-bound {m} --seed 5 => --seed: nothing is drawn without --items: leave it out
-bound {m} --draws 999 => --draws: nothing is drawn without questions: leave it out
-bound {m} --limit 7 => --limit: nothing is drawn without questions: leave it out
-bound {m} -s characters => --scheme: nothing is drawn without questions: leave it out
-bound {m} --no-attack => --attack/--no-attack: nothing is drawn without questions: leave it out
-analyze split-counts -t= --seed 0 => names no tokenizer
-analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
-analyze split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
-analyze dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
+evaluate nowhere => give --items
+evaluate {m} --items {i} --examples uniform => give --few-shot
+evaluate {m} --texts {i} -s adversarial => give --items
+evaluate {m} a={m} a={m} --items {i} => called 'a'
+evaluate =x --items {i} => names no model
+evaluate nowhere --items {i} -s adversarial(steps=-1) => steps is -1
+evaluate nowhere --items {i} -s adversarial(search=lucky) => unknown search 'lucky'
+evaluate nowhere --items {i} -s adversarial(objective=loss) => objective
+evaluate nowhere --items {i} -s unifrom => did you mean 'uniform'
+evaluate {m} --items {i} -s uniform -s uniform => already in the list
+evaluate {m} --items {i} --start-token <s> => no special token '<s>'
+attack {m} --items {i} => there is no command 'attack': type robustok evaluate MODEL --items
+certify {m} => share proved
+icl {m} => --few-shot 10
+perplexity {m} => --texts FILE
+embeddings {m} => study run embeddings
+bound {m} => study run bound
+analyze x => split-counts
+study split-counts -t= --seed 0 => names no tokenizer
+study segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
+study split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
+study dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
 data langgam --seed 0 --out {out} => did you mean 'langgame'
 data cute --seed 0 --out {out} --words 4 --words-file {w} => leave out --words and --language
 data cute --seed 0 --out {out} --language de --words-file {w} => leave out --words and --language
 data cute --seed 0 --out {out} --language xx => no word list for language 'xx'
 data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
-attack {m} --seed 0 --items {i} --steps -1 => '--steps'
 red-team {m} --seed 0 --objective margin --text a --target b => choose objective target
 red-team {m} --seed 0 --objective margin --text a --wanted b => choose objective refusal or guard
 red-team {m} --seed 0 --objective margin --text a --threshold 1 => target or MODULE:FUNCTION
@@ -83,12 +84,8 @@ red-team {m} --seed 0 --objective no:thing --text a => no function
 red-team {m} --seed 0 --objective target --text a --target b --chat => no chat template
 red-team {m} --seed 0 --objective target --text a --target b --judge math:isnan => give --generate
 red-team {m} --seed 0 --objective target --text a --prompts {i} => give either --text or --prompts
-red-team {m} --objective margin --text a => Missing option '--seed'
 red-team {m} --seed 0 --objective target --text a -s standard-suite(beam=2) => cannot read the
-red-team {m} --seed 0 --objective margin --text a --search adversarial(beams=2) => mean 'beam'
-attack {m} --seed 0 --text word --option a --option b --start-token <s> => no special token '<s>'
-attack {m} --seed 0 --items {i} --search lucky => search
-attack {m} --seed 0 --items {i} --objective loss => objective
+red-team {m} --seed 0 --objective margin --text a -s adversarial(beams=2) => mean 'beam'
 {finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper
 {finetune} -s uniform --preset paper-fintune => did you mean 'paper-finetune'?
 {finetune} -s uniform --preset= --steps 1 --batch-size 1 --learning-rate 1 => unknown preset

@@ -14,9 +14,11 @@ from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
 from robustok import Vocabulary
 from robustok.attack import attack
-from robustok.cli.measuring import print_comparison
-from robustok.evaluation import perplexity
+from robustok.attack.settings import AttackSettings
+from robustok.cli.commands.evaluate import print_comparison
+from robustok.evaluation import evaluate, perplexity
 from robustok.models import load_model
+from robustok.tasks import Item, write_items
 from robustok.tokenizer.vocabulary import start_token_ids
 
 TOKEN = "<start>"
@@ -36,11 +38,11 @@ def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: 
     assert (canonical["eval_scheme"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["eval_scheme"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
     with_examples, in_context = rows_of(
-        f"icl {trained} -s canonical --attack -k 2 --example-scheme uniform"
+        f"evaluate {trained} -s canonical -s adversarial --few-shot 2 --examples uniform"
     )
     assert with_examples["n"] == len(ITEMS) - 2
     assert in_context["accuracy"] <= in_context["start_accuracy"]
-    (attacked,) = rows_of(f"attack {trained} --steps 1")
+    (attacked,) = rows_of(f"evaluate {trained} -s adversarial(steps=1)")
     assert attacked["accuracy"] <= attacked["start_accuracy"]
     low, high = attacked["start_low"], attacked["start_high"]
     assert low <= attacked["start_accuracy"] <= high and low < high
@@ -56,7 +58,7 @@ def test_a_resumed_command_prints_what_a_whole_one_does(
 ) -> None:
     line = f"evaluate one={model} two={model} --items {model}/items.jsonl --seed 0 --draws 2"
     whole = shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out")
-    first = rows_in(tmp_path / "out/one/results.jsonl")[0]
+    first = rows_in(tmp_path / "out/results.jsonl")[0]
     assert first["eval_scheme"] == "canonical"
     (tmp_path / "out/cells" / first["cell"] / "cell.json").unlink()
     assert shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out") == whole
@@ -76,9 +78,9 @@ def test_models_are_compared_scheme_by_scheme(capsys: pytest.CaptureFixture[str]
 def test_rows_say_which_examples_were_before_the_questions(
     model: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    line = f"icl {model} --items {model}/items.jsonl --seed 0 -s canonical -k 2 --out {tmp_path}/o"
+    line = f"evaluate {model} --items {model}/items.jsonl -s canonical -k 2 --out {tmp_path}/o"
     schemes = ("canonical", "uniform")
-    line += "".join(f" --example-scheme {scheme}" for scheme in schemes)
+    line += "".join(f" --examples {scheme}" for scheme in schemes)
     assert [row.get("few_shot_scheme") for row in shell.rows(line)] == [*schemes]
     table = pq.read_table(tmp_path / "o/items.parquet").to_pylist()
     assert [row["few_shot_scheme"] for row in table[::2]] == [*schemes]
@@ -87,14 +89,6 @@ def test_rows_say_which_examples_were_before_the_questions(
         "canonical examples, canonical",
         "uniform examples, canonical",
     ]
-
-
-@pytest.mark.parametrize("name", ["cells", "figures"])
-def test_a_model_cannot_have_the_name_of_a_part_of_the_folder(
-    name: str, model: Path, tmp_path: Path, shell: Shell
-) -> None:
-    line = f"evaluate {name}={model} two={model} --items {model}/items.jsonl --seed 0"
-    assert f"has its own '{name}'" in shell.fails(f"{line} --out {tmp_path}/out")
 
 
 def test_a_training_log_has_steps_and_losses_at_intervals(
@@ -110,9 +104,7 @@ def test_a_training_log_has_steps_and_losses_at_intervals(
 @pytest.mark.parametrize(
     "options",
     [
-        "evaluate -o {file}/rows", "evaluate -o {file}", "icl -o {file}",
-        "attack -o {file}/rows",
-        "embeddings -o {file}/further/out",
+        "evaluate -o {file}/rows", "evaluate -o {file}", "evaluate -o {file}/further/out",
     ],
 )  # fmt: skip
 def test_a_bad_output_path_is_refused_before_the_model_is_loaded(
@@ -120,25 +112,66 @@ def test_a_bad_output_path_is_refused_before_the_model_is_loaded(
 ) -> None:
     (tmp_path / "file").write_text("")
     line = options.format(file=tmp_path / "file", folder=tmp_path) + " missing/model/ --seed 0"
-    items = "" if line.startswith("embeddings") else " --items missing.jsonl"
-    error = shell.fails(line + items)
+    error = shell.fails(line + " --items missing.jsonl")
     assert str(tmp_path) in error
     assert "missing" not in error
 
 
-def test_attack_with_all_its_settings(model: Path, tmp_path: Path, shell: Shell) -> None:
+def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
     out = tmp_path / "attacks"
-    line = (
-        f"attack {model} --items {model}/items.jsonl --seed 0 --objective log-probability "
-        "--search greedy --max-scored 50 --distance 2 --distance 4 --start uniform --steps 2 "
-        f"--out {out}"
+    schemes = (
+        "adversarial(distances=(2, 4), start=uniform, steps=2, max_scored=50, "
+        "objective=log-probability)",
+        "adversarial(search=random, max_scored=20)",
     )
-    first, again = shell.rows(line), shell.rows(line)  # which finds every attack in its file
-    (searched,) = first
-    assert searched["search"] == "greedy" and searched["n_scored"] <= 50 * len(ITEMS)
-    assert searched["curve"][-1]["accuracy"] == searched["accuracy"]
-    assert [row["accuracy"] for row in again] == [row["accuracy"] for row in first]
-    assert len(list((out / "items").iterdir())) == 1
+    line = (f"evaluate {model} --items {model}/items.jsonl --out {out}", *_given(*schemes))
+    *rows, worst = shell.rows(*line)
+    assert [row["eval_scheme"] for row in rows] == [
+        str(AttackSettings.parse(scheme)) for scheme in schemes
+    ]
+    assert worst["eval_scheme"] == "worst of 2 attacks" and worst["n"] == len(ITEMS)
+    broken: set[str] = set()
+    for row, kept in zip(rows, rows_in(out / "results.jsonl"), strict=True):
+        items = rows_in(out / "items" / f"{kept['cell']}.jsonl")
+        broken |= {item["key"] for item in items if item["success"]}
+        assert row["proved"] == kept["proved"] <= row["accuracy"]
+    assert worst["accuracy"] == 1 - len(broken) / len(ITEMS)
+    text = shell.ok(*line)
+    assert "worst of 2 attacks: accuracy" in text and " proved, " in text
+    assert "| worst of 2 attacks |" in (out / "report.md").read_text()
+    table = pq.read_table(out / "items.parquet").to_pylist()
+    assert len(table) == 2 * len(ITEMS) and {type(row["ids"]) for row in table} == {list}
+    # The same command with one more scheme, and one more model, goes on there.
+    cells = {path.name for path in (out / "cells").iterdir()}
+    more = shell.rows(f"{line[0]} other={model}", *line[1:], "-s", "canonical")
+    assert [row["model"] for row in more if "eval_scheme" in row][:4] == [model.name] * 3 + [
+        "other"
+    ]
+    assert cells < {path.name for path in (out / "cells").iterdir()}
+
+
+def _given(*schemes: str) -> list[str]:
+    return [word for scheme in schemes for word in ("-s", scheme)]
+
+
+def test_one_folder_has_questions_few_shot_and_texts_of_all_models(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    (tmp_path / "a.txt").write_text("which word\nthe house\n")
+    line = (
+        f"evaluate one={model} two={model} --items {model}/items.jsonl --texts {tmp_path}/a.txt "
+        f"-n 2 --out {tmp_path}/out"
+    )
+    rows = [row for row in shell.rows(line) if "against" not in row]
+    measured = [(row["model"], row["task"], row["eval_scheme"]) for row in rows]
+    schemes = ("canonical", "uniform")
+    tasks = [("text", s) for s in schemes] + [("items", s) for s in schemes]
+    assert measured == [(name, *one) for name in ("one", "two") for one in tasks]
+    assert [row["draws"] for row in rows[:4]] == [1, 2, 1, 2]
+    kept = rows_in(tmp_path / "out/results.jsonl")
+    assert [row["model"]["name"] for row in kept] == ["one"] * 4 + ["two"] * 4
 
 
 def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shell: Shell) -> None:
@@ -151,10 +184,25 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     folder = tmp_path / "chat"
     shutil.copytree(model, folder)
     tokenizer.save_pretrained(folder)
-    question = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
-    record = shell.json(f"attack {folder} --seed 0", *question, "--system", "judge it")
-    assert Vocabulary.load(str(folder)).decode(record["ids"]) == "is this street safe?"
-    assert "chat template" in shell.fails(f"attack {model} --chat --seed 0", *question)
+    items = tmp_path / "safe.jsonl"
+    write_items(items, [Item("a", "is this street safe?", (" safe", " unsafe"), 0)])
+    line = f"evaluate {folder} --items {items} -s canonical -s adversarial --dtype float32"
+    with_system, attacked = shell.rows(line, "--system", "judge it", "--out", f"{tmp_path}/out")
+    row = rows_in(tmp_path / "out/results.jsonl")[1]
+    (item,) = rows_in(tmp_path / "out/items" / f"{row['cell']}.jsonl")
+    vocab = Vocabulary.load(str(folder))
+    assert vocab.decode(item["ids"]) == "is this street safe?"
+    assert "judge it" in vocab.decode(item["prefix"]) and "answer" in vocab.decode(item["suffix"])
+    # The questions of `evaluate` stand in the same place.
+    frame = {name: item[name] for name in ("prefix", "suffix")}
+    question = Item("a", "is this street safe?", (" safe", " unsafe"), 0)
+    expected = evaluate(load_model(folder), vocab, [question], "canonical", seed=0, **frame)
+    (kept,) = rows_in(
+        tmp_path / "out/items" / f"{rows_in(tmp_path / 'out/results.jsonl')[0]['cell']}.jsonl"
+    )
+    assert kept["margins"] == pytest.approx(list(expected.outcomes[0].margins), abs=1e-4)
+    assert with_system["accuracy"] == attacked["start_accuracy"]
+    assert "chat template" in shell.fails(f"evaluate {model} --chat --items {items}")
 
 
 def test_pretrain(model: Path, tmp_path: Path, shell: Shell) -> None:
@@ -193,8 +241,7 @@ def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> 
     printed = shell.ok(f"evaluate one={model} two={model} {items}")
     assert "acc_norm" in printed
     assert "two against one, canonical: +0.000 [-0.750, +0.750], p = 1\n" in printed
-    both = [str(out / "one"), str(out / "two")]
-    shell.ok("study report", *both, "--out", str(out), "--table", str(table))
+    shell.ok("study report", str(out), "--table", str(table))
     assert table.read_text().count("50.0 [6.8, 93.2]") == 2
     rows = pq.read_table(out / "items.parquet").to_pylist()
     assert [row["model"] for row in rows] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
@@ -205,21 +252,26 @@ def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> 
     assert difference["low"] < 0 < difference["high"]
 
 
-def test_results_of_other_settings_are_not_replaced(
+def test_a_folder_goes_on_with_other_settings_and_keeps_what_is_finished(
     model: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     same = f"evaluate {model} --items {model}/items.jsonl --out {out} --seed 0 --draws 2"
     printed = shell.ok(same)
     kept = (out / "results.jsonl").read_bytes()
+    cells = {path.name for path in (out / "cells").iterdir()}
     with monkeypatch.context() as patch:  # nothing is measured again, and no model is loaded
         patch.setattr("robustok.study.cells.models.load_model", None)
         assert shell.ok(same) == printed
-    for change in ("--seed 1", "--limit 2", "--draws 3", "--scheme canonical"):
-        error = shell.fails(f"{same} {change}")
-        assert "holds a run with another configuration" in error
-        assert "run in another folder" in error
+    for change in ("--seed 1", "--limit 2", "--draws 3", "--scheme characters"):
+        shell.ok(f"{same} {change}")
+        assert (out / "results.jsonl").read_bytes() != kept
+    assert cells < {path.name for path in (out / "cells").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("robustok.study.cells.models.load_model", None)
+        assert shell.ok(same) == printed
     assert (out / "results.jsonl").read_bytes() == kept
+    assert "holds other files" in shell.fails(f"{same[: same.index(' --out')]} --out {model}")
 
 
 # --- with a start token ---------------------------------------------------------------------------
@@ -239,24 +291,19 @@ def loaded(folder: Path) -> tuple[Any, Vocabulary, int]:
 
 
 def test_attack_puts_the_start_token_before_the_question(
-    shell: Shell, folder: Path, loaded: tuple[Any, Vocabulary, int]
+    shell: Shell, folder: Path, loaded: tuple[Any, Vocabulary, int], tmp_path: Path
 ) -> None:
     model, vocab, start = loaded
-    item = ITEMS[0]
-    given = [f"attack {folder} --seed 0", "--text", item.question]
-    given += ["--option", item.choices[0], "--option", item.choices[1]]
+    path = tmp_path / "one.jsonl"
+    write_items(path, [ITEMS[0]])
+    given = [f"evaluate {folder} --items {path}", "-s", "adversarial", "--dtype", "float32"]
     (without,) = shell.rows(*given)
     (after,) = shell.rows(*given, "--start-token", TOKEN)
     assert "margins" in shell.ok(*given)
+    item = ITEMS[0]
     expected = attack(model, vocab, item.question, item.choices, 0, seed=0, prefix=[start])
     assert after["margins"] == pytest.approx(list(expected.margins))
     assert after["margins"][0] != pytest.approx(without["margins"][0], abs=1e-12)
-    annealed = ["--search", "random", "--max-scored", "3"]
-    first, second = (
-        shell.rows(*given, *annealed, *token)[0]["margins"][0]
-        for token in ([], ["--start-token", TOKEN])
-    )
-    assert first != second
 
 
 def test_perplexity_measures_after_the_start_token(
@@ -265,7 +312,7 @@ def test_perplexity_measures_after_the_start_token(
     model, vocab, start = loaded
     text = tmp_path / "text.txt"
     text.write_text("which word starts with street")
-    line = f"perplexity {folder} --seed 0 --texts {text} --start-token {TOKEN}"
+    line = f"evaluate {folder} --texts {text} --start-token {TOKEN}"
     (row,) = shell.rows(f"{line} -s canonical")
     texts = ["which word starts with street"]
     expected = perplexity(model, vocab, texts, "canonical", seed=0, start=start)

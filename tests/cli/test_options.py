@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.conftest import Shell
 
-from robustok.attack.settings import AttackSettings, ObjectiveSettings
+from robustok.attack.settings import ObjectiveSettings
 from robustok.cli.groups import COMMANDS, command
 from robustok.cli.options import Argument, add_commands, option
 from robustok.runtime import hub
@@ -78,8 +79,7 @@ def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("attack", AttackSettings), ("red-team", ObjectiveSettings),
-     ("finetune", Finetuning), ("pretrain", Recipe)],
+    [("red-team", ObjectiveSettings), ("finetune", Finetuning), ("pretrain", Recipe)],
 )  # fmt: skip
 def test_every_field_with_help_is_an_option(
     name: str, settings: Any, monkeypatch: pytest.MonkeyPatch, shell: Shell
@@ -105,22 +105,18 @@ def test_no_command_has_two_options_of_one_name() -> None:
         assert len(flags) == len(set(flags)), name
 
 
-@pytest.mark.parametrize("name", ["evaluate", "icl", "attack", "perplexity"])
-def test_the_type_of_the_weights_is_chosen_and_printed(
-    name: str, model: Path, tmp_path: Path, shell: Shell
+@pytest.mark.parametrize("given", ["--items {m}/items.jsonl -n 2", "--texts {t} -s canonical",
+                                   "--items {m}/items.jsonl -s adversarial(steps=1)"])  # fmt: skip
+def test_the_type_of_the_weights_and_the_seed_are_printed(
+    given: str, model: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    items = str(model / "items.jsonl")
-    (tmp_path / "a.txt").write_text("which word")
-    more = {"perplexity": ["--texts", str(tmp_path / "a.txt")], "icl": ["-k", "1", "-n", "2"],
-            "attack": ["--steps", "1"],
-            "evaluate": ["-n", "2"]}  # fmt: skip
-    given = [*more[name], *([] if name == "perplexity" else ["--items", items])]
-    call = [name, str(model), *given, "--seed", "0"]
-    first, *_ = shell.ok(*call, "--dtype", "bfloat16").splitlines()
-    assert first in (f"{model}: weights in bfloat16", f"{model.name}: weights in bfloat16")
-    if name in ("evaluate", "perplexity"):
-        assert shell.rows(*call, "--dtype", "bfloat16")[0]["precision"] == "bfloat16"
-    assert "unknown dtype 'float16': did you mean" in shell.fails(*call, "--dtype", "float16")
+    text = tmp_path / "a.txt"
+    text.write_text("which word")
+    call = f"evaluate {model} {given.format(m=model, t=text)}"
+    first, *_ = shell.ok(f"{call} --dtype bfloat16").splitlines()
+    assert first == f"{model.name}: weights in bfloat16, seed 0"
+    assert shell.rows(f"{call} --dtype bfloat16")[0]["precision"] == "bfloat16"
+    assert "unknown dtype 'float16': did you mean" in shell.fails(f"{call} --dtype float16")
 
 
 def test_evaluate_prints_the_paired_test_that_its_help_promises(model: Path, shell: Shell) -> None:
@@ -128,6 +124,29 @@ def test_evaluate_prints_the_paired_test_that_its_help_promises(model: Path, she
     _, canonical, uniform = shell.ok("evaluate", str(model), *given).splitlines()
     assert "p = " not in canonical
     assert "against the first" in uniform and "p = " in uniform
+
+
+def test_a_scheme_of_a_file_is_imported_by_any_command(
+    tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("ROBUSTOK_IMPORT", "")
+    file = tmp_path / "halves.py"
+    file.write_text(
+        "import robustok as rt\n"
+        "@rt.register\n"
+        "class Halves(rt.Sampler):\n"
+        "    name = 'halves'\n"
+        "    def draw(self, ids, random):\n"
+        "        return rt.Characters(self.vocab).draw(ids, random)\n"
+    )
+    line = f"sample street -t {tokenizer} -s halves --json"
+    assert "unknown scheme 'halves'" in shell.fails(line)
+    assert "give a file of Python" in shell.fails(f"{line} --import {tmp_path}/none.py")
+    assert "--import FILE.py" in shell.fails(f"{line} --import")
+    assert shell.json(f"{line} --import {file}")["scheme"] == "halves"
+    code = "import robustok as rt; print(rt.sampler('halves', rt.Vocabulary.load('demo')).spec)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == "halves\n"  # a worker process knows it, too
 
 
 def test_count_reads_standard_input(
@@ -160,7 +179,7 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
-    from robustok.cli.commands.evaluate import _with_scheme
+    from robustok.cli.commands.lm_eval import _with_scheme
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
     assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"

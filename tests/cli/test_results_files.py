@@ -12,14 +12,14 @@ from robustok.cli.app import run
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
-    """A folder with the runs of `evaluate` and `attack`."""
+    """A folder with the runs of questions that are drawn and attacked."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.chdir(folder)
         for line in (
             "evaluate -s canonical -s uniform --draws 3 --out predictions",
-            "attack --steps 1 --out attacks",
+            "evaluate -s adversarial(steps=1) --out attacks",
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
     return folder
@@ -45,8 +45,8 @@ def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
     assert run(["study", "report", *files]) == 2
     assert run(["study", "report", *files, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert text.startswith("# evaluate: model\n")
-    assert "evaluate, model | uniform |" in text and "attack, model | adversarial(" in text
+    assert text.startswith("# Accuracy of model when the tokenization of a text changes\n")
+    assert "model | uniform |" in text and "model | adversarial(" in text
 
 
 @pytest.mark.parametrize(

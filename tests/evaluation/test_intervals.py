@@ -16,7 +16,7 @@ from scipy.stats import beta, binomtest, multinomial, t
 from tests.evaluation.conftest import evaluation_of
 
 from robustok import RobustokError
-from robustok.cli.measuring import change_text
+from robustok.cli.commands.evaluate import change_text
 from robustok.evaluation import clustered, paired, wilson
 from robustok.evaluation.comparison import Difference, Evaluation, clear_differences, difference
 from robustok.evaluation.intervals import (

@@ -159,8 +159,8 @@ def test_commands_take_the_policy(
     write_items(file, [long, *(replace(items[1], key=f"k{i}", question="glad") for i in range(2))])
     for name, *options in (
         ("evaluate", "-s", "uniform", "--draws", "3"),
-        ("attack", "--steps", "1"),
-        ("icl", "--num-fewshot", "1", "--attack", "-s", "canonical"),
+        ("evaluate", "-s", "adversarial(steps=1)"),
+        ("evaluate", "--few-shot", "1", "-s", "adversarial", "-s", "canonical"),
     ):
         call = [name, str(tmp_path), "--items", str(file), "--seed", "0", "--json", *options]
         assert run(call) == 2
@@ -169,5 +169,5 @@ def test_commands_take_the_policy(
         assert "choose overflow" in lines[-1]
         assert run([*call, "--overflow", "drop"]) == 0
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert all(row["n"] == (1 if name == "icl" else 2) for row in rows)
+        assert all(row["n"] == (1 if "--few-shot" in options else 2) for row in rows)
         assert all(row["overflowed"] == rows[0]["overflowed"] >= 1 for row in rows)

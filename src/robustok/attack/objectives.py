@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from inspect import signature
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
@@ -376,20 +377,7 @@ class NamedObjective:
         **frame: Unpack[FrameIds],
     ) -> None:
         self.model, self.vocab, self.settings, self.frame = model, vocab, settings, frame
-        sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
-        read = SETTINGS_READ.get(settings.name, sometimes_read)  # another one may read any
-        if ":" in settings.name:
-            objective = as_objective(function_named(settings.name), threshold=settings.threshold)
-            self._make: ObjectiveMaker = lambda *_: objective
-            read = ("threshold",)
-        else:
-            self._make = OBJECTIVES[settings.name]
-        for name in sorted(sometimes_read.difference(read)):
-            if getattr(settings, name) != getattr(ObjectiveSettings(), name):
-                raise RobustokError(
-                    f"objective '{settings.name}' does not read {name}: leave it "
-                    f"out, or {objectives_reading([name])}"
-                )
+        self._make = objective_maker(settings)
 
     def __call__(self, prompt: Prompt) -> Objective:
         """The objective of one prompt."""
@@ -399,6 +387,56 @@ class NamedObjective:
         of_prompt = copy(self)
         of_prompt.frame = {**self.frame, "prefix": prefix(prompt.text)}
         return self._make(of_prompt, prompt)
+
+
+def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
+    """What makes the objective of each prompt; needs no model.
+
+    >>> callable(objective_maker(ObjectiveSettings("target", target=" world")))
+    True
+
+    A function MODULE:FUNCTION is called with a :class:`robustok.Ragged` of candidates, the
+    :class:`Prompt`, the model and the vocabulary, and returns a number for each candidate.
+
+    Raises RobustokError for an unknown name, a function that takes other arguments, and a setting
+    that the objective does not read.
+    """
+    sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
+    read = SETTINGS_READ.get(settings.name, sometimes_read)  # another one may read any
+    if ":" in settings.name:
+        make, read = _function_maker(settings), ("threshold",)
+    else:
+        make = OBJECTIVES[settings.name]
+    for name in sorted(sometimes_read.difference(read)):
+        if getattr(settings, name) != getattr(ObjectiveSettings(), name):
+            raise RobustokError(
+                f"objective '{settings.name}' does not read {name}: leave it "
+                f"out, or {objectives_reading([name])}"
+            )
+    return make
+
+
+def _function_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
+    """What makes an objective of a function of the user."""
+    function = function_named(settings.name)
+    try:
+        signature(function).bind(None, None, None, None)
+    except TypeError:
+        raise RobustokError(
+            f"objective '{settings.name}' takes {signature(function)}: define it as "
+            "f(rows, prompt, model, vocab)"
+        ) from None
+    except ValueError:  # a function of C without a signature
+        pass
+
+    def make(named: NamedObjective, prompt: Prompt) -> Objective:
+        return as_objective(
+            lambda rows: function(rows, prompt, named.model, named.vocab),
+            name=settings.name.rpartition(":")[2],
+            threshold=settings.threshold,
+        )
+
+    return make
 
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]

@@ -18,6 +18,7 @@ from robustok.attack.objectives import NamedObjective as NamedObjective
 from robustok.attack.objectives import Objective as Objective
 from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
 from robustok.attack.objectives import as_objective as as_objective
+from robustok.attack.objectives import objective_maker as objective_maker
 from robustok.attack.records import Answers as Answers
 from robustok.attack.records import Attack as Attack
 from robustok.attack.records import Prompt as Prompt
@@ -28,6 +29,7 @@ from robustok.attack.records import read_attacks as read_attacks
 from robustok.attack.records import read_prompts as read_prompts
 from robustok.attack.records import worst_attacks as worst_attacks
 from robustok.attack.records import write_attacks as write_attacks
+from robustok.attack.search import SEARCHES as SEARCHES
 from robustok.attack.settings import AttackSettings as AttackSettings
 from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
 from robustok.runtime.registry import function_named as function_named

@@ -150,8 +150,8 @@ class ObjectiveSettings(Settings):
 
     Args:
         name: a registered objective: ``margin``, ``target``, ``refusal`` or ``guard``; or
-            ``MODULE:FUNCTION``, a function that takes a :class:`robustok.Ragged` of candidates and
-            returns a number for each.
+            ``MODULE:FUNCTION``, a function that takes a :class:`robustok.Ragged` of candidates, the
+            prompt, the model and the vocabulary, and returns a number for each candidate.
         target: the response of ``target``, where a prompt has no field ``target``.
         wanted: openings of an answer (``refusal``), or safe verdicts (``guard``).
         unwanted: openings of a refusal, or unsafe verdicts.

@@ -15,6 +15,7 @@ import click
 from robustok.cli.groups import COMMANDS, ROBUSTOK, command
 from robustok.errors import RobustokError
 from robustok.runtime.packages import EXTRAS, missing_line
+from robustok.runtime.registry import import_for_all
 
 _SHORT = ("sample", "count", "inspect", "guard", "audit")  # mostly start-up
 
@@ -49,7 +50,7 @@ def _run(args: Sequence[str], debug: bool) -> int:
     try:
         if "_ROBUSTOK_COMPLETE" in os.environ:  # a shell asks for the names of commands and options
             ROBUSTOK.main(prog_name="robustok")
-        given = [arg for arg in args if arg != "--debug"]
+        given = _without_imports([arg for arg in args if arg != "--debug"])
         try:
             with ROBUSTOK.make_context("robustok", given or ["--help"]) as context:
                 ROBUSTOK.invoke(context)
@@ -74,6 +75,22 @@ def _run(args: Sequence[str], debug: bool) -> int:
         if debug or not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
             raise
         return _fail(error_line(error), 2)
+
+
+def _without_imports(args: Sequence[str]) -> list[str]:
+    """The arguments without `--import FILE.py`, which any command takes; the files are run."""
+    rest: list[str] = []
+    given = iter(args)
+    for arg in given:
+        name, mark, path = arg.partition("=")
+        if name != "--import":
+            rest.append(arg)
+            continue
+        path = path if mark else next(given, "")
+        if not path:
+            raise RobustokError("--import needs a file: give --import FILE.py")
+        import_for_all(path)
+    return rest
 
 
 def error_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from robustok.errors import nearest
+from robustok.errors import RobustokError, nearest
 from robustok.version import __version__
 
 # Each command's module and the first line of its help, in the order of --help.
@@ -23,23 +23,27 @@ COMMANDS = {
     "data": ("corpus", "Generate a data set of questions about letters."),
     "pretrain": ("training", "Train a small model on drawn tokenizations."),
     "finetune": ("training", "Fine-tune MODEL on drawn tokenizations."),
-    "evaluate": ("evaluate", "Measure MODELS under drawn tokenizations."),
-    "icl": ("evaluate", "Measure MODEL with few-shot examples before every question."),
-    "attack": ("attack", "Attack MODELS through the tokenization of their questions."),
-    "red-team": ("attack", "Attack prompts through their tokenization: answers, refusals or the "
+    "evaluate": ("evaluate", "Measure MODELS under drawn and attacked tokenizations."),
+    "red-team": ("red_team", "Attack prompts through their tokenization: answers, refusals or the "
                  "verdict of a guard."),
-    "perplexity": ("evaluate", "Measure MODEL's perplexity on text, canonical and drawn."),
-    "lm-eval": ("evaluate", "Run lm-eval with contexts tokenized by a scheme."),
-    "embeddings": ("evaluate", "Compare the tokenizations of a word inside MODELS."),
-    "bound": ("evaluate", "Compute the bound of MODELS from their weights."),
+    "lm-eval": ("lm_eval", "Run lm-eval with contexts tokenized by a scheme."),
     "guard": ("guard", "Compare IDS with the canonical encoding of their text."),
     "audit": ("guard", "Report how far id sequences in PATHS drifted."),
     "doctor": ("doctor",
                "Show versions, hardware, caches and missing packages, or check a tokenizer."),
     "study": ("study", "List, plan and run studies. `study NAME` is `study run NAME`."),
-    "analyze": ("analyze", "Analyze schemes without a model, as the paper's appendix does."),
 }  # fmt: skip
-_GROUPS = ("study", "analyze")  # commands that have commands
+# Former commands: what to type instead.
+MOVED = {
+    "attack": "robustok evaluate MODEL --items FILE -s adversarial",
+    "icl": "robustok evaluate MODEL --items FILE --few-shot 10 --examples SCHEME",
+    "perplexity": "robustok evaluate MODEL --texts FILE",
+    "certify": "robustok evaluate MODEL --items FILE -s adversarial, whose rows have the share "
+               "proved",
+    "embeddings": "robustok study run embeddings --model MODEL",
+    "bound": "robustok study run bound --model MODEL",
+    "analyze": "robustok study run split-counts, segmentations or dropout",
+}  # fmt: skip
 
 
 class Group(click.Group):
@@ -50,6 +54,8 @@ class Group(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         names = self.list_commands(ctx)
+        if args[0] in MOVED and args[0] not in names and ctx.parent is None:
+            raise RobustokError(f"there is no command '{args[0]}': type {MOVED[args[0]]}")
         if args[0] not in names and not args[0].startswith("-"):
             ctx.fail(f"unknown command '{args[0]}': {nearest(args[0], names)}")
         return super().resolve_command(ctx, args)
@@ -72,7 +78,7 @@ class _AllCommands(Group):
 def command(name: str) -> click.Command:
     """A command, by its name."""
     module = import_module(f"robustok.cli.commands.{COMMANDS[name][0]}")
-    if name in _GROUPS:
+    if name == "study":
         return module.group
     from robustok.cli.options import with_settings  # not for a page of names alone
 
@@ -84,7 +90,8 @@ ROBUSTOK = click.version_option(__version__, message="robustok %(version)s")(
     _AllCommands(
         "robustok",
         help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
-        epilog="Add --debug to any command for the traceback of an error.",
+        epilog="Add --debug to any command for the traceback of an error, and --import FILE.py for "
+        "schemes of your own.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
 )

@@ -81,7 +81,8 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
             if isinstance(info, Argument):
                 parameters.append(_PositionalArgument(name, info, hint))
             else:
-                default = MISSING if default is Parameter.empty else default
+                if default is Parameter.empty:
+                    default = info.default if isinstance(info, Field) else MISSING
                 parameters.append(_option(info, hint, name, name, default))
 
     def run(**values: object) -> Any:
@@ -94,7 +95,9 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
                     if source.name == "DEFAULT":
                         del given[one.name]
             values[name] = given if is_partial(hints[name]) else cls(**given)
-        return command(**values, **({"context": context} if "context" in hints else {}))
+        result = command(**values, **({"context": context} if "context" in hints else {}))
+        _print_default_seed(context)
+        return result
 
     return Command(
         command.__name__.strip("_").replace("_", "-"),
@@ -103,6 +106,15 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
         help=cleandoc(command.__doc__ or ""),
         **settings,
     )
+
+
+def _print_default_seed(context: click.Context) -> None:
+    """Print the seed of a command that draws, where none was given, beside its output."""
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source: Any = context.get_parameter_source(name)
+        if "--seed" in parameter.opts and source.name == "DEFAULT":
+            click.echo(f"seed {context.params[name]}", err=True)
 
 
 def _is_option(one: Field[Any]) -> bool:
@@ -259,7 +271,7 @@ SHARED = {
         f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
         "--scheme", "-s", metavar="SCHEME",
     ),
-    "seed": option("the same seed, the same draws", "--seed", metavar="N"),
+    "seed": option("the same seed, the same draws", "--seed", metavar="N", default=0),
     "texts": option(TEXTS, "--texts", metavar="FILE"),
     "sample_by": option(
         "documents of a .txt file: line (each line) or document (the file)",

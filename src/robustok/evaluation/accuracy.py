@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from robustok.evaluation.comparison import Evaluation, Outcome
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
     NO_FIT,
+    Ids,
     Prefix,
     Window,
     after_prefix,
+    append,
     as_sampler,
     check_keyed,
     encode_options,
@@ -49,6 +52,7 @@ def evaluate(
     seed: int,
     ensemble: bool = False,
     prefix: Prefix = None,
+    suffix: Ids | None = None,
     overflow: str = "error",
     progress: Progress = no_progress,
 ) -> Evaluation:
@@ -72,15 +76,17 @@ def evaluate(
         prefix: ids before every question, int32 [n], or a function that gives those before one, as
             :func:`solved_examples` does; by default none. A question after ordinary ids continues
             their text.
+        suffix: ids between a question and its options, as those of a chat template; by default
+            none.
         overflow: what to do with a draw that does not fit the model's longest input with its
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
             of the prompt is cut off; ``"canonical"``: the canonical question is used. The result
             counts such draws in ``overflowed``.
         progress: called with (items done, all items).
 
-    Options are canonical, z = p(option | prefix, question), and the prediction is the option with
-    the greatest z. For ``acc_norm``, it is the option with the greatest log z per character, as in
-    lm-eval.
+    Options are canonical, z = p(option | prefix, question, suffix), and the prediction is the
+    option with the greatest z. For ``acc_norm``, it is the option with the greatest log z per
+    character, as in lm-eval.
 
     Raises RobustokError without items or draws, for two items with one key, by ``overflow``, and
     for an item with a score that is not a number.
@@ -103,10 +109,16 @@ def evaluate(
         block = items[begin : begin + _BLOCK]
         around = [prefix if item.question else before_sentences for item in block]
         requests, canonical, strength = _drawn(block, around, vocab, sampler, draws, seed)
+        requests = [
+            replace(one, questions=append(one.questions, suffix)) if item.question else one
+            for item, one in zip(block, requests, strict=True)
+        ]
         measured.append(strength)
         fitting = [
             (item, fitted)
-            for item, request, ids in zip(block, requests, canonical, strict=True)
+            for item, request, ids in zip(
+                block, requests, append(Ragged.from_rows(canonical), suffix), strict=True
+            )
             if (fitted := window.fit(request, item.key, ids)) is not None
         ]
         requests = [request for _, request in fitting]

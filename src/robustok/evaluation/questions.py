@@ -90,7 +90,7 @@ def check_questions(items: Sequence[Item]) -> None:
         if not item.question:
             raise RobustokError(
                 f"item '{item.key}' has no question, only sentences to choose from: "
-                "those are for `evaluate` and `icl`, so leave it out here"
+                "those have no tokenization to attack or to train on, so leave it out here"
             )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 from robustok.errors import RobustokError, nearest
@@ -97,6 +100,8 @@ class Registry(Mapping[str, T]):
         if self._is_loaded or self._enter is None:
             return
         self._is_loaded = True  # before loading: a package may look names up while it is imported
+        for path in filter(None, os.environ.get(_IMPORTS, "").split(os.pathsep)):
+            import_file(path)
         for entry in entry_points(group=self._group):
             try:
                 self._enter(entry.load())
@@ -107,6 +112,37 @@ class Registry(Mapping[str, T]):
                     f"the {self.kind} '{entry.name}' of the package {package} cannot be loaded: "
                     f"{type(error).__name__}: {text}"
                 )
+
+
+_IMPORTS = "ROBUSTOK_IMPORT"  # files that worker processes import, too
+
+
+def import_file(path: str) -> None:
+    """Run a Python file once, which may register schemes.
+
+    Raises RobustokError where it cannot be run.
+    """
+    file = Path(path).resolve()
+    name = f"imported_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise RobustokError(f"--import {path}: give a file of Python that exists, as FILE.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        text = " ".join(str(error).split())
+        raise RobustokError(f"--import {path}: {type(error).__name__}: {text}") from error
+
+
+def import_for_all(path: str) -> None:
+    """Run a Python file in this process, and in the worker processes that it starts."""
+    import_file(path)
+    known = filter(None, os.environ.get(_IMPORTS, "").split(os.pathsep))
+    os.environ[_IMPORTS] = os.pathsep.join(dict.fromkeys([*known, str(Path(path).resolve())]))
 
 
 def function_named(name: str) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -28,12 +29,13 @@ _MEANT_NAME = ("dir", "file", "folder", "hub", "id", "model", "path", "tokenizer
 
 
 def scales_of(name: str) -> list[str]:
-    """The scales of an included study, besides the full one.
+    """The scales of an included study, besides the full one; none of another one.
 
-    >>> scales_of("finetuning-table")
-    ['cpu', 'small']
+    >>> scales_of("finetuning-table"), scales_of("my.yaml")
+    (['cpu', 'small'], [])
     """
-    return list(yaml.safe_load(studies()[name]).get("scales") or {})
+    text = studies().get(name)
+    return list(yaml.safe_load(text).get("scales") or {}) if text else []
 
 
 def find_study(name: str, **changes: Any) -> Study:
@@ -58,10 +60,38 @@ def find_study(name: str, **changes: Any) -> Study:
         except OSError as error:
             raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
         return load_study(text, str(path), **changes)
+    name = study_named(name)
+    return load_study(studies()[name], f"{name}.yaml", **changes)
+
+
+def study_named(name: str) -> str:
+    """The name of an included study, also by the figure or table that it reproduces.
+
+    >>> study_named("figure-1"), study_named("quick")
+    ('teaser', 'quick')
+
+    Raises RobustokError for a name that is none, and for a figure that several reproduce.
+    """
     known = studies()
-    if name not in known:
+    if name in known:
+        return name
+    wanted = re.sub(r"[\W_]+", "-", name.lower())
+    same = [
+        other
+        for other, text in known.items()
+        if re.sub(r"[\W_]+", "-", str(_place_in_paper(text)).lower()) == wanted
+    ]
+    if len(same) > 1:
+        raise RobustokError(f"'{name}' is of several studies: give {' or '.join(same)}")
+    if not same:
         raise RobustokError(f"there is no study '{name}': {nearest(name, known)}")
-    return load_study(known[name], f"{name}.yaml", **changes)
+    return same[0]
+
+
+def _place_in_paper(text: str) -> str:
+    """The figure or table that the YAML of an included study names, such as Figure 1."""
+    place = re.search(r"(?m)^paper:\n(?:  .*\n)*?  where: (.*)$", text)
+    return place[1].strip("\"' ") if place else ""
 
 
 def study_schema() -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -37,7 +38,8 @@ def plan(study: Study, *, by_content: bool = True) -> tuple[Cell, ...]:
     of results. Raises RobustokError for a file that cannot be read, and for more than `MAX_CELLS`.
     """
     cells: dict[str, Cell] = {}
-    for number, cell in enumerate(_Planner(study, by_content).cells()):
+    planned = chain.from_iterable(_Planner(one, by_content).cells() for one in study.by_model)
+    for number, cell in enumerate(planned):
         cells[cell.key] = cell
         if number >= MAX_CELLS:  # repeats of a model alone are one cell
             raise RobustokError(
@@ -72,7 +74,8 @@ class _Planner:
             )
 
     def cells(self) -> Iterator[Cell]:
-        study, shared = self.study, (self.data, self.tokenizer, self.corpus)
+        # Questions before models: a file that cannot be read is found before a model is loaded.
+        study, shared = self.study, (self.data, self.tokenizer, self.corpus, *self.questions)
         yield from (cell for cell in shared if cell is not None)
         for repeat in study.repeat_numbers:
             for origin in self._origins(repeat):
@@ -91,7 +94,7 @@ class _Planner:
         if study.pretrain is None:
             name = self.named_model(str(study.model.name))
             model = study.model
-            given = name, self.parameters, model.start_token, model.dtype
+            given = name, self.parameters, model.start_token, model.dtype, model.label
             chat = models.ChatCell(*given, model.system)
             yield chat if model.is_chat else models.BaseCell(*given)
             return
@@ -158,8 +161,6 @@ class _Planner:
                 path = Path(part.folder) / name  # a copy of the benchmark's repository
                 path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
                 yield self._benchmark(name, part.items, path)
-        if own and own.text is not None:
-            yield inputs.SingleQuestionCell(own.text, own.choices, own.label)
         for source in own.items if own else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():

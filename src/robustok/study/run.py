@@ -36,8 +36,6 @@ from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.work import Watch, record_of, run_cells
 
-# Fields without effect on a result; repeats only add results of further seeds.
-DESCRIPTIVE = ("title", "about", "readme", "paper", "threads", "repeats", "first_repeat")
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
 
@@ -99,7 +97,9 @@ def run_study(
     accuracies. A study that sets the `threads` of a cell runs its cells in separate processes;
     then the number of cores changes no result.
 
-    Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
+    After a change of the study, the cells that depend on it run; the others stay finished.
+
+    Raises RobustokError where the folder holds another study, is in use, or the disk is full.
     """
     watch = watch or Watch()
     cells = plan(study, by_content=by_content)
@@ -186,7 +186,11 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
 
 
 def _claim(study: Study, folder: Path) -> None:
-    """Write the resolved study into a new folder, or check that the folder holds this study."""
+    """Write the resolved study into the folder, which is new or holds a run of this study.
+
+    Its configuration may be another one: cells that it shares with the earlier one stay finished,
+    and results are those of the present one.
+    """
     path = folder / "study.json"
     wanted = study.as_dict()
     for written_in in (folder, folder / "items", folder / "figures"):
@@ -200,11 +204,10 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
         return
     written = read_object(path)
-    if change := first_change(_decisive(written), _decisive(wanted)):
-        name, before, now = change
+    if written.get("name") != wanted["name"]:
         raise RobustokError(
-            f"{folder} holds a run with another configuration ({name} is {before!r} in the folder, "
-            f"{now!r} now): run in another folder, or remove this one"
+            f"{folder} holds a run of the study '{written.get('name')}', not '{wanted['name']}': "
+            "run in another folder, or remove this one"
         )
     first = written["first_repeat"]
     if left := set(range(first, first + written["repeats"])).difference(study.repeat_numbers):
@@ -215,11 +218,6 @@ def _claim(study: Study, folder: Path) -> None:
         )
     if written != wanted:
         write_json(path, wanted)
-
-
-def _decisive(study: JsonObject) -> JsonObject:
-    """The fields of a study that decide its results."""
-    return {name: value for name, value in study.items() if name not in DESCRIPTIVE}
 
 
 def first_change(one: object, other: object, name: str = "") -> tuple[str, object, object] | None:
@@ -331,8 +329,8 @@ def _names(study: Study, cell: MeasuredCell) -> Row:
 
 def _row(study: Study, cell: MeasuredCell, records: Mapping[str, JsonObject]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
+    name = cell.model.origin.description
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
-    name = study.model.name
     row: Any = {
         **_names(study, cell),
         **({"train_spec": model["train_spec"]} if "train_spec" in model else {}),
@@ -340,7 +338,7 @@ def _row(study: Study, cell: MeasuredCell, records: Mapping[str, JsonObject]) ->
         "eval_scheme": cell.eval_scheme,
         "seconds": record["seconds"],
         "model": {
-            **(study.model.sizes() if name is None else {"name": study.model.label or name}),
+            **(study.model.sizes() if study.model.name is None else {"name": name}),
             "parameters": model["parameters"],
             "training_seconds": model_record["seconds"],
         },

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from pydantic import TypeAdapter, with_config
 
@@ -89,6 +90,9 @@ class Study(Settings):
     )
     tokenizer: TokenizerSection | None = option("null: the named model's own", default=None)
     model: ModelSection
+    other_models: tuple[ModelSection, ...] = option(
+        "further models that exist, measured as the first one", default=()
+    )
     corpus: CorpusSection | None = None
     pretrain: PretrainSection | None = None
     finetune: FinetuneSection | None = None
@@ -118,6 +122,12 @@ class Study(Settings):
         return range(self.first_repeat, self.first_repeat + self.repeats)
 
     @property
+    def by_model(self) -> Iterator[Study]:
+        """The study of each model, that of `model` first."""
+        for model in (self.model, *self.other_models):
+            yield replace(self, model=model, other_models=()) if self.other_models else self
+
+    @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
         of_answers = (self.evaluate, *self.attacks)
@@ -131,80 +141,108 @@ STUDY = TypeAdapter(Study)  # reads the fields of a study, and writes them
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     """What is wrong across sections: a field and a message for each."""
-    if study.task is None and (study.finetune or (study.attacks and not study.questions)):
-        yield "task", "there is no task to fine-tune on or to attack: give a task section"
-    if study.strength and not (study.finetune or study.evaluate):
-        yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
+    for is_wrong, field, message in chain(_rules(study), _rules_of_lists(study)):
+        if is_wrong:
+            yield field, message
+
+
+def _rules(study: Study) -> Iterator[tuple[object, str, str]]:
+    """Whether sections contradict each other, the field to change, and what is wrong."""
+    model, pretrain, corpus, task = study.model, study.pretrain, study.corpus, study.task
+    on_text = pretrain is not None and pretrain.source == "corpus"
+    needs_text = on_text or (study.perplexity and not task)
+    has_text = corpus is not None and (corpus.hub or corpus.train or not on_text)
+    held_out = corpus is not None and (corpus.hub or corpus.held_out)
+    trained = pretrain or study.finetune or model.name is None
+    several = study.repeats > 1 or study.first_repeat or study.few_shot or study.other_models
+    yield (
+        task is None and (study.finetune or (study.attacks and not study.questions)),
+        "task", "there is no task to fine-tune on or to attack: give a task section",
+    )  # fmt: skip
+    yield (
+        study.strength and not (study.finetune or study.evaluate),
+        "strength", "there are no schemes to set: give a finetune or an evaluate section",
+    )  # fmt: skip
+    yield (
+        study.evaluate and not (task or study.benchmarks or study.questions),
+        "evaluate", "there are no questions to evaluate on: give a task or benchmarks section",
+    )  # fmt: skip
+    yield (
+        study.readme and (trained or several),
+        "readme", "it is for one model that exists: no training, one seed, no few_shot",
+    )  # fmt: skip
+    yield (
+        study.other_models and trained,
+        "other_models", "they exist, as the first one: give model.name, and train nothing",
+    )  # fmt: skip
+    yield (
+        model.is_chat and (study.few_shot or study.finetune),
+        "model", "a chat template is around questions alone: leave few_shot and finetune out",
+    )  # fmt: skip
+    yield (
+        model.name is None and pretrain is None,
+        "model", "random weights need a pretrain section, or give model.name",
+    )  # fmt: skip
+    yield (
+        model.name is None and study.tokenizer is None,
+        "tokenizer", "a model from random weights needs a tokenizer section",
+    )  # fmt: skip
+    yield (
+        model.name is not None and pretrain is not None,
+        "pretrain", "only random weights are pre-trained: leave it or model.name out",
+    )  # fmt: skip
+    yield (
+        model.name is not None and study.tokenizer and study.tokenizer.size is not None,
+        "tokenizer", "a model with a name has a tokenizer: leave the section out",
+    )  # fmt: skip
+    yield (
+        pretrain and not on_text and task is None,
+        "pretrain", "there is no task to pre-train on: give a task section, or source: corpus",
+    )  # fmt: skip
+    yield (
+        needs_text and not has_text,
+        "corpus", "this study needs text: give files with --corpus and --held-out",
+    )  # fmt: skip
+    yield (
+        needs_text and has_text and study.perplexity and not held_out,
+        "corpus.held_out", "perplexity needs text held out: give a file with --held-out",
+    )  # fmt: skip
+
+
+def _rules_of_lists(study: Study) -> Iterator[tuple[object, str, str]]:
+    """The same for what stands in lists and numbers."""
+    task, evaluate, benchmarks = study.task, study.evaluate, study.benchmarks
+    for one in study.measurements if study.model.is_chat else ():
+        message = f"{one.kind} reads no chat template: leave chat and system out"
+        yield not one.reads_chat, "model", message
     strengths = study.strength.splits if study.strength else ()
     for part, name in SCHEMES_SET:
         for spec in getattr(getattr(study, part), name, ()):
-            if (splits := splits_in(spec)) is not None and splits not in strengths:
-                yield f"{part}.{name}", f"{spec}: give the scheme, and its splits under strength"
-    if study.evaluate and not (study.task or study.benchmarks or study.questions):
-        yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
-    if study.benchmarks and study.benchmarks.folder is None:
-        for i, name in enumerate(study.benchmarks.names):
-            if name not in HUB:
-                yield f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
+            splits, message = splits_in(spec), "give the scheme, and its splits under strength"
+            yield (
+                splits is not None and splits not in strengths,
+                f"{part}.{name}",
+                (f"{spec}: {message}"),
+            )
+    for i, name in enumerate(benchmarks.names if benchmarks and not benchmarks.folder else ()):
+        if name not in HUB:
+            yield True, f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
     names = [attack.eval_scheme for attack in study.attacks]
     for i, name in enumerate(names):
-        if name in names[:i]:
-            yield f"attacks.{i}", f"{name} is already in the list"
-    yield from _of_one_model(study)
-    yield from _of_training(study)
-    yield from _of_counts(study)
-    yield from _of_bound(study)
-
-
-def _of_bound(study: Study) -> Iterator[tuple[str, str]]:
-    if study.bound and not (study.task or study.questions):
-        for name in ("items", "scheme", "draws", "attack"):
-            if getattr(study.bound, name) != getattr(Bound, name):
-                yield f"bound.{name}", "nothing is drawn without questions: leave it out"
-
-
-def _of_one_model(study: Study) -> Iterator[tuple[str, str]]:
-    trained = study.pretrain or study.finetune or study.model.name is None
-    if study.readme and (trained or study.repeats > 1 or study.first_repeat or study.few_shot):
-        yield "readme", "it is for one model that exists: no training, one seed, no few_shot"
-    if study.model.is_chat and (study.few_shot or study.finetune):
-        yield "model", "a chat template is around questions alone: leave few_shot and finetune out"
-    for one in study.measurements if study.model.is_chat else ():
-        if not one.reads_chat:
-            yield "model", f"{one.kind} reads no chat template: leave chat and system out"
-
-
-def _of_training(study: Study) -> Iterator[tuple[str, str]]:
-    model, pretrain, corpus = study.model, study.pretrain, study.corpus
-    if model.name is None and pretrain is None:
-        yield "model", "random weights need a pretrain section, or give model.name"
-    if model.name is None and study.tokenizer is None:
-        yield "tokenizer", "a model from random weights needs a tokenizer section"
-    if model.name is not None and pretrain is not None:
-        yield "pretrain", "only random weights are pre-trained: leave it or model.name out"
-    if model.name is not None and study.tokenizer and study.tokenizer.size is not None:
-        yield "tokenizer", "a model with a name has a tokenizer: leave the section out"
-    on_text = pretrain is not None and pretrain.source == "corpus"
-    if pretrain and not on_text and study.task is None:
-        message = "there is no task to pre-train on: give a task section, or source: corpus"
-        yield "pretrain", message
-    if on_text or (study.perplexity and not study.task):
-        if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield "corpus", "this study needs text: give files with --corpus and --held-out"
-        elif study.perplexity and not (corpus.hub or corpus.held_out):
-            yield "corpus.held_out", "perplexity needs text held out: give a file with --held-out"
-
-
-def _of_counts(study: Study) -> Iterator[tuple[str, str]]:
-    task, evaluate = study.task, study.evaluate
-    names = ("items", "canonical_items")
-    limits = {f"evaluate.{name}": getattr(evaluate, name) for name in names} if evaluate else {}
-    limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
+        yield name in names[:i], f"attacks.{i}", f"{name} is already in the list"
+    limits = {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
+    if evaluate:
+        limits["evaluate.items"] = evaluate.items
+        limits["evaluate.canonical_items"] = evaluate.canonical_items
     for field, items in limits.items():
-        if task and items and items > task.test:
-            yield field, f"{items} questions, but task.test is {task.test}"
+        if task and items:
+            message = f"{items} questions, but task.test is {task.test}"
+            yield items > task.test, field, message
     examples = study.few_shot.examples if study.few_shot else 0
-    for one in (task, *(study.other_tasks or ())):
-        if one and examples > one.train:
-            message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
-            yield "few_shot.examples", message
+    for one in filter(None, (task, *(study.other_tasks or ()))):
+        message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
+        yield examples > one.train, "few_shot.examples", message
+    if study.bound and not (task or study.questions):
+        for name in ("items", "scheme", "draws", "attack"):
+            changed = getattr(study.bound, name) != getattr(Bound, name)
+            yield changed, f"bound.{name}", "nothing is drawn without questions: leave it out"

@@ -289,44 +289,19 @@ SOURCES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources(Settings):
+class QuestionsSection(Settings):
     """Multiple-choice questions that exist, as they are: files, folders or hub names."""
 
-    items: Annotated[tuple[str, ...], _Listed] = option(
-        SOURCES, "--items", default=(), metavar="SOURCE"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuestionsSection(Sources):
-    """Multiple-choice questions that exist, as they are: files, folders, hub names, or one text."""
-
-    text: str | None = option("one question instead", default=None)
-    choices: tuple[str, ...] = option(
-        "one of its two or more answers, with its leading space", "--option", default=()
-    )
-    label: int = option("which of them is right, from 0", default=0, min=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if bool(self.items) == bool(self.text):
-            raise RobustokError("give either items, or one text with its options")
-        if self.items and (self.choices or self.label):
-            raise RobustokError("an option and a label are of one text: items have their own")
-        if self.text and not self.label < len(self.choices) > 1:
-            raise RobustokError("give the text two options or more, and one of them as its label")
+    items: Annotated[tuple[str, ...], _Listed] = option(SOURCES, min_length=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewShot(Settings):
     """Solved examples before every question, drawn by each scheme in turn; a cell has one."""
 
-    examples: int = option(
-        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
-    )
+    examples: int = option("solved examples before each question", default=10, min=1)
     schemes: EvalSpecs = option(
         "how the questions of the examples are tokenized, in turn",
-        "--example-scheme",
         default=("canonical",),
         metavar="SCHEME",
     )

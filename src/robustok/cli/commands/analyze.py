@@ -1,4 +1,4 @@
-"""robustok analyze: the paper's analyses of schemes, computed from tokenizers without a model."""
+"""The paper's analyses of schemes, computed from tokenizers: studies without a model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from robustok import analysis
-from robustok.cli.groups import Group
 from robustok.cli.options import (
     TOKENIZER,
-    add_commands,
     by_name,
     draws_option,
     figure_folder,
@@ -27,10 +25,6 @@ from robustok.report import analyses as figures
 from robustok.runtime.files import JsonObject, write_csv
 from robustok.tokenizer.vocabulary import Vocabulary
 
-group = Group(
-    "analyze",
-    help="Analyze schemes without a model, as the paper's appendix does.",
-)
 Row = Mapping[str, Any]
 PAPER = ("stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)", "uniform")
 PAIR = ("uniform", "stochastok(alpha=1)")
@@ -48,7 +42,7 @@ class TextOptions:
 class AnalysisOptions:
     """The seed and the output of an analysis."""
 
-    seed: int = option("the same seed, the same draws")
+    seed: int = option("the same seed, the same draws", default=0)
     out: Path | None = folder_option(
         "folder for the figure (PNG, SVG) and the CSV", check=figure_folder
     )
@@ -156,4 +150,4 @@ def dropout(*, text: TextOptions, tokenizer: str, options: AnalysisOptions) -> N
     options.show(rows, columns, write)
 
 
-add_commands(group, split_counts, segmentations, dropout)
+ANALYSES = (split_counts, segmentations, dropout)

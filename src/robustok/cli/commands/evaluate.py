@@ -1,217 +1,319 @@
-"""robustok evaluate, icl, perplexity, embeddings, bound and lm-eval: measure a model.
+"""robustok evaluate: accuracy on questions, drawn and attacked, and the perplexity of texts.
 
-`lm-eval` is the command line of lm-eval, with the model `robustok` registered.
+The command is a study of models that exist. `robustok evaluate MODEL --items F --out DIR` runs in
+DIR, where the same command goes on after an interruption, also with more schemes or models, and
+without --out in a temporary folder.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
-from robustok.cli.measuring import RunOptions, measure, print_comparison
-from robustok.cli.options import limit_option, option
-from robustok.cli.terminal import print_table
+from robustok.attack import SEARCHES
+from robustok.attack.settings import AttackSettings, is_attack, named_settings
+from robustok.checks import check_list
+from robustok.cli.options import by_name, figure_folder, folder_option, option, scheme_option
+from robustok.cli.printing import print_json, print_written
+from robustok.cli.terminal import ProgressCallback, bar
 from robustok.errors import RobustokError
-from robustok.runtime.files import JsonObject
-from robustok.study.measurements import Bound, Embeddings, Evaluate, Perplexity
-from robustok.study.sections import FewShot, Sources
+from robustok.evaluation.comparison import Difference, difference
+from robustok.models.load import overflow_option
+from robustok.runtime.files import JsonFields, JsonObject, write_whole
+from robustok.runtime.inputs import read_rows
+from robustok.study import Cell, Watch, run_study
+from robustok.study.config import checked_study
+from robustok.study.measurements import Attack, MeasuredCell, OnQuestions
+from robustok.study.run import answers_of, worst_rows
+from robustok.study.sections import SOURCES, ChatModel
 
-
-def evaluate(
-    models: tuple[str, ...],
-    questions: Annotated[dict, Sources],
-    measurement: Annotated[dict, Evaluate],
-    options: RunOptions,
-) -> None:
-    """Measure MODELS under drawn tokenizations.
-
-    Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
-    per character (acc_norm, as in lm-eval), and the difference of each scheme from the first one.
-    Several models are also compared with the first one. Items without a question, such as BLiMP's,
-    are scored as whole sentences.
-    """
-    _check_items(questions)
-    rows = measure(models, "evaluate", options, evaluate=measurement, questions=questions)
-    print_comparison(rows, options.as_json)
-
-
-def icl(
-    model: str,
-    questions: Annotated[dict, Sources],
-    few_shot: Annotated[dict, FewShot],
-    attack: bool = option(
-        "also the greedy attack on every question", "--attack/--no-attack", default=False
-    ),
-    *,
-    measurement: Annotated[dict, Evaluate],
-    options: RunOptions,
-) -> None:
-    """Measure MODEL with few-shot examples before every question.
-
-    The last items of a task are the examples, and are not evaluated. Their questions are drawn with
-    --example-scheme; their answers stay canonical.
-    """
-    _check_items(questions)
-    attacked = {name: measurement[name] for name in ("items", "overflow") if name in measurement}
-    measure(
-        [model],
-        "icl",
-        options,
-        evaluate=measurement,
-        questions=questions,
-        few_shot=few_shot,
-        attacks=[attacked] if attack else [],
-    )
-
-
-def _check_items(questions: JsonObject) -> None:
-    """Raise RobustokError where no questions are given to a command that takes no single text."""
-    if not questions.get("items"):
-        raise RobustokError("give --items: a file of questions, a folder, or a benchmark's name")
-
-
-def perplexity(
-    model: str,
-    texts: tuple[Path, ...],
-    measurement: Annotated[dict, Perplexity],
-    options: RunOptions,
-    limit: int | None = limit_option(),
-    sample_by: str = "line",
-) -> None:
-    """Measure MODEL's perplexity on text, canonical and drawn.
-
-    Each text is after the model's own start token, or else after --start-token.
-    """
-    held_out = tuple(map(str, texts))
-    corpus = {"held_out": held_out, "measured": limit, "sample_by": sample_by}
-    measure([model], "perplexity", options, corpus=corpus, perplexity=measurement)
-
-
-LM_EVAL_HELP = """\
-robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
---model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
-  pretrained  a model's folder or hub name
-  scheme      such as 'uniform-k(alpha=0.5)'; default canonical
-  draws       tokenizations of each context, over which accuracies are averaged; default 1
-  seed        the same seed gives the same draws; default 0
-  dtype       type of the weights: float32 or bfloat16; default as saved
---scheme, given several times, runs each scheme and compares it with the first one.
---model is robustok if not given. All other arguments are lm-eval's:
-"""
-LM_EVAL = {
-    "add_help_option": False,
-    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+Row = dict[str, Any]
+_FLAGS = {  # the option of a field of the study
+    "questions.items": "--items",
+    "corpus.held_out": "--texts",
+    "corpus.sample_by": "--sample-by",
+    "evaluate.eval_schemes": "--scheme",
+    "perplexity.eval_schemes": "--scheme",
+    "few_shot.schemes": "--examples",
+    "few_shot.examples": "--few-shot",
+    "model.start_token": "--start-token",
 }
 
 
-def lm_eval(
-    context: click.Context,
-    schemes: tuple[str, ...] = option(
-        "scheme instead of that in --model_args; several are compared with the first one",
-        "--scheme",
-        default=(),
-        metavar="SCHEME",
-    ),
-) -> None:
-    """Run lm-eval with contexts tokenized by a scheme.
-
-    All other arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
-    pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
-    the spread between them beside the standard error.
-    """
-    from lm_eval.__main__ import cli_evaluate
-
-    from robustok.integrations.lm_eval import comparisons, draw_by_draw
-
-    command, *args = context.args or ["run"]
-    if command.startswith("-"):
-        command, args = "run", context.args
-    if command == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
-        args = ["--model", "robustok", *args]
-    runs = [_with_scheme(args, scheme) for scheme in schemes] or [args]
-    if {"-h", "--help"} & set(args):
-        click.echo(LM_EVAL_HELP)
-    before = sys.argv
-    try:
-        with draw_by_draw(keep=len(runs) > 1) as results:
-            for arguments in runs:
-                sys.argv = ["lm-eval", command, *arguments]  # where lm-eval's command reads them
-                cli_evaluate()
-    except RobustokError:
-        raise
-    except ValueError as error:
-        hint = "; `robustok lm-eval ls tasks` lists them" if "Tasks not found" in str(error) else ""
-        raise RobustokError(f"lm-eval: {error}{hint}") from error
-    finally:
-        sys.argv = before
-    if results:
-        rows = [
-            [
-                *names,
-                f"{change.before:.3f}",
-                f"{change.after:.3f}",
-                f"{change.mean:+.3f}",
-                change.bounds_text(),
-                change.p_text(),
-            ]
-            for *names, change in comparisons(schemes, results)
-        ]
-        titles = ["scheme", "task", "metric", schemes[0], "this scheme", "difference", "95%", "p"]
-        print_table(titles, rows, left=3)
-
-
-def _with_scheme(args: list[str], scheme: str) -> list[str]:
-    """The arguments with a scheme in --model_args."""
-    names = [arg.partition("=")[0] for arg in args]
-    at = names.index("--model_args") if "--model_args" in names else len(args)
-    at += at < len(args) and "=" not in args[at]
-    if at >= len(args):
-        raise RobustokError("--scheme is of a model: name one with --model_args pretrained=MODEL")
-    return [*args[:at], f"{args[at]},scheme={scheme}", *args[at + 1 :]]
-
-
-def embeddings(
-    models: tuple[str, ...],
-    measurement: Annotated[dict, Embeddings],
-    options: RunOptions,
-) -> None:
-    """Compare the tokenizations of a word inside MODELS.
-
-    Prints the mean distance between unit-normalized last-token states of the canonical and of
-    uniformly drawn tokenizations, per layer. The report in --out has one figure of all models and
-    sentences.
-    """
-    if {"words", "words_file"} <= measurement.keys():
-        raise RobustokError("--words-file has all words: leave out --words")
-    measure(models, "embeddings", options, embeddings=measurement)
-
-
 @dataclass(frozen=True, kw_only=True)
-class BoundOptions(RunOptions):
-    """How a study runs that draws nothing without questions, and reads no start token."""
+class EvaluateOptions(ChatModel):
+    """What is measured, how the study runs, and how its rows are printed."""
 
-    seed: int | None = option("of the draws, with --items", default=None)  # type: ignore[assignment]
-    start_token: None = None
+    items: tuple[str, ...] = option(SOURCES, default=(), metavar="SOURCE")
+    texts: tuple[str, ...] = option(
+        "text to measure perplexity on: .txt, .jsonl or .parquet", default=(), metavar="FILE"
+    )
+    schemes: tuple[str, ...] = scheme_option(
+        "how questions and texts are tokenized, or an attack on the questions as "
+        "'adversarial(distances=(2, 4), steps=10, search=beam)'",
+        default=("canonical", "uniform"),
+    )
+    draws: int | None = option(
+        "draws of each question or text  [default: 10, of a text 1]", "--draws", "-n",
+        default=None, min=1,
+    )  # fmt: skip
+    limit: int | None = option("questions of each task, and texts, at most", default=None, min=1)
+    few_shot: int | None = option(
+        "solved examples before each question: the last questions, which are not evaluated",
+        "--few-shot", "-k", default=None, min=1, metavar="N", panel="Few-shot examples",
+    )  # fmt: skip
+    examples: tuple[str, ...] = option(
+        "how the questions of the examples are tokenized, in turn",
+        default=("canonical",), metavar="SCHEME", panel="Few-shot examples",
+    )  # fmt: skip
+    sample_by: str = option(
+        "documents of a .txt file: line (each line) or document (the file)",
+        default="line", metavar="UNIT",
+    )  # fmt: skip
+    overflow: str = overflow_option()
+    seed: int = option("the same seed, the same draws", default=0)
+    out: Path | None = folder_option(
+        "folder of the results; the same command goes on there, also with more schemes or models",
+        check=figure_folder,
+    )
+    as_json: bool = option("print JSON", "--json", default=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.items and not self.texts:
+            raise RobustokError(
+                "give --items: a file of questions, a folder, or a benchmark's name; or --texts"
+            )
+        if self.examples != EvaluateOptions.examples and self.few_shot is None:
+            raise RobustokError("--examples needs their number: give --few-shot")
 
 
-def bound(
-    models: tuple[str, ...],
-    questions: Annotated[dict, Sources],
-    measurement: Annotated[dict, Bound],
-    options: BoundOptions,
-) -> None:
-    """Compute the bound of MODELS from their weights.
+def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
+    """Measure MODELS under drawn and attacked tokenizations.
 
-    Prints C1, C2 and the bound by layer and for the whole model, as in the theorem and as in its
-    proof. --items adds the measured ratio, over drawn and over attacked tokenizations.
+    Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
+    per character (acc_norm, as in lm-eval), and the difference of each scheme from the first one.
+    An attack is a scheme; of several the worst of each question is reported, too. Several models
+    are compared with the first one. --texts measures perplexity. Items without a question, such as
+    BLiMP's, are scored as whole sentences.
     """
-    if questions and options.seed is None:
-        raise RobustokError("--items draws tokenizations: give a --seed")
-    if options.seed is not None and not questions:
-        raise RobustokError("--seed: nothing is drawn without --items: leave it out")
-    options = replace(options, seed=options.seed or 0)
-    measure(models, "bound", options, bound=measurement, questions=questions or None)
+    named = by_name(models)
+    study = checked_study(_fields_of(named, options), _error_of_option)
+    with nullcontext(options.out) if options.out else TemporaryDirectory() as place:
+        folder = Path(place)
+        with bar("evaluate") as progress:
+            printed = _Printed(folder, options.as_json, progress)
+            run_study(study, folder, by_content=options.out is not None, watch=printed)
+        printed.print_worst()
+        if len(named) > 1:
+            print_comparison(printed.by_model, options.as_json)
+        if options.out is not None:
+            from robustok.report import write_report
+
+            page = write_report(folder)
+            _write_parquet(printed.rows, folder / "items.parquet")
+            print_written([page], options.as_json)
+
+
+def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject:
+    """The fields of the study that the options are, as its YAML has them."""
+    attacks = [scheme for scheme in options.schemes if is_attack(scheme)]
+    drawn = [scheme for scheme in options.schemes if not is_attack(scheme)]
+    loading = {one.name: getattr(options, one.name) for one in fields(ChatModel)}
+    first, *others = [loading | {"name": p, "label": name} for name, p in named.items()]
+    study: JsonObject = {
+        "name": "evaluate",
+        "title": f"Accuracy of {_joined(named)} when the tokenization of a text changes",
+        "seed": options.seed,
+        "model": first,
+        "other_models": others,
+    }
+    if options.items:
+        own = {"items": options.limit, "overflow": options.overflow}
+        study["questions"] = {"items": list(options.items)}
+        study["attacks"] = [_checked_attack(scheme) | own for scheme in attacks]
+        draws = {"draws": options.draws} if options.draws else {}
+        study["evaluate"] = own | draws | {"eval_schemes": drawn} if drawn else None
+        if options.few_shot:
+            examples = {"examples": options.few_shot, "schemes": list(options.examples)}
+            study["few_shot"] = examples
+    elif attacks:
+        raise RobustokError(f"--scheme {attacks[0]}: an attack is on questions: give --items")
+    if options.texts:
+        texts = {"held_out": list(options.texts), "measured": options.limit}
+        study["corpus"] = texts | {"sample_by": options.sample_by}
+        study["perplexity"] = {"eval_schemes": drawn, "draws": options.draws or 1}
+        if not drawn:
+            raise RobustokError("--texts needs a scheme that draws: give one with --scheme")
+    return study
+
+
+def _checked_attack(scheme: str) -> JsonObject:
+    """The settings that an attack names; its values and its search are checked at once."""
+    settings = named_settings(scheme)
+    attack = AttackSettings.of(settings)
+    _ = SEARCHES[attack.search]
+    return settings | {"distances": check_list("distances", attack.distances)}
+
+
+def _joined(names: Iterable[str]) -> str:
+    """
+    >>> _joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _error_of_option(field: str, message: str) -> RobustokError:
+    """An error that names the option in place of the field of the study, where it is one."""
+    name = ".".join(part for part in field.split(".") if not part.isdecimal())
+    flag = _FLAGS.get(name)
+    return RobustokError(message.replace(field, flag, 1) if flag else message)
+
+
+def _write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write the results of all questions as one table, where pyarrow is installed."""
+    names = ("model", "task", "eval_scheme", "few_shot_scheme")
+    table = [
+        {name: row[name] for name in names if name in row} | _plain_item(item)
+        for row in rows
+        for item in row["items"]
+    ]
+    if table and find_spec("pyarrow") is not None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        columns = dict.fromkeys(name for row in table for name in row)
+        lists = {name: [row.get(name) for row in table] for name in columns}
+        pq.write_table(pa.table(lists), sink)
+        write_whole(path, sink.getvalue().to_pybytes())
+
+
+_OF_ATTACK = ("key", "ids", "canonical_ids", "success", "proved", "score", "canonical_score",
+              "reached_at", "n_scored", "seed")  # fmt: skip
+
+
+def _plain_item(item: JsonFields) -> JsonObject:
+    """A question's row for a table; of an attack what has one type in all rows."""
+    if "success" not in item:
+        return {**item}
+    return {name: item[name] for name in _OF_ATTACK} | {"correct": float(not item["success"])}
+
+
+class _Printed(Watch):
+    """Prints the rows as their cells finish, and keeps them with their answers."""
+
+    def __init__(self, folder: Path, as_json: bool, progress: ProgressCallback) -> None:
+        self._folder, self._as_json, self._progress = folder, as_json, progress
+        self._several_tasks = False
+        self._todo: list[MeasuredCell] = []
+        self._records: dict[str, Any] = {}
+        self.by_model: dict[str, list[Row]] = {}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all models."""
+        return [row for rows in self.by_model.values() for row in rows]
+
+    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
+        self._todo = [cell for cell in cells if isinstance(cell, MeasuredCell)]
+        self._several_tasks = len({cell.task for cell in self._todo}) > 1
+        self._records = dict(finished)
+        self._print_finished()
+
+    def progress(self, cell: Cell, done: int, total: int) -> None:
+        self._progress(done, total, cell.label)
+
+    def finish(self, cell: Cell, record: JsonFields) -> None:
+        self._records[cell.key] = record
+        self._print_finished()
+
+    def _print_finished(self) -> None:
+        """Print in the order of the plan, also what an earlier run has finished of it."""
+        while self._todo and self._todo[0].key in self._records:
+            cell = self._todo.pop(0)
+            self._print(cell, self._records[cell.key])
+
+    def _print(self, cell: MeasuredCell, record: JsonFields) -> None:
+        measurement, model = cell.measurement, cell.model.description
+        row: Row = {
+            "model": model,
+            "task": cell.task,
+            **record["result"],
+            "eval_scheme": cell.eval_scheme,
+            **({"few_shot_scheme": cell.few_shot.scheme} if cell.few_shot else {}),
+            "seed": cell.seed,
+            "seconds": record["seconds"],
+        }
+        items = self._folder / "items" / f"{cell.key}.jsonl"
+        row["items"] = read_rows(items) if items.is_file() else []
+        row["answers"] = {cell.seed: answers_of(row["items"])}
+        rows = self.by_model.setdefault(model, [])
+        if not rows and "precision" in row and not self._as_json:
+            click.echo(f"{model}: weights in {row['precision']}, seed {cell.seed}")
+        first = next((one for one in rows if one["task"] == row["task"]), None)
+        change = None
+        if first is not None and isinstance(measurement, OnQuestions):
+            change = difference(first, row)
+            row |= {"difference": change.mean, "p": change.p}
+        rows.append(row)
+        for printed in measurement.rows(row):
+            self._print_row(printed, measurement.line(printed), change)
+
+    def _print_row(self, row: JsonFields, line: str, change: Difference | None = None) -> None:
+        if self._as_json:
+            print_json(row)
+            return
+        task = f"{row['task']}, " if self._several_tasks else ""
+        after = f"{row['few_shot_scheme']} examples, " if "few_shot_scheme" in row else ""
+        against = "" if change is None else f"; against the first {change_text(change)}"
+        click.echo(f"{task}{after}{line}{against}")
+
+    def print_worst(self) -> None:
+        """Print the worst of several attacks by question."""
+        for model, rows in self.by_model.items():
+            known = [row | {"answers": row["answers"][row["seed"]]} for row in rows]
+            for row in worst_rows(known):
+                printed = {name: row[name] for name in row if name not in _OF_WORST}
+                of_model = f"{model}, " if len(self.by_model) > 1 else ""
+                self._print_row(printed, of_model + Attack().line(printed))
+
+
+_OF_WORST = ("answers", "cell", "configuration")
+
+
+def change_text(change: Difference) -> str:
+    """A difference with its interval and its p, on one line."""
+    return f"{change.mean:+.3f} {change.bounds_text()}, p = {change.p_text()}"
+
+
+def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
+    """Print the paired differences of several models from the first one, by task and scheme."""
+    (against, first), *others = rows.items()
+    for (name, theirs), one in ((other, one) for other in others for one in first):
+        same = [row for row in theirs if _measured(row) == _measured(one)]
+        if "accuracy" not in one or not same:
+            continue
+        change = difference(one, same[0])
+        names = {"model": name, "against": against, "task": one["task"]}
+        names |= {"eval_scheme": one["eval_scheme"]}
+        if as_json:
+            numbers = ("low", "high", "lost", "won", "n", "p")
+            values = {number: getattr(change, number) for number in numbers}
+            print_json({**names, "difference": change.mean, **values})
+            continue
+        task = f"{one['task']}, " if len({row["task"] for row in first}) > 1 else ""
+        click.echo(f"{name} against {against}, {task}{one['eval_scheme']}: {change_text(change)}")
+
+
+def _measured(row: Row) -> tuple[str, ...]:
+    return row["task"], row["eval_scheme"], row.get("few_shot_scheme", "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from rich.console import Console
 
+from robustok.cli.commands.analyze import ANALYSES
 from robustok.cli.groups import Group
 from robustok.cli.options import Argument, add_commands, folder_option, option
 from robustok.cli.printing import print_json
@@ -34,11 +35,15 @@ class _RunByDefault(Group):
             return super().parse_args(ctx, args)
         if not args:
             args = ["list"]
+        elif args[0] == "run" and args[1:2] and args[1] in _NAMES:  # a study without a model
+            args = args[1:]
         elif args[0] not in (*self.commands, "-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
 
+_MEASURE = "measure"  # the scale of a study that trains nothing
+_NAMES = [one.__name__.replace("_", "-") for one in ANALYSES]
 group = _RunByDefault("study", help="List, plan and run studies. `study NAME` is `study run NAME`.")
 
 GPU = 3e14  # operations a second of one large accelerator in bfloat16, at a third of its peak
@@ -99,6 +104,21 @@ def list_(as_json: bool = False) -> None:
         click.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
         for scale, text in needs.items():
             click.echo(f"    {scale}: {text}")
+    for one in ANALYSES:
+        name, title = one.__name__.replace("_", "-"), str(one.__doc__).partition("\n")[0]
+        if as_json:
+            print_json({"name": name, "title": title, "paper": None, "needs": {"full": "no model"}})
+        else:
+            click.echo(f"{name}\n    {title}\n    full: a tokenizer (--tokenizer)")
+
+
+def show(
+    name: Name,
+) -> None:
+    """Print the YAML of an included study, to copy and change."""
+    from robustok.study.config import studies, study_named
+
+    click.echo(studies()[study_named(name)], nl=False)
 
 
 def _list_titles(names: list[str], as_json: bool) -> None:
@@ -211,14 +231,18 @@ def schema() -> None:
     click.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
 
 
-add_commands(group, list_, plan, run, report, schema)
+add_commands(group, list_, show, plan, run, report, schema, *ANALYSES)
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
     """The study, the folder of its run, and that of its cells if it is another."""
     from robustok.study import find_study
+    from robustok.study.config import scales_of
 
     out, cells_folder = options.pop("out", None), options.pop("cells", None)
+    # A study that trains may have a scale that measures a model as it is.
+    if "model" in options and "scale" not in options and _MEASURE in scales_of(name):
+        options["scale"] = _MEASURE
     # As a path is written: a run goes on with "./text.txt" where it began with "text.txt".
     paths = {name: str(path) for name, path in options.items() if isinstance(path, Path)}
     corpus = {"corpus": tuple(map(str, options["corpus"]))} if "corpus" in options else {}

@@ -241,27 +241,6 @@ class BenchmarkCell(QuestionsCell):
         return test, _of_seed(read_items(self.path(folder) / "examples.jsonl"), count, seed)
 
 
-@dataclass(frozen=True)
-class SingleQuestionCell(QuestionsCell):
-    """One question of a user's own. Its text is its name."""
-
-    kind: ClassVar[str] = "question"
-    task: ClassVar[str] = "question"  # type: ignore[misc]
-    count: ClassVar[int] = 1  # type: ignore[misc]
-
-    text: str
-    choices: tuple[str, ...]
-    right: int
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        return {"items": 1}
-
-    def test_and_examples(
-        self, folder: Path, count: int, seed: int = 0
-    ) -> tuple[list[Item], list[Item]]:
-        return [Item(self.text, self.text, self.choices, self.right)], []
-
-
 class TokenizerCell(Cell):
     """A tokenizer that other cells use."""
 

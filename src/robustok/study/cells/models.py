@@ -126,10 +126,11 @@ class BaseCell(OriginCell):
     parameters: float = field(metadata=NOT_IN_KEY)
     start_token: str | None = None
     dtype: str = "auto"
+    name: str | None = field(default=None, metadata=NOT_IN_KEY)  # in results
 
     @property
     def description(self) -> str:
-        return self.model.name.partition("@")[0]
+        return self.name or self.model.name.partition("@")[0]
 
     def source(self, folder: Path) -> str:
         return self.model.name

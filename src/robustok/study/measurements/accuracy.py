@@ -39,6 +39,7 @@ class Evaluate(ByScheme, OnQuestions):
     """Accuracy on questions drawn by each evaluation scheme in turn."""
 
     kind: ClassVar[str] = "evaluate"
+    reads_chat: ClassVar[bool] = True
 
     draws: int = option(
         "draws of each question; a canonical scheme is drawn once",

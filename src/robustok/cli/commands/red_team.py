@@ -1,7 +1,4 @@
-"""robustok attack and red-team: the worst tokenization that a search finds.
-
-`attack` is on questions, which have a right option; `red-team` on any prompts, with an objective.
-"""
+"""robustok red-team: the tokenization of a prompt with the highest score of an objective."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from robustok.attack.settings import (
     unsearched_ids,
     unsearched_text,
 )
-from robustok.cli.measuring import ChatRunOptions, measure
 from robustok.cli.options import folder_option, limit_option, option
 from robustok.cli.printing import print_result, print_tokens
 from robustok.cli.terminal import bar
@@ -31,33 +27,18 @@ from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
 from robustok.runtime.registry import function_named
-from robustok.study.measurements import Attack
-from robustok.study.sections import ChatModel, QuestionsSection
+from robustok.study.sections import ChatModel
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
 _MORE: JsonObject = {"panel": "Answers"}
 
 
-def attack(
-    models: tuple[str, ...],
-    questions: Annotated[dict, QuestionsSection],
-    measurement: Annotated[dict, Attack],
-    options: ChatRunOptions,
-) -> None:
-    """Attack MODELS through the tokenization of their questions.
-
-    One question (--text, with its options) or many (--items). A chat template and a system
-    prompt stay as they are; any set of labels can be the options, a guard model's too.
-    """
-    measure(models, "attack", options, attacks=[measurement], questions=questions)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RedTeamOptions(ChatModel):
     """Which prompts are attacked, how, and what is done with the attacks."""
 
-    seed: int = option("the same seed, the same draws")
+    seed: int = option("the same seed, the same draws", default=0)
     text: str | None = option("one prompt", default=None)
     prompts: str | None = option(
         "or many: JSON Lines with prompt, and target or choices and label",
@@ -110,7 +91,12 @@ def red_team(
     an objective. A chat template and a system prompt stay as they are.
     """
     settings = ObjectiveSettings(objective, **others)
+    attacks.objective_maker(settings)  # everything is checked before the model is loaded
     searches = [AttackSettings.parse(scheme) for scheme in options.schemes]
+    for search in searches:
+        _ = attacks.SEARCHES[search.search]
+    if options.judge is not None:
+        function_named(options.judge)
     prompts = [attacks.Prompt("0", str(options.text))]
     if options.prompts is not None:
         prompts = attacks.read_prompts(options.prompts, options.limit)
@@ -144,7 +130,7 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
         start = start_token_ids(vocab, options.start_token)
         around = {"prefix": start} if start else {}
     if not options.as_json:
-        click.echo(f"{name}: weights in {precision_of(model)}")
+        click.echo(f"{name}: weights in {precision_of(model)}, seed {options.seed}")
     return attacks.NamedObjective(model, vocab, settings, **around)
 
 
