@@ -301,7 +301,7 @@ def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
     (against, first), *others = rows.items()
     for (name, theirs), one in ((other, one) for other in others for one in first):
         same = [row for row in theirs if _measured(row) == _measured(one)]
-        if "accuracy" not in one or not same:
+        if not same or not any(one["answers"].values()):
             continue
         change = difference(one, same[0])
         names = {"model": name, "against": against, "task": one["task"]}
