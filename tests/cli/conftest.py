@@ -88,6 +88,7 @@ class Shell:
     def run(self, line: str, *args: str) -> Output:
         code = run([*line.split(), *args])
         out, err = self._capsys.readouterr()
+        err = err.removesuffix("seed 0\n")  # of a command without --seed
         return Output(code, out, err)
 
     def ok(self, *args: str) -> str:

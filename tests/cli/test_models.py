@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: 
 def test_a_resumed_command_prints_what_a_whole_one_does(
     model: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    line = f"evaluate one={model} two={model} --items {model}/items.jsonl --seed 0 --draws 2"
+    two = save_model(tmp_path / "two", seed=7)
+    line = f"evaluate one={model} {two} --items {model}/items.jsonl --seed 0 --draws 2"
     whole = shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out")
     first = rows_in(tmp_path / "out/results.jsonl")[0]
     assert first["eval_scheme"] == "canonical"
@@ -145,10 +147,10 @@ def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
     assert len(table) == 2 * len(ITEMS) and {type(row["ids"]) for row in table} == {list}
     # The same command with one more scheme, and one more model, goes on there.
     cells = {path.name for path in (out / "cells").iterdir()}
-    more = shell.rows(f"{line[0]} other={model}", *line[1:], "-s", "canonical")
-    assert [row["model"] for row in more if "eval_scheme" in row][:4] == [model.name] * 3 + [
-        "other"
-    ]
+    other = save_model(tmp_path / "other", seed=7)
+    more = shell.rows(f"{line[0]} {other}", *line[1:], "-s", "canonical")
+    measured = [row["model"] for row in more if "curve" in row or "acc_norm" in row]
+    assert measured == [model.name] * 3 + ["other"] * 3
     assert cells < {path.name for path in (out / "cells").iterdir()}
 
 
@@ -160,8 +162,9 @@ def test_one_folder_has_questions_few_shot_and_texts_of_all_models(
     model: Path, tmp_path: Path, shell: Shell
 ) -> None:
     (tmp_path / "a.txt").write_text("which word\nthe house\n")
+    two = save_model(tmp_path / "two", seed=7)
     line = (
-        f"evaluate one={model} two={model} --items {model}/items.jsonl --texts {tmp_path}/a.txt "
+        f"evaluate one={model} {two} --items {model}/items.jsonl --texts {tmp_path}/a.txt "
         f"-n 2 --out {tmp_path}/out"
     )
     rows = [row for row in shell.rows(line) if "against" not in row]
@@ -238,18 +241,23 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:
     out, table = tmp_path / "out", tmp_path / "table.md"
     items = f"--items {model}/items.jsonl --seed 0 -s canonical --out {out}"
-    printed = shell.ok(f"evaluate one={model} two={model} {items}")
+    two = save_model(tmp_path / "two", seed=7)
+    printed = shell.ok(f"evaluate one={model} {two} {items}")
     assert "acc_norm" in printed
-    assert "two against one, canonical: +0.000 [-0.750, +0.750], p = 1\n" in printed
+    assert re.search(r"\ntwo against one, canonical: [-+0-9.]+ \[.*\], p = ", printed)
+    error = shell.fails(f"evaluate one={model} two={model} {items}")
+    assert "one and two are one model, with the same weights" in error
     shell.ok("study report", str(out), "--table", str(table))
-    assert table.read_text().count("50.0 [6.8, 93.2]") == 2
+    lines = table.read_text().splitlines()
+    assert [line.split()[1] for line in lines[2:]] == ["one", "two"]
     rows = pq.read_table(out / "items.parquet").to_pylist()
     assert [row["model"] for row in rows] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
     assert (out / "report.html").is_file()
-    *_, difference = shell.rows(f"evaluate one={model} two={model} {items}")
+    first, second, difference = shell.rows(f"evaluate one={model} {two} {items}")
     assert (difference["model"], difference["against"]) == ("two", "one")
-    assert (difference["difference"], difference["n"]) == (0, len(ITEMS))
-    assert difference["low"] < 0 < difference["high"]
+    change = second["accuracy"] - first["accuracy"]
+    assert (difference["difference"], difference["n"]) == (pytest.approx(change), len(ITEMS))
+    assert difference["low"] <= change <= difference["high"]
 
 
 def test_a_folder_goes_on_with_other_settings_and_keeps_what_is_finished(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from robustok.attack.settings import is_worst
 from robustok.report.frame import (
     Results,
     Row,
@@ -92,20 +91,17 @@ def attack_section(results: Results, folder: Path) -> Section | None:
         "attacks",
         "Accuracy under attack",
         "One bar a model or a training scheme, with 95% intervals. An attack searches the "
-        "tokenizations of a question for one that the model answers wrongly."
-        + _about_attacks(results),
+        "tokenizations of a question for one that the model answers wrongly; of several attacks "
+        f"the worst of each question is counted, too.{_unsearched(results)}",
         figure=figure,
     )
 
 
-def _about_attacks(results: Results) -> str:
-    """Sentences on the worst of several attacks and on second ids that none tried, or nothing."""
+def _unsearched(results: Results) -> str:
+    """A sentence on second ids that no attack tried, or nothing."""
     counts = {row.get("unsearched_ids", 0) for row in results.all_rows} - {0}
     text = " or ".join(f"{count:,}" for count in sorted(counts))
-    sentence = f" {text} second ids of the vocabulary are not searched." if counts else ""
-    if any(map(is_worst, results.attacks)):
-        return f" Of several attacks the worst of each question is counted, too.{sentence}"
-    return sentence
+    return f" {text} second ids of the vocabulary are not searched." if counts else ""
 
 
 def heatmap_section(results: Results, folder: Path) -> Section | None:

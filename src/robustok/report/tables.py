@@ -136,19 +136,14 @@ def accuracy_section(results: Results) -> Section | None:
     """The table of accuracies with its caption."""
     if results.frame.empty:
         return None
-    proved = ""
-    if (results.frame["proved"] >= 0).any():
-        proved = (
-            " Proved is the share of questions that no tokenization at an attack's distances "
-            "breaks: all of them were scored."
-        )
     return Section(
         "table",
         "Accuracy on canonical questions, on the most perturbed ones and under attack",
         "Accuracy in percent with its 95% interval. Beside it the change from the canonical "
         "tokenizations of the same questions, in points with its 95% interval: an attack is "
         "compared on the questions that it attacked. Consistency is the share of questions with "
-        f"the same answer, right or wrong, in all draws.{proved}",
+        "the same answer, right or wrong, in all draws. Proved is the share of questions that no "
+        "tokenization at an attack's distances breaks: all of them were scored.",
         [accuracy_table(results)],
     )
 

@@ -40,7 +40,10 @@ def plan(study: Study, *, by_content: bool = True) -> tuple[Cell, ...]:
     cells: dict[str, Cell] = {}
     planned = chain.from_iterable(_Planner(one, by_content).cells() for one in study.by_model)
     for number, cell in enumerate(planned):
-        cells[cell.key] = cell
+        known = cells.setdefault(cell.key, cell)
+        if isinstance(cell, models.BaseCell) and known.label != cell.label:
+            names = " and ".join(one.label.removeprefix("base ") for one in (known, cell))
+            raise RobustokError(f"{names} are one model, with the same weights: leave one out")
         if number >= MAX_CELLS:  # repeats of a model alone are one cell
             raise RobustokError(
                 f"the study '{study.name}' has more than {MAX_CELLS:,} cells: lower its repeats, "
