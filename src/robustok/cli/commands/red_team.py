@@ -101,6 +101,10 @@ def red_team(
     if options.prompts is not None:
         prompts = attacks.read_prompts(options.prompts, options.limit)
     named = _objective(model, options, settings)
+    for prompt in prompts:
+        named(prompt)  # raises where the prompt has not what the objective needs
+    if not options.as_json:
+        click.echo(f"{model}: weights in {precision_of(named.model)}, seed {options.seed}")
     parts = [_attacked(prompts, named, search, options) for search in searches]
     worst = attacks.worst_attacks(parts)
     if len(parts) == 1:
@@ -129,8 +133,6 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
     else:
         start = start_token_ids(vocab, options.start_token)
         around = {"prefix": start} if start else {}
-    if not options.as_json:
-        click.echo(f"{name}: weights in {precision_of(model)}, seed {options.seed}")
     return attacks.NamedObjective(model, vocab, settings, **around)
 
 
