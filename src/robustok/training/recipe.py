@@ -146,6 +146,9 @@ class Recipe(Settings):
 class Questions(Settings):
     """How questions become rows to train on.
 
+    >>> Questions(overflow="left", end="none").fixed_draws is None
+    True
+
     Args:
         overflow: what to do with a row longer than the longest input, which a perturbed prompt may
             be though its canonical one is not. ``"error"`` (default); ``"drop"``: the row is empty
@@ -295,7 +298,7 @@ def check_output(out: Path, *inputs: object) -> None:
             raise RobustokError(f"{out} is the input {path}, or inside of it: give another folder")
     if not out.is_dir() or (out / RECORD).exists():
         return
-    if others := sorted(path.name for path in out.iterdir() if path.name != ".lock"):
+    if others := sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
         raise RobustokError(f"{out} holds other files ({others[0]}): give a new or empty folder")
 
 

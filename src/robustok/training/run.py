@@ -229,7 +229,9 @@ def train(
     folder of another run or in use by one, and where the disk is full.
     """
     out = Path(out)
-    check_output(out, getattr(model.config, "name_or_path", ""))
+    main_process = os.environ.get("RANK", "0") == "0"
+    if main_process:
+        check_output(out, getattr(model.config, "name_or_path", ""))
     precision = _precision(recipe, model, out)
     arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
@@ -240,7 +242,6 @@ def train(
     _to_float32(model)
     identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
     identity["model"] = first
-    main_process = os.environ.get("RANK", "0") == "0"
     with disk_full_in_one_line(out), locked(out) if main_process else nullcontext():
         done = read_result(out, identity)
         setattr(model, _FIRST, (out.resolve(), first))
