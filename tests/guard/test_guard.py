@@ -177,7 +177,7 @@ def test_canonical_ids_that_do_not_come_back_are_findings(
 
 def test_text_is_not_searched_across_rows(gpt2_like: rt.Vocabulary) -> None:
     verdicts = Guard(gpt2_like).check_batch(gpt2_like.encode_batch(["a <|", "end|> b", "\xe9"]))
-    assert verdicts.clean.all()
+    assert not len(verdicts.table.kind)
 
 
 def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
@@ -258,17 +258,6 @@ def test_empty_rows_and_batches(gpt2_like: rt.Vocabulary) -> None:
     assert verdicts.canonical.tolist() == [True] * 3
     assert verdicts.repaired.lengths.tolist() == [0, 1, 0]
     assert [len(v.findings) for v in verdicts[:]] == [0, 0, 0]
-
-
-def test_many_blocks_change_nothing(
-    gpt2_like: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT * 5, seed=0)
-    expected = Guard(gpt2_like).check_batch(rows)
-    monkeypatch.setattr("robustok.guard.check.BLOCK", 64)
-    verdicts = Guard(gpt2_like).check_batch(rows)
-    assert verdicts[:] == expected[:]
-    assert verdicts.repaired == expected.repaired
 
 
 def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:

@@ -1,11 +1,11 @@
 """The guard: decodes ids, encodes their text again, and reports where the two differ.
 
-One block of rows at a time: ids that the vocabulary does not have are set aside, special ids split
+All rows at once: ids that the vocabulary does not have are set aside, special ids split
 each row into segments, and the tokenizer itself encodes the text of every segment. No state is
 kept between calls, so a request cannot slow down another one.
 
 One short row of plain text is compared in Python lists instead, since creating arrays takes longer
-there than the comparison itself. Its verdict is the one that blocks of rows have.
+there than the comparison itself. Its verdict is the one that many rows have.
 
 `robustok.guard.segments` encodes the texts, also of tokenizers that change them.
 """
@@ -41,7 +41,6 @@ from robustok.guard.findings import (
     Verdicts,
     describe,
     join_tables,
-    join_verdicts,
 )
 from robustok.guard.segments import SegmentEncoder
 from robustok.kernels import comparison as kernels
@@ -53,14 +52,13 @@ from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists
-BLOCK = 1 << 18  # ids that are judged at a time
 IdSequences = Ragged | Iterable[Sequence[int] | np.ndarray]
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
 _NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
 
 
 class KnownIds(NamedTuple):
-    """The ids of a block that the vocabulary has."""
+    """The given ids that the vocabulary has."""
 
     ids: np.ndarray  # int32 [known]
     position: np.ndarray  # int64 [known]: in the given ids
@@ -135,7 +133,7 @@ class Guard:
         verdict = self._check_short(short) if short else None
         if verdict is None:
             given = check_row(ids, self.max_length)
-            verdicts = self._check_block(given, np.array([0, len(given)]))
+            verdicts = self._check_rows(given, np.array([0, len(given)]))
             verdict = verdicts[0]
             if isinstance(ids, list):  # whose ids may have over 64 bits: findings name them
                 findings = Findings(verdicts.table, ids, verdict.repaired)
@@ -157,9 +155,9 @@ class Guard:
         verdict = self.check(ids)
         forbidden = verdict.findings.kinds & {UNKNOWN_ID, SPECIAL_ID}
         if forbidden:
-            listed = [describe(self.vocab, f) for f in verdict.findings if f.kind in forbidden]
-            more = "they have findings of kind " + " and ".join(sorted(forbidden))
-            raise RobustokError(f"the ids cannot be admitted: {[*listed, more][0]}")
+            listed = (describe(self.vocab, f) for f in verdict.findings if f.kind in forbidden)
+            reason = next(listed, "they have findings of kind " + " and ".join(sorted(forbidden)))
+            raise RobustokError(f"the ids cannot be admitted: {reason}")
         if not verdict.canonical and not self.check(verdict.repaired).canonical:
             raise RobustokError("the ids cannot be admitted: repairing them gives no canonical ids")
         return verdict.repaired
@@ -191,14 +189,7 @@ class Guard:
 
         Raises RobustokError with the number of the first row that is invalid or too long.
         """
-        given, offsets = flatten(rows, self.max_length)
-        verdicts = [
-            self._check_block(
-                given[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
-            )
-            for first, last in list(blocks_of(offsets)) or [(0, 0)]
-        ]
-        return join_verdicts(verdicts)
+        return self._check_rows(*flatten(rows, self.max_length))
 
     # --- one short row ------------------------------------------------------------------------
 
@@ -206,7 +197,7 @@ class Guard:
         """The verdict on 1 to SHORT integers, in Python lists.
 
         None for a row with ids that are not ordinary, bytes that are not UTF-8, the text of a
-        special token, or a text that the tokenizer changes or refuses: :meth:`_check_block` judges
+        special token, or a text that the tokenizer changes or refuses: :meth:`_check_rows` judges
         it. So it does where special tokens are words.
         """
         begin, end = self._body(ids)
@@ -235,7 +226,7 @@ class Guard:
         return Verdict(False, distance, splits, False, findings, repaired)
 
     def _encode_short(self, spelled: bytes) -> np.ndarray | None:
-        """The ids of a text of ordinary ids; None where the block decides."""
+        """The ids of a text of ordinary ids; None where :meth:`_check_rows` decides."""
         special = self._special_pattern
         if special is not None and special.search(spelled):
             return None
@@ -245,9 +236,9 @@ class Guard:
         except (UnicodeDecodeError, RobustokError):
             return None
 
-    # --- one block ----------------------------------------------------------------------------
+    # --- many rows ----------------------------------------------------------------------------
 
-    def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
+    def _check_rows(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
         known = (given >= 0) & (given < self.vocab.size)
         known[known] = self.vocab.token_lengths[given[known]] > 0
@@ -536,16 +527,6 @@ def _too_long(label: str, length: int, max_length: int) -> RobustokError:
         f"{label}{length} ids, the guard takes at most {max_length}: shorten the sequence or raise "
         "max_length"
     )
-
-
-def blocks_of(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and last row of each block of about ``BLOCK`` ids, one row at least."""
-    first = 0
-    while first < len(offsets) - 1:
-        last = int(np.searchsorted(offsets, offsets[first] + BLOCK, "right")) - 1
-        last = max(last, first + 1)
-        yield first, last
-        first = last
 
 
 def _ids_of_spans(

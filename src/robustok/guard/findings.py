@@ -69,17 +69,6 @@ class FindingTable(NamedTuple):
         kinds, *positions = np.broadcast_arrays(*columns)
         return cls(kinds.astype(np.uint8), *(p.astype(np.int64) for p in positions))
 
-    def shifted(self, ids: int, repaired: int) -> FindingTable:
-        """The same findings, at positions after earlier given and repaired ids."""
-        same = self.canonical_begin == SAME
-        return FindingTable(
-            self.kind,
-            self.begin + ids,
-            self.end + ids,
-            np.where(same, SAME, self.canonical_begin + repaired),
-            np.where(same, SAME, self.canonical_end + repaired),
-        )
-
 
 _NONE = np.empty(0, np.int64)
 NO_FINDINGS = FindingTable(np.empty(0, np.uint8), _NONE, _NONE, _NONE, _NONE)
@@ -270,13 +259,6 @@ class Verdicts(Sequence[Verdict]):
         return (self.marks == DEVIATES) | (self.marks == UNKNOWN)
 
     @property
-    def clean(self) -> np.ndarray:
-        """Rows without any finding, bool [rows]."""
-        clean = np.ones(len(self), np.bool_)
-        clean[self.finding_rows] = False
-        return clean
-
-    @property
     def finding_rows(self) -> np.ndarray:
         """The row of each finding, int64 [findings]."""
         return np.searchsorted(self.offsets, self.table.begin, "right") - 1
@@ -312,23 +294,3 @@ class Verdicts(Sequence[Verdict]):
             findings,
             self.repaired[i],
         )
-
-
-def join_verdicts(blocks: list[Verdicts]) -> Verdicts:
-    """The verdicts on several batches as one; ``blocks`` has at least one."""
-    if len(blocks) == 1:
-        return blocks[0]
-    ids = np.cumsum([0] + [len(b.given) for b in blocks]).tolist()
-    repaired = np.cumsum([0] + [len(b.repaired.values) for b in blocks]).tolist()
-    shifts = list(zip(blocks, ids, repaired, strict=False))
-    rows = Ragged(
-        np.concatenate([b.repaired.values for b in blocks]),
-        np.concatenate([[0], *(b.repaired.offsets[1:] + n for b, _, n in shifts)]),
-    )
-    columns = ("given", "marks", "canonical", "distance", "splits", "round_trip")
-    return Verdicts(
-        offsets=np.concatenate([[0], *(b.offsets[1:] + n for b, n, _ in shifts)]),
-        repaired=rows,
-        table=join_tables([b.table.shifted(n, m) for b, n, m in shifts]),
-        **{name: np.concatenate([getattr(b, name) for b in blocks]) for name in columns},
-    )

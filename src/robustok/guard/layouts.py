@@ -16,7 +16,7 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.runtime.inputs import find_inputs, json_lines_and_shares, kind_of
 
-ROLLOUTS = 1024  # in a batch
+ROLLOUTS, IDS = 1024, 1 << 18  # in a batch, one rollout at least
 _PARQUET_ROWS = 256  # read at a time
 _IGNORED = -100  # the label of an id that is not trained on
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
@@ -102,13 +102,15 @@ def read_rollouts(path: Path, layout: str | None = None) -> Iterator[tuple[list[
     """
     reader = _Reader(layout)
     batch: list[Rollout] = []
+    size = 0
     for label, row, share in _rows(path):
         rollout = reader.read(label, row)
         if rollout is not None:
             batch.append(rollout)
-        if len(batch) >= ROLLOUTS:
+            size += sum(len(ids) for ids, _ in rollout.sequences)
+        if len(batch) >= ROLLOUTS or size >= IDS:
             yield batch, share
-            batch = []
+            batch, size = [], 0
     if reader.columns is not None and not reader.has_ids:
         names = ", ".join(one.name for one in LAYOUTS)
         columns = f" in its columns {', '.join(reader.columns[:9])}" if reader.columns else ""
