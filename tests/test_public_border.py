@@ -56,7 +56,7 @@ CALLS: dict[str, Call] = {
     "Guard vocabulary": lambda v, x, y: rt.Guard(x, max_length=y),
     "Guard.check": lambda v, x, y: rt.Guard(v).check(x),
     "Guard.admit": lambda v, x, y: rt.Guard(v).admit(x),
-    "Guard.require": lambda v, x, y: (rt.Guard(v).repair(x), rt.Guard(v).require(y)),
+    "Guard.repair": lambda v, x, y: (rt.Guard(v).repair(x), rt.Guard(v).repair(y)),
     "Guard.check_batch": lambda v, x, y: rt.Guard(v).check_batch(x),
     "schedule": lambda v, x, y: rt.schedule(x, v),
     "at": lambda v, x, y: rt.Spec.parse(x).at(y),

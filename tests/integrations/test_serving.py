@@ -166,7 +166,7 @@ def test_a_refusal_names_the_id_that_was_sent(sent: int) -> None:
     assert (status, error["code"], error["param"]) == (400, "unknown-id", "prompt[1]")
     assert f"prompt[1]: id 1: {sent} is not in the vocabulary" in error["message"]
     with pytest.raises(Refused, match=f"prompt 0: id 0: {sent} is"):
-        PromptGuard(VOCAB).judge([[sent]])
+        PromptGuard(VOCAB).repairs([[sent]])
 
 
 def test_the_label_of_a_body_decides_nothing() -> None:
@@ -298,9 +298,10 @@ def test_what_is_repaired_is_canonical(rows: list[list[int]]) -> None:
         prompts = PromptGuard(vocab, policy="repair", allow_special=True)
         known = [[i for i in row if i < vocab.size and vocab.tokens[i]] for row in rows]
         try:
-            repaired = prompts.judge(known)
+            changed = prompts.repairs(known)
         except Refused:
             continue
+        repaired = [changed.get(number, row) for number, row in enumerate(known)]
         assert all(rt.Guard(vocab, allow_special=True).check(row).canonical for row in repaired)
 
 

@@ -93,9 +93,9 @@ class Guard:
             its first ids are then also canonical if the tokenizer gives them without the space that
             it puts before a text.
 
-    There are four methods: :meth:`check` reports, :meth:`admit` returns ids that a model may see or
-    raises, :meth:`repair` returns the canonical ids, :meth:`require` raises at any finding. One
-    guard may serve several threads; it holds no lock and keeps no results.
+    :meth:`check` reports, :meth:`admit` returns ids that a model may see or raises, :meth:`repair`
+    returns the canonical ids. One guard may serve several threads; it holds no lock and keeps no
+    results.
     """
 
     def __init__(
@@ -169,17 +169,6 @@ class Guard:
             ids: integers, [n], as in :meth:`check`.
         """
         return self.check(ids).repaired
-
-    def require(self, ids: Sequence[int] | np.ndarray) -> None:
-        """Raise RobustokError, naming the first finding, unless there is none.
-
-        Args:
-            ids: integers, [n], as in :meth:`check`.
-        """
-        findings = self.check(ids).findings
-        if findings:
-            more = f" (and {findings.total - 1} more)" if findings.total > 1 else ""
-            raise RobustokError(f"{describe(self.vocab, findings[0])}{more}")
 
     def check_batch(self, rows: IdSequences) -> Verdicts:
         """Check many id sequences; much faster than one by one.

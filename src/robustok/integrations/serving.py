@@ -80,8 +80,8 @@ class PromptGuard:
     """Judges the prompts of a request by one policy, and counts.
 
     >>> prompts = PromptGuard(vocab, policy="repair")
-    >>> prompts.judge([[*vocab.encode("t"), *vocab.encode("he")]])
-    [[266]]
+    >>> prompts.repairs([[*vocab.encode("t"), *vocab.encode("he")]])
+    {0: array([266], dtype=int32)}
 
     Args:
         vocab: the vocabulary of the served model.
@@ -172,22 +172,6 @@ class PromptGuard:
                 if not 0 <= i < size:
                     line = f"{place}: {i} is not in the vocabulary (0 to {size - 1})"
                     raise Refused(UNKNOWN_ID, line, field=str(place))
-
-    def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
-        """The prompts for the model, the same or repaired; raises :class:`Refused`.
-
-        Args:
-            prompts: sequences of integers.
-        """
-        try:
-            rows = [p.tolist() if isinstance(p, np.ndarray) else list(p) for p in prompts]
-        except TypeError:
-            raise Refused("not-ids", "prompts are sequences of integers") from None
-        repaired = self.repairs(rows)
-        return [
-            repaired[number].tolist() if number in repaired else row
-            for number, row in enumerate(rows)
-        ]
 
     def repairs(
         self, rows: Sequence[list[int]], name: Callable[[int], str] = "prompt {}".format
