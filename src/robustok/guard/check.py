@@ -398,7 +398,7 @@ class Guard:
             begin, end = self._body(ids)
             bodies.append(ids[begin:end])
             texts.append(b"".join([self.vocab.tokens[i] for i in bodies[-1]]))
-        sources = self._encoder.plain_sources(texts)
+        sources = [self.vocab.data.spelling.plain_source(text) for text in texts]
         again = self.vocab.canonicalizer.encode_batch(sources, parse_special=True)
         for row, ids, other in zip(rows, bodies, again, strict=True):
             back[row] = ids == other.tolist()

@@ -53,7 +53,12 @@ class SegmentEncoder:
         and ``same_text[s]`` is false.
         """
         placed = self.vocab.is_placed[segments.ids]
-        sources = self._first_sources(texts, segments, placed)
+        plain_source = self.vocab.data.spelling.plain_source
+        sources = [plain_source(text) for text in texts]
+        before = np.concatenate([[0], np.cumsum(placed)])
+        for s in np.flatnonzero(before[segments.end] > before[segments.begin]).tolist():
+            ids = segments.ids[segments.begin[s] : segments.end[s]]
+            sources[s] = next(self.vocab.sources(ids), texts[s])
         encoded = self.vocab.canonicalizer.encode_batch(sources)
         if np.array_equal(segments.ids, encoded.values) and np.array_equal(
             segments.begin, encoded.offsets[:-1]
@@ -69,21 +74,6 @@ class SegmentEncoder:
         self._encode_until_stable(rows, np.flatnonzero(~same))
         encoded = Ragged.from_rows(rows)
         return CanonicalIds(encoded.values, encoded.offsets, same)
-
-    def plain_sources(self, texts: list[bytes]) -> list[bytes]:
-        """The first source of each text of ids without placed ones (see `tokenizer.data`)."""
-        return [self.vocab.data.spelling.plain_source(text) for text in texts]
-
-    def _first_sources(
-        self, texts: list[bytes], segments: Segments, placed: np.ndarray
-    ) -> list[bytes]:
-        sources = self.plain_sources(texts)
-        if placed.any():
-            for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
-                if placed[begin:end].any():
-                    ids = segments.ids[begin:end]
-                    sources[s] = next(self.vocab.sources(ids), texts[s])
-        return sources
 
     def _try_other_texts(
         self, rows: list[np.ndarray], segments: Segments, beside: np.ndarray, same: np.ndarray
@@ -159,11 +149,12 @@ class SegmentEncoder:
     def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
         left = changed.tolist()
+        plain_source = self.vocab.data.spelling.plain_source
         for _ in range(_ROUNDS):
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            encoded = self.vocab.canonicalizer.encode_batch(self.plain_sources(texts))
+            encoded = self.vocab.canonicalizer.encode_batch([plain_source(text) for text in texts])
             again = dict(zip(left, encoded, strict=True))
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
             for i in left:
