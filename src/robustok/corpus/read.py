@@ -150,20 +150,7 @@ def find_fields(
     """
     check_column(column)
     wanted = COLUMNS if column is None else (column,)
-    document: pa.Field | None = None
-    types: dict[str, set[pa.DataType]] = {}
-    damage = ""
-    for file in files:
-        try:
-            for fields in _first_fields(file, wanted):
-                kinds = ((name, fields[name].document) for name in wanted if name in fields)
-                document = document or next((pa.field(n, kind) for n, kind in kinds if kind), None)
-                for name, field in fields.items():
-                    types.setdefault(name, set()).add(field.kept)
-        except DamagedFile as error:
-            damage = damage or f"{file.path}: {error}"
-        if document is not None and not keep:
-            break
+    document, types, damage = _fields_seen(files, wanted, only_documents=not keep)
     if document is None:
         raise RobustokError(_no_document(files, wanted, types, damage))
     names = [n for n in types if n not in (document.name, "id")] if keep == "all" else keep
@@ -171,10 +158,44 @@ def find_fields(
         if name not in types:
             raise RobustokError(f"no field '{name}' to keep; {nearest(name, types)}")
     check_kept(names)
+    return pa.schema([document, pa.field("id", pa.string()), *_kept(files, names, document, types)])
+
+
+def _fields_seen(
+    files: Sequence[InputFile], wanted: Sequence[str], *, only_documents: bool
+) -> tuple[pa.Field | None, dict[str, set[pa.DataType]], str]:
+    """The field of the documents, the types of all fields, and the damage of the first file."""
+    document: pa.Field | None = None
+    types: dict[str, set[pa.DataType]] = {}
+    damage = ""
+    for file in files:
+        try:
+            for fields in _first_fields(file, wanted):
+                document = document or _document_of(fields, wanted)
+                for name, field in fields.items():
+                    types.setdefault(name, set()).add(field.kept)
+        except DamagedFile as error:
+            damage = damage or f"{file.path}: {error}"
+        if document is not None and only_documents:
+            break
+    return document, types, damage
+
+
+def _document_of(fields: dict[str, _Field], wanted: Sequence[str]) -> pa.Field | None:
+    kinds = ((name, fields[name].document) for name in wanted if name in fields)
+    return next((pa.field(name, kind) for name, kind in kinds if kind), None)
+
+
+def _kept(
+    files: Sequence[InputFile],
+    names: Sequence[str],
+    document: pa.Field,
+    types: dict[str, set[pa.DataType]],
+) -> list[pa.Field]:
+    """The fields to keep, but for the documents."""
     is_json = any(file.format == "jsonl" for file in files)
     others = (name for name in dict.fromkeys(names) if name != document.name)
-    kept = [pa.field(n, pa.string() if is_json else _common(types[n])) for n in others]
-    return pa.schema([document, pa.field("id", pa.string()), *kept])
+    return [pa.field(n, pa.string() if is_json else _common(types[n])) for n in others]
 
 
 def _no_document(
