@@ -223,6 +223,18 @@ def test_distances_in_a_sentence_are_not_the_papers() -> None:
     assert section and section.tables[0].lines == [["0", "0.400 / 1.200"]]
 
 
+def test_layers_stand_beside_the_papers_at_the_same_depth() -> None:
+    table = {"measure": "embeddings", "columns": ["0", "1", "2", "3", "4"],
+             "rows": [{"train_scheme": "canonical", "values": [5, 4, 3, 2, 1]}]}  # fmt: skip
+    layers = [LAYER | {"layer": layer, "mean": 0.1 * layer} for layer in range(3)]
+    section = paper_section(
+        {"where": "F", "tables": [table]}, [row("canonical", "embeddings", 0.5, layers=layers)]
+    )
+    assert section and section.tables[0].lines == [
+        ["0 / 0", "0.000 / 5.000"], ["1 / 2", "0.100 / 3.000"], ["2 / 4", "0.200 / 1.000"],
+    ]  # fmt: skip
+
+
 def test_subsets_of_which_no_seed_has_both_schemes_have_no_difference() -> None:
     def on(scheme: str, seed: int, *keys: str) -> dict[str, Any]:
         own = {key: {"a": "x", "b": "y"}[key] for key in keys}

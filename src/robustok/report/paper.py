@@ -106,7 +106,7 @@ def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     last = max((layer for _, layer in ours), default=deepest)
     lines = []
     for layer in range(last + 1):
-        theirs = round(layer * deepest / last)
+        theirs = round(layer * deepest / max(last, 1))
         cells = []
         for paper in table["rows"]:
             model = paper["train_scheme"]
