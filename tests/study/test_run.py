@@ -128,14 +128,23 @@ def test_the_report_of_a_stopped_run_names_what_is_missing(tmp_path: Path, works
     assert read_json(tmp_path / "run.json")["missing"] == []
 
 
-def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
+def test_a_changed_field_runs_what_depends_on_it_in_the_same_folder(
+    tmp_path: Path, works: Works
+) -> None:
     run_study(STUDY, tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
+    works.done.clear()
     other = tiny(**PARTS | {"evaluate": PARTS["evaluate"] | {"draws": 7}})
     assert other != STUDY
-    with pytest.raises(RobustokError, match=r"is \w+ in the folder, \w+ now"):
-        run_study(other, tmp_path)
+    rows = run_study(other, tmp_path).rows
+    drawn = [row for row in rows if row["eval_scheme"] == "uniform"]
+    assert len(works.done) == len(drawn)  # what draws once is the same in both
+    works.done.clear()
+    run_study(STUDY, tmp_path)  # whose cells are all there
+    assert not works.done
     assert (tmp_path / "results.jsonl").read_bytes() == before
+    with pytest.raises(RobustokError, match="holds a run of the study 'tiny', not 'other'"):
+        run_study(tiny(**PARTS, name="other"), tmp_path)
 
 
 def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) -> None:

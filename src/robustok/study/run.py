@@ -209,8 +209,10 @@ def _claim(study: Study, folder: Path) -> None:
             f"{folder} holds a run of the study '{written.get('name')}', not '{wanted['name']}': "
             "run in another folder, or remove this one"
         )
-    first = written["first_repeat"]
-    if left := set(range(first, first + written["repeats"])).difference(study.repeat_numbers):
+    first = written.get("first_repeat", 0)
+    if left := set(range(first, first + written.get("repeats", 1))).difference(
+        study.repeat_numbers
+    ):
         raise RobustokError(
             f"{folder} also holds repeat {min(left)}, which first_repeat {study.first_repeat} with "
             f"repeats {study.repeats} leaves out: change --first-repeat or --repeats so that all "
