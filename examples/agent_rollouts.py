@@ -90,7 +90,7 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
     trained.save(str(folder / "tokenizer.json"))
     lines = "".join(json.dumps(row) + "\n" for row in rollout)
     (folder / "rollouts.jsonl").write_text(lines, encoding="utf-8")
-    print(f"robustok audit {folder} -t {folder}/tokenizer.json")
+    print(f"robustok audit {folder}/rollouts.jsonl -t {folder}/tokenizer.json")
     return {
         "drifted": audit.report().drifted_rows,
         "log_prob": float(log_probs.sum()),
