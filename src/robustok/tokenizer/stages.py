@@ -131,15 +131,7 @@ class Stages:
         )
         _check_decoders(decoders)
         _check_drops(cuts)
-        if any(s["type"] == "ByteLevel" for s in normalizers):
-            raise RobustokError("a ByteLevel normalizer is not supported")
-        if sum(cut.bytes for cut in cuts) > 1:
-            raise RobustokError("two ByteLevel pre-tokenizers are not supported")
-        if any(s["type"] == "ByteLevel" for s in decoders) and not stages.byte_level:
-            raise RobustokError(
-                "it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
-                "ids do not give the text back"
-            )
+        _check_bytes(normalizers, cuts, decoders)
         marks = [cut.mark for cut in cuts]
         marks += [s.get("replacement", "▁") for s in decoders if s["type"] == "Metaspace"]
         for mark in marks:
@@ -263,6 +255,20 @@ def _check_decoders(decoders: list[dict]) -> None:
                 f"its {kind} decoder gives another text for each cut into tokens: drawn ids would "
                 "not decode to the text"
             )
+
+
+def _check_bytes(normalizers: list[dict], cuts: Sequence[PreCut], decoders: list[dict]) -> None:
+    """Raise RobustokError where bytes are not spelled once and read once."""
+    if any(s["type"] == "ByteLevel" for s in normalizers):
+        raise RobustokError("a ByteLevel normalizer is not supported")
+    count = sum(cut.bytes for cut in cuts)
+    if count > 1:
+        raise RobustokError("two ByteLevel pre-tokenizers are not supported")
+    if any(s["type"] == "ByteLevel" for s in decoders) and not count:
+        raise RobustokError(
+            "it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
+            "ids do not give the text back"
+        )
 
 
 def _check_drops(cuts: Sequence[PreCut]) -> None:

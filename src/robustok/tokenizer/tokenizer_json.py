@@ -119,18 +119,10 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
     ids = TokenIds(tokenizer, model, added, stages, normalize)
     spelling, is_bpe = ids.spelling, model.kind == "BPE"
     if is_bpe and not ids.complete and model.unknown_name is None:
-        # The library leaves out what it has no token for; where the name is not in the vocabulary
-        # it raises instead.
-        longest = max(len(name) for name in model.names if name is not None)
-        spec["model"]["unk_token"] = "<unk>" * (1 + longest)
-        tokenizer = open_json(json.dumps(spec))
-    # Special tokens that are words, and the unknown token, spell text.
-    text = {*spelling.words} | ({spelling.unknown} & spelling.placed)
-    hidden = {t.content for i, t in added.items() if t.special and t.content and i not in text}
+        tokenizer = _raising(spec, max(map(len, model.spellings)))
     names_bytes = model.byte_fallback and (not is_bpe or model.ignore_merges)
-    encoder = TokenizersEncoder(
-        tokenizer, model.reachable(hidden), parts["normalizer"], names_bytes, ids.complete
-    )
+    hidden = model.reachable(_control_tokens(added, spelling))
+    encoder = TokenizersEncoder(tokenizer, hidden, parts["normalizer"], names_bytes, ids.complete)
     only_special = all(token.special for token in added.values()) and not spelling.words
     return TokenizerData(
         tokens=ids.tokens,
@@ -146,6 +138,22 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
         spelling=spelling,
         spells_all=ids.complete and stages.spells_text and only_special,
     )
+
+
+def _raising(spec: dict, longest: int) -> Any:
+    """A tokenizer that raises where the library would leave out what it has no token for.
+
+    It does so where the name of the unknown token is not in the vocabulary. ``longest``: characters
+    of the longest token.
+    """
+    spec["model"]["unk_token"] = "<unk>" * (1 + longest)
+    return open_json(json.dumps(spec))
+
+
+def _control_tokens(added: dict[int, AddedToken], spelling: Spelling) -> set[str]:
+    """The special tokens that are no text: neither words, nor the unknown token that spells it."""
+    text = {*spelling.words} | ({spelling.unknown} & spelling.placed)
+    return {t.content for i, t in added.items() if t.special and t.content and i not in text}
 
 
 def _merges_of(model: dict) -> list[list[str]]:
