@@ -28,7 +28,8 @@ COMMANDS = {
                  "verdict of a guard."),
     "lm-eval": ("lm_eval", "Run lm-eval with contexts tokenized by a scheme."),
     "guard": ("guard", "Compare IDS with the canonical encoding of their text."),
-    "audit": ("guard", "Report how far id sequences in PATHS drifted."),
+    "audit": ("guard", "Report how far the sampled ids in PATHS drifted from the encoding of their "
+              "text."),
     "doctor": ("doctor",
                "Show versions, hardware, caches and missing packages, or check a tokenizer."),
     "study": ("study", "List, plan and run studies. `study NAME` is `study run NAME`."),

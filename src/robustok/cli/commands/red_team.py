@@ -103,9 +103,9 @@ def red_team(
     named = _objective(model, options, settings)
     for prompt in prompts:
         named(prompt)  # raises where the prompt has not what the objective needs
+    parts = [_attacked(prompts, named, search, options) for search in searches]
     if not options.as_json:
         click.echo(f"{model}: weights in {precision_of(named.model)}, seed {options.seed}")
-    parts = [_attacked(prompts, named, search, options) for search in searches]
     worst = attacks.worst_attacks(parts)
     if len(parts) == 1:
         for one in worst:
