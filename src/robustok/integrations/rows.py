@@ -114,7 +114,7 @@ def _has_other_length(name: str, value: Any, ids: np.ndarray) -> bool:
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
         return False
     size = len(value) if getattr(value, "ndim", 1) else -1  # an array of one number has no length
-    if size < 0 or (size == len(ids) and getattr(value, "ndim", 1) == 1):
+    if size in (-1, len(ids)):
         return False
     if name in _MASKS or (name in _LABELS and _are_of_ids(_array(value))):
         raise RobustokError(f"a row has {len(ids)} input_ids and {size} {name}: give as many")
@@ -146,7 +146,7 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
     if not is_list or not getattr(value, "ndim", 1) or len(value) != len(ids):
         return "rest"
     values = _array(value)
-    if name in _MASKS:
+    if name in _MASKS and values.ndim == 1:
         return "mask"
     is_integer = values.ndim == 1 and values.dtype.kind in "iu"
     wrong = np.flatnonzero((values != ids) & (values != IGNORED)) if is_integer else None

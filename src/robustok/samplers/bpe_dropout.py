@@ -192,7 +192,8 @@ class Cutter:
 def _splitter(pattern: str) -> Callable[[str], list[str]] | None:
     """All matches of a pattern in a text, by the package ``regex``; None where it cannot."""
     try:
-        import regex
+        with import_lock:
+            import regex
     except ImportError:
         return None
     try:
