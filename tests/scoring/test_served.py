@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from tests.oracles.served import ServedStandIn, serving
 
 from robustok import RobustokError, Vocabulary, sampler
 from robustok.attack import attack, greedy_answer
+from robustok.cli.app import run
 from robustok.evaluation import (
     embedding_distances,
     evaluate,
@@ -22,10 +26,11 @@ from robustok.evaluation import (
     perplexity,
     solved_examples,
 )
-from robustok.models.load import open_model
-from robustok.models.served import KEY_VARIABLE, ServedModel
+from robustok.models import ServedModel, open_model
+from robustok.models.served import KEY_VARIABLE
+from robustok.runtime.hub import own_tokenizer
 from robustok.scoring import Request, score, score_many
-from robustok.tasks import Item
+from robustok.tasks import Item, write_items
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +197,67 @@ def test_items_without_a_question_need_a_start_token(
     sentences = [replace(item, question="") for item in items]
     with pytest.raises(RobustokError, match="give the start token"):
         evaluate(served, vocab, sentences, "canonical", seed=0)
+
+
+def test_evaluate_asks_a_server_as_it_asks_a_folder(
+    stand_in: ServedStandIn,
+    url: str,
+    local: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vocab = Vocabulary.load("demo")
+    model = tiny_model("llama", vocab.size, seed=1)
+    stand_in.model, stand_in.vocab = model, vocab
+    model.save_pretrained(tmp_path / "local")
+    own = own_tokenizer("demo")
+    assert own is not None
+    shutil.copy(own, tmp_path / "local" / "tokenizer.json")
+    monkeypatch.chdir(tmp_path)
+    items = [Item(f"q{n}", f"is {n} odd?", (" no", " yes"), n % 2) for n in range(6)]
+    write_items("i.jsonl", items)
+    common = "--items i.jsonl -s canonical -s uniform -s adversarial(steps=1) --draws 2 --json"
+    rows = []
+    for name in ("m=local", f"m={url}"):
+        served = ["--tokenizer", "demo"] if "http" in name else []
+        options = [*common.split(), *served, "--out", f"out{len(rows)}"]
+        assert run(["evaluate", name, *options]) == 0
+        printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        rows.append([row for row in printed if "accuracy" in row])
+    for here, there in zip(*rows, strict=True):
+        assert here["accuracy"] == there["accuracy"], here["eval_scheme"]
+        assert (here["precision"], there["precision"]) == ("float32", "served")
+    stand_in.dies_after = 0
+    again = ["evaluate", f"m={url}", *common.split(), "--tokenizer", "demo"]
+    assert run([*again, "-s", "characters", "--out", "out1"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "run the same command again" in error.splitlines()[-1]
+    stand_in.dies_after = None
+    asked = stand_in.n_completions
+    assert run([*again, "-s", "characters", "--out", "out1"]) == 0
+    assert 0 < stand_in.n_completions - asked < asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--items", "i.jsonl"], "--tokenizer: a server does not give its tokenizer"),
+        (["--texts", "t.txt", "--tokenizer", "demo"], "give the start token"),
+    ],
+)
+def test_what_a_server_does_not_give_is_one_line(
+    url: str,
+    stand_in: ServedStandIn,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stand_in.vocab = Vocabulary.load("demo")
+    Path("t.txt").write_text("hello\n")
+    write_items("i.jsonl", [Item("q", "is it?", (" no", " yes"), 0)])
+    assert run(["evaluate", url, *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -10,12 +10,14 @@ from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
 from robustok.checks import check_setting
 from robustok.checks import option as option
 from robustok.errors import RobustokError
+from robustok.runtime.hub import is_served
 from robustok.runtime.packages import require
 from robustok.samplers import schemes
 
@@ -281,10 +283,21 @@ SHARED = {
 }  # fmt: skip
 
 
+def served_tokenizer_option() -> Any:
+    """A field of the tokenizer of a model behind a server, in commands that take one."""
+    return option(
+        "tokenizer of a model behind a server: a file, a folder or a hub name",
+        "--tokenizer",
+        default=None,
+        metavar="TOKENIZER",
+        panel="Model",
+    )
+
+
 def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:
     """Paths by name; the name is the last part of the path unless given before "=".
 
-    A tokenizer.json has the name of its folder, as "." has.
+    A tokenizer.json has the name of its folder, as "." has, and a server that of its host.
 
     >>> by_name(["runs/a/canonical", "other=runs/b/model"])
     {'canonical': 'runs/a/canonical', 'other': 'runs/b/model'}
@@ -298,6 +311,9 @@ def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:
             name, path = Path(argument).name, argument
             if name in ("", "..") and argument:
                 name = Path(argument).resolve().name
+            if is_served(path):
+                address = urlsplit(path)
+                name = address.fragment or address.netloc
             if name.startswith("tokenizer."):
                 name = Path(path).resolve().parent.name
         if not name or not path:

@@ -27,7 +27,7 @@ import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
-from robustok.models.served import ServedModel, is_served
+from robustok.models.served import ServedModel
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.files import write_json
 from robustok.runtime.hub import (
@@ -35,6 +35,7 @@ from robustok.runtime.hub import (
     hub_arguments,
     hub_failure,
     is_packaged,
+    is_served,
     own_tokenizer,
     packaged_folder,
     packaged_hint,

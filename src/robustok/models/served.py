@@ -37,15 +37,6 @@ _LONGEST_ERROR = 300  # characters of a server's message
 _PROBES = ("hello world", " a  b", "a\nb", "the year 1234", "naïve 根", "I'm not…", "\t{}()=>")
 
 
-def is_served(name: object) -> bool:
-    """Whether a model's name is the address of a server.
-
-    >>> is_served("http://127.0.0.1:8000/v1"), is_served("runs/model")
-    (True, False)
-    """
-    return str(name).startswith(("http://", "https://"))
-
-
 class ServedModel:
     """A model that vLLM serves, for scoring, evaluation and attacks.
 
@@ -117,6 +108,11 @@ class ServedModel:
         self.root = str(described.get("root") or self.name)
         parent = models.get(described.get("parent") or "", {})  # an adapter has its base model's
         self.max_length: int | None = described.get("max_model_len", parent.get("max_model_len"))
+
+    @property
+    def identity(self) -> str:
+        """What the server says of the model, as one line: its name, source and longest input."""
+        return f"{self.name} from {self.root}, {self.max_length} tokens"
 
     def __repr__(self) -> str:
         return f"ServedModel({self.url}#{self.name})"

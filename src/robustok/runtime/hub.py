@@ -36,6 +36,15 @@ _DEMO = Path(__file__).parents[1] / "tokenizer" / "demo.json"
 SOURCE = "source.json"  # written last into a prepared folder
 
 
+def is_served(name: object) -> bool:
+    """Whether a model's name is the address of a server.
+
+    >>> is_served("http://127.0.0.1:8000/v1"), is_served("runs/model")
+    (True, False)
+    """
+    return str(name).startswith(("http://", "https://"))
+
+
 def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
     """The repository and the revision of a name; a path that exists has no revision.
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, with_config
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject
+from robustok.runtime.hub import is_served
 from robustok.samplers.strength import splits_in
 from robustok.study.measurements import (
     Attack,
@@ -212,6 +213,18 @@ def _rules(study: Study) -> Iterator[tuple[object, str, str]]:
 def _rules_of_lists(study: Study) -> Iterator[tuple[object, str, str]]:
     """The same for what stands in lists and numbers."""
     task, evaluate, benchmarks = study.task, study.evaluate, study.benchmarks
+    served = [one for one in (study.model, *study.other_models) if is_served(one.name)]
+    yield (
+        served and study.finetune,
+        "finetune", "a model behind a server cannot be trained: give its folder",
+    )  # fmt: skip
+    yield (
+        served and study.tokenizer is None,
+        "tokenizer", "a server does not give its tokenizer: name its file or folder",
+    )  # fmt: skip
+    for one in study.measurements if served else ():
+        message = f"{one.kind} needs the weights of the model, which a server does not give"
+        yield one.reads_weights, "model", message
     for one in study.measurements if study.model.is_chat else ():
         message = f"{one.kind} reads no chat template: leave chat and system out"
         yield not one.reads_chat, "model", message

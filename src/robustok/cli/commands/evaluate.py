@@ -20,7 +20,14 @@ import click
 from robustok.attack import SEARCHES
 from robustok.attack.settings import AttackSettings, is_attack, named_settings
 from robustok.checks import check_list
-from robustok.cli.options import by_name, figure_folder, folder_option, option, scheme_option
+from robustok.cli.options import (
+    by_name,
+    figure_folder,
+    folder_option,
+    option,
+    scheme_option,
+    served_tokenizer_option,
+)
 from robustok.cli.printing import print_json, print_written
 from robustok.cli.terminal import ProgressCallback, bar
 from robustok.errors import RobustokError
@@ -44,6 +51,7 @@ _FLAGS = {  # the option of a field of the study
     "few_shot.schemes": "--examples",
     "few_shot.examples": "--few-shot",
     "model.start_token": "--start-token",
+    "tokenizer": "--tokenizer",
 }
 
 
@@ -77,6 +85,7 @@ class EvaluateOptions(ChatModel):
         "documents of a .txt file: line (each line) or document (the file)",
         default="line", metavar="UNIT",
     )  # fmt: skip
+    tokenizer: str | None = served_tokenizer_option()
     overflow: str = overflow_option()
     seed: int = option("the same seed, the same draws", default=0)
     out: Path | None = folder_option(
@@ -101,8 +110,9 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
     Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
     per character (acc_norm, as in lm-eval), and the difference of each scheme from the first one.
     An attack is a scheme; of several the worst of each question is reported, too. Several models
-    are compared with the first one. --texts measures perplexity. Items without a question, such as
-    BLiMP's, are scored as whole sentences.
+    are compared with the first one. A model that vLLM serves is an address such as
+    http://127.0.0.1:8000/v1, with --tokenizer. --texts measures perplexity. Items without a
+    question, such as BLiMP's, are scored as whole sentences.
     """
     named = by_name(models)
     study = checked_study(_fields_of(named, options), _error_of_option)
@@ -134,6 +144,7 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
         "seed": options.seed,
         "model": first,
         "other_models": others,
+        "tokenizer": {"name": options.tokenizer} if options.tokenizer else None,
     }
     if options.items:
         own = {"items": options.limit, "overflow": options.overflow}

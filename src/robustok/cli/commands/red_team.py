@@ -17,11 +17,11 @@ from robustok.attack.settings import (
     unsearched_ids,
     unsearched_text,
 )
-from robustok.cli.options import folder_option, limit_option, option
+from robustok.cli.options import folder_option, limit_option, option, served_tokenizer_option
 from robustok.cli.printing import print_result, print_tokens
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
-from robustok.models import load_model, load_tokenizer
+from robustok.models import load_tokenizer, open_model
 from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonObject, write_rows
@@ -40,6 +40,7 @@ class RedTeamOptions(ChatModel):
 
     seed: int = option("the same seed, the same draws", default=0)
     text: str | None = option("one prompt", default=None)
+    tokenizer: str | None = served_tokenizer_option()
     prompts: str | None = option(
         "or many: JSON Lines with prompt, and target or choices and label",
         default=None,
@@ -126,10 +127,11 @@ def red_team(
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
     """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
-    vocab = Vocabulary.load(name)
-    model = load_model(name, dtype=options.dtype)
+    tokenizer = options.tokenizer or name
+    vocab = Vocabulary.load(tokenizer)
+    model = open_model(name, dtype=options.dtype)
     if options.is_chat:
-        around = chat_frame(load_tokenizer(name), system=options.system)._asdict()
+        around = chat_frame(load_tokenizer(tokenizer), system=options.system)._asdict()
     else:
         start = start_token_ids(vocab, options.start_token)
         around = {"prefix": start} if start else {}

@@ -23,11 +23,13 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
 from robustok.models.load import pinned
+from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import read_json, read_json_or_none, write_json, write_whole
 from robustok.runtime.hub import (
     is_packaged,
+    is_served,
     own_tokenizer,
     packaged_identity,
     split_revision,
@@ -343,7 +345,8 @@ class External:
     @property
     def hub_names(self) -> tuple[str, ...]:
         """The name of a model or tokenizer, but for one that comes with the package."""
-        return () if is_packaged(self.name) or own_tokenizer(self.name) else (self.name,)
+        here = is_packaged(self.name) or own_tokenizer(self.name) or is_served(self.name)
+        return () if here else (self.name,)
 
 
 def external_file(path: str | Path, *, by_content: bool = True) -> External:
@@ -371,8 +374,11 @@ def external_text(path: str | Path, *, by_content: bool = True) -> External:
 def external_model(name: str, *, by_content: bool = True) -> External:
     """A model or tokenizer: one of the hub by its commit, a folder or file by its content.
 
-    A packaged model, such as smollm2-135m, is identified by the digest of its weights.
+    A packaged model, such as smollm2-135m, is identified by the digest of its weights, and one
+    behind a server by what the server calls it, wherever the server is.
     """
+    if is_served(name):
+        return External(name, ServedModel(name).identity if by_content else name)
     if is_packaged(name):
         return External(name, packaged_identity(name))
     # With its commit, so that another revision is another cell.

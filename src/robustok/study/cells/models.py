@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robustok import training
-from robustok.models import add_lora, load_model, load_tokenizer, small_model
+from robustok.models import add_lora, load_model, load_tokenizer, open_model, small_model
+from robustok.models.served import ServedModel
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import schedule
@@ -94,12 +95,13 @@ class ModelCell(Cell):
         place = folder.resolve(), self.key
         if place not in _OPENED:
             close_model()  # before another one is in memory
-            _OPENED[place] = self.load(folder)
+            _OPENED[place] = open_model(self.source(folder), dtype=self.origin.dtype)
         return _OPENED[place]
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        """Load a model that exists, so that an error comes before any work with it."""
-        return {"parameters": self.open(folder).num_parameters()}
+        """Open a model that exists, so that an error comes before any work with it."""
+        model = self.open(folder)
+        return {} if isinstance(model, ServedModel) else {"parameters": model.num_parameters()}
 
 
 class OriginCell(ModelCell):

@@ -56,6 +56,7 @@ class Measurement(Settings, ABC):
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
     reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
+    reads_weights: ClassVar[bool] = False  # whether a server cannot give what it needs
     task: ClassVar[str] = "text"  # the task in results, where it is not that of the questions
 
     @property

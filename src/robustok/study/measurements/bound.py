@@ -26,6 +26,7 @@ class Bound(OnQuestions):
     """The bound of a model, and with questions the measured changes that it bounds."""
 
     kind: ClassVar[str] = "bound"
+    reads_weights: ClassVar[bool] = True
     on_benchmarks: ClassVar[bool] = False
     task: ClassVar[str] = "weights"
 

@@ -24,6 +24,7 @@ class Embeddings(Measurement):
     """Distance between the tokenizations of a word, in each layer of each model."""
 
     kind: ClassVar[str] = "embeddings"
+    reads_weights: ClassVar[bool] = True
 
     words: int = option("number of the most frequent English words", default=1000, min=1)
     words_file: str | None = option(
