@@ -21,6 +21,7 @@ from robustok.report.frame import (
     Results,
     Row,
     model_name,
+    model_size,
     precisions_text,
     read_source,
 )
@@ -133,10 +134,10 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     for model in (row["model"] for row in rows if row.get("model")):
         shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
         shape += f"{model.get('layers')} layers of width {model.get('width')}"
-        size = f"{model['parameters'] / 1e6:.1f}M parameters"
-        models.setdefault(model.get("name") or shape, size)
+        name = model.get("name") or shape
+        models.setdefault(name, ", ".join(filter(None, (name, model_size({"model": model})))))
     if models:
-        facts.append("; ".join(f"{name}, {size}" for name, size in models.items()))
+        facts.append("; ".join(models.values()))
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
     if seeds := sorted({row["seed"] for row in rows}):

@@ -101,7 +101,8 @@ class ModelCell(Cell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         """Open a model that exists, so that an error comes before any work with it."""
         model = self.open(folder)
-        return {} if isinstance(model, ServedModel) else {"parameters": model.num_parameters()}
+        served = isinstance(model, ServedModel)  # whose size is not known
+        return {"parameters": None if served else model.num_parameters()}
 
 
 class OriginCell(ModelCell):
