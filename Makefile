@@ -88,7 +88,8 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	for script in docs/diagrams/*.py; do $(BIN)/python $$script || exit 1; done
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/generate.py
+	$(BIN)/zensical build --strict --config-file mkdocs.yml
 	@echo build/site/index.html
 
 # The wheel and the source as a user gets them, in an empty environment of each Python at hand.

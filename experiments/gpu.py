@@ -34,7 +34,7 @@ PART = 60 * 10**6  # bytes
 MANIFEST = "manifest.json"
 SOURCE = ("src", "experiments/studies", "tests", "pyproject.toml", "README.md")
 TESTED = ("models", "scoring", "training", "evaluation", "attack")
-EXTRAS = ("cli", "train", "study", "report", "dev")
+EXTRAS = ("models", "dev")
 # What a machine with a GPU has, and what only other extras need.
 LEFT_OUT = (
     "torch",
@@ -44,7 +44,7 @@ LEFT_OUT = (
     "pyright",
     "nodejs",
     "ruff",
-    "mkdocs",
+    "zensical",
     "ray",
     "setuptools",
 )

@@ -200,7 +200,19 @@ def load_model(
 
 
 def open_model(name: str | Path, *, dtype: str = "auto") -> CausalModel:
-    """A model to score: one behind a server where its name is an address, else a loaded one."""
+    """A model to score: one behind a server where its name is an address, else a loaded one.
+
+    >>> model.save_pretrained("runs/model")
+    >>> type(open_model("runs/model")).__name__
+    'LlamaForCausalLM'
+
+    Args:
+        name: address of a server such as ``http://127.0.0.1:8000/v1``, or what
+            :func:`load_model` takes.
+        dtype: type of the weights of a loaded model, as :func:`load_model` takes it.
+
+    Raises RobustokError as :func:`load_model` and :class:`ServedModel` do.
+    """
     return ServedModel(str(name)) if is_served(name) else load_model(name, dtype=dtype)
 
 
