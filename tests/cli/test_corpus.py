@@ -73,6 +73,12 @@ def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shel
     assert (row["question"], tuple(row["choices"])) == (items[0].question, items[0].choices)
 
 
+def test_a_data_set_that_cannot_be_made_leaves_no_folder(tmp_path: Path, shell: Shell) -> None:
+    line = f"data cute --seed 0 --words 4 --train 9000 --out {tmp_path / 'out'}"
+    assert "CUTE questions of these kinds, not 9000" in shell.fails(line)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_data_set_is_never_mixed_with_another(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "out"
     line = f"data cute --words 50 --train 20 --test 20 --out {out} --seed"

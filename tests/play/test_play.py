@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ SHAPE = Shape(2, 32, 2, 1, 64, 256)
 MODEL = small_model(VOCAB.size, SHAPE, seed=1)
 QUESTION = json.dumps({"text": TEXT}).encode()
 JSON = {"Content-Type": "application/json"}
+HEAD = b"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
@@ -48,9 +49,8 @@ def client(host: str = "127.0.0.1:8765", **options: Any) -> TestClient:
 def serving(model: Any = None, **settings: Any) -> Iterator[int]:
     """A server in a thread; gives its port."""
     port, app = free_port(), application({"tiny": VOCAB}, {"tiny": model} if model else None)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=port, log_level="error", ws="none", **settings)
-    )
+    config = uvicorn.Config(app, port=port, **{"log_level": "error", "ws": "none", **settings})
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -301,14 +301,24 @@ def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_who_leaves_within_a_question_leaves_no_traceback(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    head = b"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with serving() as port:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as leaving:
-            leaving.sendall(head + b"Content-Length: 100\r\n\r\n{")
+            leaving.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         with socket.create_connection(("127.0.0.1", port), timeout=30) as staying:
-            staying.sendall(head + b"Content-Length: 2\r\n\r\n{}")
+            staying.sendall(HEAD + b"Content-Length: 2\r\n\r\n{}")
             assert staying.recv(100).startswith(b"HTTP/1.1 400")
     assert "ClientDisconnect" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("part", [b"", b"POST /api/dr", HEAD + b"Content-Length: 100\r\n\r\n{"])
+def test_connections_without_a_whole_request_block_nobody(part: bytes) -> None:
+    with serving(**{**server.SERVER, "log_level": "error"}) as port, ExitStack() as stack:
+        for _ in range(105):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            half.sendall(part)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as asking:
+            asking.sendall(HEAD + b"Content-Length: 2\r\n\r\n{}")
+            assert asking.recv(100).startswith(b"HTTP/1.1 400")  # it has no text
 
 
 IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -117,8 +117,21 @@ def test_what_few_or_short_texts_cannot_have_is_searched_and_is_an_error() -> No
     texts = ["abc"] * 300  # of one token, without a tokenization at distance 1
     with pytest.raises(rt.RobustokError, match=r"the nearest are 0 .* and \d.*alpha=1.000"):
         rt.at_strength("uniform-k", TOY, texts, splits=0.5)
-    with pytest.raises(rt.RobustokError, match=r"the nearest are 0 .*; give more texts"):
-        rt.at_strength("mix(0.5 canonical, 0.5 uniform)", TOY, texts[:1], splits=0.3)
+    with pytest.raises(rt.RobustokError, match=r"on these texts; it goes from 0 to (1\.0|0\.9)"):
+        rt.at_strength("mix(0.5 canonical, 0.5 uniform)", TOY, texts[:1], splits=1.3)
+
+
+@given(seed=st.integers(0, 10**6), target=st.floats(0.05, 0.9), count=st.integers(1, 60))
+@settings(max_examples=25)
+def test_a_mixture_has_its_strength_with_every_seed(seed: int, target: float, count: int) -> None:
+    canonical = TOY.encode_batch(TEXTS[:count])
+    mixed = rt.at_strength(
+        "mix(0.5 uniform, 0.5 canonical)", TOY, TEXTS[:count], distance=target, seed=seed
+    )
+    weight = mixed.params["parts"][1][0]
+    other = rt.Uniform(TOY).sample_batch(canonical, seed=seed + 1, draws=5000 // count)
+    whole = rt.measure(TOY, canonical, other).mean()["distance"]
+    assert abs(weight * whole - target) < 0.1 * target
 
 
 def test_a_strength_out_of_reach_is_an_error() -> None:

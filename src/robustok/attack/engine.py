@@ -308,6 +308,9 @@ def summaries(parts: Mapping[str, Sequence[Attack]]) -> list[JsonObject]:
     >>> [row["eval_scheme"] for row in summaries(parts)]
     ['0', '2', 'worst of 2 attacks']
 
+    Args:
+        parts: the attacks on the prompts, in the same order for each name.
+
     A row has ``n``, the mean ``score`` and ``canonical_score`` (None where the objective excludes
     one) and ``n_scored``, and with a threshold the share of broken prompts ``success`` with its 95%
     bounds ``low`` and ``high``, and the share ``proved``.

@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import h11
 import numpy as np
 import uvicorn
 from anyio import CapacityLimiter, to_thread
@@ -30,6 +32,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
@@ -261,10 +264,39 @@ def _spec_of(question: JsonObject, offered: Mapping[str, JsonObject]) -> str:
     return f"{entry['name']}({entry['strength']}={value})"
 
 
+class Connection(H11Protocol):
+    """A connection of the playground: of more than CONNECTIONS, the oldest unfinished one closes.
+
+    Unfinished is one whose client has not sent a whole request: it holds no place that a reader
+    needs.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close the oldest unfinished connection where there are too many.
+
+        Args:
+            transport: the socket of the new connection.
+        """
+        unfinished = [
+            other for other in self.connections
+            if isinstance(other, Connection) and other.conn.their_state in _UNFINISHED
+        ]  # fmt: skip
+        if len(self.connections) >= CONNECTIONS and unfinished:
+            oldest = min(unfinished, key=lambda other: other.since)
+            self.connections.discard(oldest)  # at once: many connections can come together
+            oldest.transport.close()
+        self.since = next(_numbers)
+        super().connection_made(transport)
+
+
+CONNECTIONS = 50
+_UNFINISHED = (h11.IDLE, h11.SEND_BODY)  # states of a client that has yet to send
+_numbers = count()  # of connections, in their order
+
 # What uvicorn serves the playground with.
 SERVER: JsonObject = {
     "log_level": "warning",
-    "http": "h11",
+    "http": Connection,
     "ws": "none",
     "lifespan": "off",
     "proxy_headers": False,

@@ -34,7 +34,7 @@ MEASURES = ("splits", "distance", "length_ratio")
 _STEPS = 40  # halvings at most
 _CLOSE = 1e-3  # of the target's difference from canonical: the search ends
 _FAR = 0.1  # of this difference: the scheme does not have the strength
-_TEXTS = 2_000  # drawn to measure a strength by name: the first of them, or fewer repeated
+_TEXTS = 2_000  # drawn at least to measure a strength; by name: the first of them, or repeated
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ def at_strength(
             again.
         seed: seed of the draws that are measured, any integer.
 
-    The mean over ``texts`` has the strength within a tenth, by bisection over seeded draws.
+    The mean over ``texts`` has the strength within a tenth, by bisection over seeded draws, at
+    least 2,000. That of a mixture with canonical follows from the mean of the other scheme.
     ``uniform-k`` gives every draw an exact distance. Schemes that round up per text have no small
     strengths on short texts: ``stochastok`` makes one pick or none.
 
@@ -162,17 +163,20 @@ def _solved(
 ) -> Sampler:
     """The scheme with the strength at which the draws for ``rows`` measure the target."""
     kind = SCHEMES[call.name]
+    draws = -(-_TEXTS // max(len(rows), 1))
 
     def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
         return sampler(Spec(call.name, kind.with_strength(call.params, value)), vocab)
 
     def strength_at(value: float) -> float:
-        samples = with_strength(value).sample_batch(rows, seed=seed)
+        samples = with_strength(value).sample_batch(rows, seed=seed, draws=draws)
         return measure(vocab, rows, samples).mean()[measured]
 
+    if kind.inner:
+        return _mixture(with_strength, strength_at(1.0), measured, target)
     search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
-    canonical = 1.0 if measured == "length_ratio" else 0.0
+    canonical = _of_canonical(measured)
     change = abs(target - canonical)
     tried, covers = _tried(strength_at, target, search, _CLOSE * change)
     reached, value = min(tried, key=lambda pair: (abs(pair[0] - target), pair[1]))
@@ -189,15 +193,38 @@ def _solved(
     else:
         reach = f"it goes from {min(tried)[0]:.3g} to {max(tried)[0]:.3g}"
     beyond = [pair for pair in tried if (pair[0] - target) * (target - canonical) > 0]
-    if kind.inner:  # the share of a mixture is of any size, but each draw is one of its schemes
-        reach += "; give more texts"
-    elif beyond:
+    if beyond:
         stronger, value = min(beyond, key=lambda pair: abs(pair[0] - target))
         share = float(f"{(target - canonical) / (stronger - canonical):.3g}")
         mixed = f"mix({1 - share:.9g} canonical, {share:g} {with_strength(value).spec})"
         reach += f"; {mixed} has this mean"
-    raise RobustokError(
-        f"{call.name} by {measured}: {target:g} cannot be reached on these texts; {reach}"
+    raise _unreached(call.name, measured, target, reach)
+
+
+def _mixture(
+    with_weight: Callable[[float], Sampler], whole: float, measured: str, target: float
+) -> Sampler:
+    """The mixture with canonical whose mean is the target; ``whole`` is that of the other scheme.
+
+    The mean is linear in the weight.
+    """
+    canonical = _of_canonical(measured)
+    weight = (target - canonical) / (whole - canonical) if whole != canonical else np.inf
+    if target == canonical:
+        return with_weight(0.0)
+    if not 0 <= weight <= 1:
+        low, high = sorted((canonical, whole))
+        raise _unreached("mix", measured, target, f"it goes from {low:.3g} to {high:.3g}")
+    return with_weight(float(weight))
+
+
+def _of_canonical(measured: str) -> float:
+    return 1.0 if measured == "length_ratio" else 0.0
+
+
+def _unreached(name: str, measured: str, target: float, reach: str) -> RobustokError:
+    return RobustokError(
+        f"{name} by {measured}: {target:g} cannot be reached on these texts; {reach}"
     )
 
 

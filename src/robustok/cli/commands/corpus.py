@@ -131,11 +131,12 @@ def data(
     else:
         raise RobustokError("--words-file has all words: leave out --words and --language")
     counts = {"train": train, "test": test}
+    # Before the folder: words too few for the questions leave none behind.
+    splits = {s: GAMES[game](names, n, seed=seed, split=s) for s, n in counts.items()}
     with locked(out):
         claim(out, SETTINGS, {"data set": game, "seed": seed, "words": names} | counts)
         clear_parts(out)
-        for split, count in counts.items():
-            items = GAMES[game](names, count, seed=seed, split=split)
+        for split, items in splits.items():
             write_items(out / f"{split}.jsonl", items)
     if as_json:
         print_json({"out": str(out), "train": train, "test": test})
