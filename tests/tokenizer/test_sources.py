@@ -8,6 +8,7 @@ import importlib.util
 import json
 import logging
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -467,3 +468,12 @@ def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
     assert cell.hub_names == () and cell.identity != external_model("smollm2-135m").identity
     (tmp_path / "demo").write_text(bpe(), encoding="utf-8")  # a file comes first
     assert rt.Vocabulary.load("demo").size < 300
+
+
+def test_a_sentencepiece_model_without_protobuf_is_refused_in_one_line(monkeypatch) -> None:
+    processor = trained(vocab_size=60)
+    assert rt.Vocabulary.load(processor).encode("a").size
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    with pytest.raises(rt.RobustokError, match="pip install -U sentencepiece protobuf'") as error:
+        rt.Vocabulary.load(processor)
+    assert "\n" not in str(error.value)

@@ -13,7 +13,7 @@ import binascii
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -71,13 +71,17 @@ PATTERNS = {
 }
 
 
-def library(module: str, name: str, what: str) -> Any:
-    """The module of an optional library that ``what`` of file ``name`` needs, imported."""
+def library(module: str, name: str, what: str, packages: str = "") -> Any:
+    """The module of an optional library that ``what`` of file ``name`` needs, imported.
+
+    ``packages``: what installs it, if not a package of its name.
+    """
     try:
         return import_module(module)
-    except ImportError as e:
+    except Exception as e:  # protobuf raises errors of its own where its release does not fit
         raise RobustokError(
-            f"{name}: reading {what} needs 'pip install {module}', or pass the tokenizer.json"
+            f"{name}: reading {what} needs 'pip install {packages or module}', or pass the "
+            "tokenizer.json"
         ) from e
 
 
@@ -241,6 +245,7 @@ def open_tekken(text: str, name: str) -> Any:
 
 
 SPACES_AS_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_MODEL_TYPES = {"UNIGRAM": "Unigram", "BPE": "BPE", "WORD": "word", "CHAR": "character"}
 MOST_SPACES = 256  # in a row, in a text of which the ids are known without SentencePiece
 
 
@@ -250,7 +255,8 @@ class SentencePieceEncoder:
 
     ``kind``: of the model, as BPE. ``accepts_all``: all that the normalizer writes are spaces, and
     every byte has a token. ``user_defined``: the ids of symbols that stand in a text wherever it
-    has them. ``unused``: pieces of one character that SentencePiece cuts again.
+    has them. ``unused``: pieces of one character that SentencePiece cuts again. ``ids``: those of
+    the pieces of text and of the byte fallback. ``scores``: those of the pieces of text.
     """
 
     processor: Any
@@ -259,6 +265,8 @@ class SentencePieceEncoder:
     accepts_all: bool
     user_defined: dict[str, int]
     unused: frozenset[str]
+    ids: dict[str, int]
+    scores: dict[str, float]
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("SentencePiece cannot encode this text"):
@@ -284,44 +292,39 @@ class SentencePieceEncoder:
         Raises RobustokError where the order of merges is not known: SentencePiece takes the first
         in the text of those with one score.
         """
-        processor = self.processor
-        size, scores = processor.get_piece_size(), {}
-        ids: dict[str, int] = {}
-        for i in range(size):
-            piece = processor.id_to_piece(i)
-            if processor.is_byte(i):
-                ids[piece] = i
-            elif not (
-                processor.is_control(i)
-                or processor.is_unknown(i)
-                or processor.is_unused(i)
-                or piece in self.user_defined
-            ):
-                ids[piece], scores[piece] = i, processor.get_score(i)
-        merges = sorted(
-            (
-                [piece[:i], piece[i:]]
-                for piece in scores
-                for i in range(1, len(piece))
-                if piece[:i] in scores and piece[i:] in scores
-            ),
-            key=lambda pair: (-scores[pair[0] + pair[1]], -len(pair[0])),
-        )
-        merged = {a + b: scores[a + b] for a, b in merges}
-        # Runs of spaces often share the lowest score: the first run of a text grows, then the next.
-        runs = {piece for piece in merged if not piece.strip("▁")}
-        lowest = min(merged.values(), default=0.0)
-        shared = {piece for piece in runs if merged[piece] == lowest}
-        others = [score for piece, score in merged.items() if piece not in shared]
-        if (
-            len({*others}) < len(others)
-            or lowest in others
-            or any({a, b} & shared and a + b not in shared for a, b in merges)
-        ):
-            raise RobustokError("tokens of the model have the same score")
-        if not all(c in scores for piece in scores for c in piece):
+        merges = _merges_by_score(self.scores)
+        if not {*"".join(self.scores)} <= self.scores.keys():
             raise RobustokError("the vocabulary lacks characters of its tokens")
-        return _bpe_json(ids, size, merges, {"byte_fallback": True}, None, SPACES_AS_MARKS)
+        size = self.processor.get_piece_size()
+        return _bpe_json(self.ids, size, merges, {"byte_fallback": True}, None, SPACES_AS_MARKS)
+
+
+def _merges_by_score(scores: dict[str, float]) -> list[list[str]]:
+    """The merges of a SentencePiece BPE, in order; ``scores``: those of its pieces.
+
+    Raises RobustokError where the order is not known.
+    """
+    merges = sorted(
+        (
+            [piece[:i], piece[i:]]
+            for piece in scores
+            for i in range(1, len(piece))
+            if {piece[:i], piece[i:]} <= scores.keys()
+        ),
+        key=lambda pair: (-scores[pair[0] + pair[1]], -len(pair[0])),
+    )
+    merged = {a + b: scores[a + b] for a, b in merges}
+    # Runs of spaces often share the lowest score: the first run of a text grows, then the next.
+    lowest = min(merged.values(), default=0.0)
+    shared = {p for p, score in merged.items() if score == lowest and not p.strip("▁")}
+    others = [score for piece, score in merged.items() if piece not in shared]
+    if (
+        len({*others}) < len(others)
+        or lowest in others
+        or any({a, b} & shared and a + b not in shared for a, b in merges)
+    ):
+        raise RobustokError("tokens of the model have the same score")
+    return merges
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:
@@ -336,50 +339,60 @@ def open_sentencepiece(raw: bytes, name: str) -> Any:
 def from_processor(processor: Any, name: str = "the SentencePiece model") -> TokenizerData:
     """The tokenizer of a ``SentencePieceProcessor``; ``name`` is what messages call it."""
     with library_errors(f"{name}: a damaged SentencePiece model"):
-        return _read(processor)
+        return _read(processor, _proto_of(processor, name))
 
 
-def _read(processor: Any) -> TokenizerData:
-    size = processor.get_piece_size()
-    tokens: list[bytes] = [b""] * size
-    ordinary, fallback = set(), set()
-    for i in range(size):
-        spelling = processor.id_to_piece(i)
-        if processor.is_control(i) or processor.is_unknown(i):
-            tokens[i] = spelling.encode()
-            continue
-        if processor.is_byte(i):
-            tokens[i] = bytes([int(spelling[3:5], 16)])
-            fallback.add(i)
-        else:
-            tokens[i] = spelling.replace("▁", " ").encode()
-        ordinary.add(i)
-    fields = [*_proto_fields(processor.serialized_model_proto())]
-    model = dict(fields)
-    trainer, normalizer = (dict(_proto_fields(model.get(number, b""))) for number in (2, 3))
-    kind = {2: "BPE", 3: "word", 4: "character"}.get(trainer.get(3, 1), "Unigram")
+def _proto_of(processor: Any, name: str) -> Any:
+    """The ``ModelProto`` of a model: its pieces, and the settings of its trainer and normalizer."""
+    what, packages = "a SentencePiece model", "-U sentencepiece protobuf"
+    module = library("sentencepiece.sentencepiece_model_pb2", name, what, packages)
+    return module.ModelProto.FromString(processor.serialized_model_proto())
+
+
+def _read(processor: Any, proto: Any) -> TokenizerData:
+    trainer, normalizer, kinds = proto.trainer_spec, proto.normalizer_spec, proto.SentencePiece
+    of_kind: dict[int, dict[str, int]] = {kind: {} for kind in kinds.Type.values()}
+    for i, piece in enumerate(proto.pieces):
+        of_kind[piece.type][piece.piece] = i
+    normal, in_bytes = of_kind[kinds.NORMAL], of_kind[kinds.BYTE]
+    defined, unused = of_kind[kinds.USER_DEFINED], of_kind[kinds.UNUSED]
+    texts = normal | defined | unused
+    tokens = [piece.piece.encode() for piece in proto.pieces]
+    for text, i in texts.items():
+        tokens[i] = text.replace("▁", " ").encode()
+    for name, i in in_bytes.items():
+        tokens[i] = bytes([int(name[3:5], 16)])
+    fallback = {*in_bytes.values()}
+    ordinary = {*texts.values()} | fallback
+    kind = _MODEL_TYPES[trainer.ModelType.Name(trainer.model_type)]
     spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
     spaces = {i for i in ordinary if tokens[i] == b" "}
     has_space = not spaces <= fallback
     if not has_space:  # the encoder writes a space as the bytes of "▁", never as its own
         spelling = spelling._replace(placed=spelling.placed | spaces)
         ordinary -= spaces
-    pieces = (piece for number, piece in fields if number == 1)
-    # The type is the last field of a piece; 4 is that of user-defined symbols.
-    defined = {
-        processor.id_to_piece(i): i for i, piece in enumerate(pieces) if piece[-2:] == b"\x18\x04"
-    }
-    unused = frozenset(processor.id_to_piece(i) for i in range(size) if processor.is_unused(i))
     # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
-    plain = not (normalizer.get(2) or normalizer.get(4, 1) or spelling.suffix)
-    plain = plain and bool(normalizer.get(5, 1)) and len(fallback) == 256
-    plain = plain and has_space and kind != "word"  # which spells new words by bytes
-    plain = plain and all(len(piece) == 1 for piece in unused)
+    plain = all(
+        (
+            not normalizer.precompiled_charsmap,
+            not normalizer.remove_extra_whitespaces,
+            normalizer.escape_whitespaces,
+            not spelling.suffix,
+            has_space,
+            len(fallback) == 256,
+            kind != "word",  # which spells new words by bytes
+            all(len(piece) == 1 for piece in unused),
+        )
+    )
+    scores = {text: proto.pieces[i].score for text, i in normal.items()}
+    encoder = SentencePieceEncoder(
+        processor, spelling, kind, plain, defined, frozenset(unused), normal | in_bytes, scores
+    )
     return TokenizerData(
         tokens,
         array("i", ordinary),
         frozenset(fallback),
-        SentencePieceEncoder(processor, spelling, kind, plain, defined, unused),
+        encoder,
         f"sentencepiece {kind}",
         read_scores=_read_scores,
         source=processor,
@@ -392,10 +405,10 @@ def _read_scores(data: TokenizerData) -> dict[int, float]:
     return {i: data.source.get_score(i) for i in data.ordinary}
 
 
-def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
-    """What a model writes around a text: fields of its trainer and normalizer."""
-    space = b" " if normalizer.get(3, 1) else b""  # add_dummy_prefix
-    at_end = trainer.get(24, 0)  # treat_whitespace_as_suffix
+def _spelling(trainer: Any, normalizer: Any, unknown: int | None) -> Spelling:
+    """What a model writes around a text."""
+    space = b" " if normalizer.add_dummy_prefix else b""
+    at_end = trainer.treat_whitespace_as_suffix
     return Spelling(
         placed=frozenset() if unknown is None else frozenset({unknown}),
         unknown=unknown,
@@ -403,28 +416,5 @@ def _spelling(trainer: dict, normalizer: dict, unknown: int | None) -> Spelling:
         suffix=space if at_end else b"",
         marked=True,
         # Where spaces are removed, the decoder leaves out a "▁" of each of the first tokens.
-        lossy=(b"  ",) if normalizer.get(4, 1) else (),
+        lossy=(b"  ",) if normalizer.remove_extra_whitespaces else (),
     )
-
-
-def _proto_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
-    """The number and the value of each field of a protocol buffer, an integer or bytes."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (proto[at] & 127) << shift
-            shift, at = shift + 7, at + 1
-            if proto[at - 1] < 128:
-                return value
-
-    while at < len(proto):
-        tag = varint()
-        if tag & 7 == 0:
-            yield tag >> 3, varint()
-        else:
-            size = {1: 8, 5: 4}.get(tag & 7) or varint()
-            yield tag >> 3, proto[at : at + size]
-            at += size
