@@ -51,9 +51,10 @@ from robustok.tokenizer.libraries import (
     SentencePieceEncoder,
     TiktokenEncoder,
 )
-from robustok.tokenizer.stages import isolating
+from robustok.tokenizer.stages import Stages, isolating
 from robustok.tokenizer.tokenizers_api import (
     HAS_PARTS,
+    AddedToken,
     TokenizersEncoder,
     json_of,
     name_of,
@@ -301,25 +302,21 @@ def _added_tokens(
     plain text; and texts of the rest, none of which may be in a text.
     """
     tokenizer, stages, added = data.encoder.parsing, data.stages, data.added  # type: ignore
-    plain = {i: token for i, token in added.items() if not token.special}
     # The library looks for tokens of both kinds one after the other.
-    of_normalized = {token.normalized for token in plain.values()}
+    of_normalized = {token.normalized for token in added.values() if not token.special}
     alike = {i: token for i, token in added.items() if token.normalized in of_normalized}
-    writes = "before" in (stages.space_rules or ())
-    # A text on each side of an added token is cut as one of its own.
-    apart = len(of_normalized) == 1 and not stages.adds_space
-    apart = apart and not (writes and True in of_normalized)
+    apart = _cuts_apart(stages, of_normalized)
     ids: Mapping[str, int] = {}
     others: set[str] = set()
     hidden: set[str] = set()
     for i, token in alike.items():
         content = token.content
         matched = name_of(tokenizer, i)  # the normalized content of a normalized token
-        marks = token.normalized and not stages.byte_level and bool({*content} & {" ", "▁"})
+        changes = _is_changed(token, matched, stages)
         if token.special:
             hidden.add(content)
-            apart = apart and matched == content and not marks
-        elif matched != content or marks or token.lstrip or token.rstrip or token.single_word:
+            apart &= not changes
+        elif any((changes, token.lstrip, token.rstrip, token.single_word)):
             others |= {content, matched}
         else:
             ids[content] = i
@@ -330,6 +327,22 @@ def _added_tokens(
     if not stages.byte_level:
         others = {text.replace(" ", "▁") for text in others}
     return ids, search, sorted(others - {""})
+
+
+def _is_changed(token: AddedToken, matched: str, stages: Stages) -> bool:
+    """Whether an added token, looked for as ``matched``, may stand for another text."""
+    has_marks = not stages.byte_level and bool({*token.content} & {" ", "▁"})
+    return matched != token.content or (token.normalized and has_marks)
+
+
+def _cuts_apart(stages: Stages, of_normalized: set[bool]) -> bool:
+    """Whether the texts on both sides of an added token are cut as texts of their own.
+
+    ``of_normalized``: in what texts added tokens are looked for, normalized ones or others.
+    """
+    writes = "before" in (stages.space_rules or ())
+    is_alone = len(of_normalized) == 1 and not stages.adds_space
+    return is_alone and not (writes and True in of_normalized)
 
 
 def _joined(rows: list[np.ndarray | None]) -> np.ndarray | None:

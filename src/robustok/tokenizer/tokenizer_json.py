@@ -339,26 +339,35 @@ class TokenIds:
 
     def _kind(self, i: int) -> _Kind:
         """What an id is that is added, unknown, or read on its own."""
-        token, names = self._added.get(i), self._model.names
-        name = names[i] if i < len(names) else None
-        is_word = token is not None and token.content in self._words
-        if i == self._model.unknown or (token is not None and token.special and not is_word):
-            text = token.content if name is None and token is not None else name
+        token, name = self._added.get(i), self._name(i)
+        if i == self._model.unknown or self._is_control(token):
+            text = name if token is None or name is not None else token.content
             return _Kind((text or "").encode())
         shown = name_of(self._tokenizer, i) if token is not None else name or ""
         if name is None:  # an added token that the model lacks
             return _Kind(self._decoded(shown), b"", True)
+        return _Kind(self._decoded(shown), self._read(name), self._stays(token, name, shown))
+
+    def _name(self, i: int) -> str | None:
+        """The spelling of an id in the model; None where the model lacks it."""
+        return self._model.names[i] if i < len(self._model.names) else None
+
+    def _is_control(self, token: AddedToken | None) -> bool:
+        """Whether an added token is special and no word."""
+        return token is not None and token.special and token.content not in self._words
+
+    def _stays(self, token: AddedToken | None, name: str, shown: str) -> bool:
+        """Whether a token of the model, which the decoder reads as ``shown``, keeps its place."""
         # The decoder keeps a space at the start of a text, where it leaves out a mark.
-        stays = self._loses_spaces and " " in shown
+        if self._loses_spaces and " " in shown:
+            return True
         if token is None:  # no text gives what is not in the alphabet
-            stays |= self._is_byte_level and _in_alphabet(name) is None
-        elif not token.special:
-            stays |= token.lstrip or token.rstrip or not self._stages.joins_parts
-        return _Kind(self._decoded(shown), self._read(name), stays)
+            return self._is_byte_level and _in_alphabet(name) is None
+        return not token.special and (token.lstrip or token.rstrip or not self._stages.joins_parts)
 
     def _place(self, i: int, kind: _Kind) -> None:
         """Note what an id is."""
-        name = self._model.names[i] if i < len(self._model.names) else None
+        name = self._name(i)
         self.tokens[i] = kind.text
         if kind.read is None:
             return
@@ -375,18 +384,19 @@ class TokenIds:
         """Where ids stand that are not ordinary, and what is written around a text."""
         stages, added = self._stages, self._added
         raw = {i: t for i, t in added.items() if not t.special}
-        strips = {i: t for i, t in raw.items() if not (t.normalized and stages.metaspace)}
+        normalized = _flagged(raw, "normalized")
+        marked = normalized if stages.metaspace else frozenset()  # looked for amid marks
         literal = self._holding(" ") - {*added} if stages.writes_mark else self._holding("▁")
         return Spelling(
             placed=frozenset(self._placed),
             unknown=self._model.unknown,
             prefix=self._decoded(self._written_before()),
             contents=self._contents(raw),
-            restarts=frozenset(i for i, t in raw.items() if not t.normalized),
-            takes_left=frozenset(i for i, t in strips.items() if t.lstrip),
-            takes_right=frozenset(i for i, t in strips.items() if t.rstrip),
+            restarts=frozenset(raw) - normalized,
+            takes_left=_flagged(raw, "lstrip") - marked,
+            takes_right=_flagged(raw, "rstrip") - marked,
             in_model=self._in_model,
-            single=frozenset(i for i, t in raw.items() if t.single_word and i in self._in_model),
+            single=_flagged(raw, "single_word") & self._in_model.keys(),
             marked=stages.metaspace,
             literal=literal,
             words=frozenset(i for i, t in added.items() if t.content in self._words),
@@ -520,6 +530,11 @@ class TokenIds:
         return tuple(
             self.tokens[i] for i in sorted(some) if self.is_ordinary[i] or i in self._placed
         )
+
+
+def _flagged(tokens: dict[int, AddedToken], flag: str) -> frozenset[int]:
+    """The ids of added tokens that have a flag."""
+    return frozenset(i for i, token in tokens.items() if getattr(token, flag))
 
 
 def _byte_values() -> np.ndarray:

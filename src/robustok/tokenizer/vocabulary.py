@@ -431,7 +431,7 @@ class Vocabulary:
     def _encode_amid(self, spans: list[bytes], parse_special: bool) -> dict[bytes, list[int]]:
         """The ids of spans that follow other bytes, without a space that an encoder adds."""
         encoded: dict[bytes, list[int]] = {}
-        left, prefix = [*dict.fromkeys(spans)], self.data.spelling.prefix
+        left = [*dict.fromkeys(spans)]
         normalized: dict[bytes, list[int]] = {}  # the ids of spans that a normalizer changes
         # Alone, or after something that does not grow together with its first letter.
         for before in ("", "\n", "0", "a"):
@@ -442,19 +442,26 @@ class Vocabulary:
             for span, row in zip(left, rows, strict=True):
                 if before.isalnum() and row[: len(alone)] == alone:
                     normalized.setdefault(span, row[len(alone) :])
-                start, size = len(row), 0
-                while start and size < len(span):
-                    start -= 1
-                    size += len(self.tokens[row[start]])
-                ids, head = row[start:], self._joined(row[:start])
-                # Nothing but ``before`` comes before them, and a space that the encoder writes.
-                heads = [written + before.encode() for written in (b"", b" ", prefix)]
-                begins = not start or (before and head in heads)
-                if begins and self._joined(ids) == span:
+                ids = self._ids_behind(before.encode(), row, span)
+                if ids is not None:
                     encoded[span] = ids
             left = [span for span in left if span not in encoded]
         left = [span for span in left if span not in normalized]
         return normalized | encoded | {span: [self._byte_id(b) for b in span] for span in left}
+
+    def _ids_behind(self, before: bytes, row: list[int], span: bytes) -> list[int] | None:
+        """The ids of a span at the end of a row, where they are all but those of ``before``."""
+        start, size = len(row), 0
+        while start and size < len(span):
+            start -= 1
+            size += len(self.tokens[row[start]])
+        if self._joined(row[start:]) != span:
+            return None
+        # The encoder may write a space before the text.
+        heads = [written + before for written in (b"", b" ", self.data.spelling.prefix)]
+        if start and not (before and self._joined(row[:start]) in heads):
+            return None
+        return row[start:]
 
     def _joined(self, ids: list[int]) -> bytes:
         return b"".join(map(self.tokens.__getitem__, ids))
