@@ -49,7 +49,10 @@ def draw(name: str, folder: Path) -> str:
 
 READING = (
     "Accuracies are in percent, with 95% intervals over seeds and questions; those of one seed "
-    "(hatched bars, a star in a heat map) are over questions only. Beside an accuracy stand the "
+    "(hatched bars, a star in a heat map) are over questions only. A section begins with canonical "
+    "training or examples → the others, and in points the paired differences; one is undecided "
+    "unless it is over three seeds or more and Holm's correction keeps it among those of its line. "
+    "Beside an accuracy stand the "
     "change from the canonical tokenizations of the same questions, in points, and the "
     "consistency, the share of questions with one answer in all draws. Under attack by kind of "
     "question, the number of attacked questions is in brackets. The axis of strength has the "
@@ -95,6 +98,7 @@ def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
     has_paper = any(part.startswith("Comparison with the paper") for part in parts)
     left_out = (*_LEFT_OUT, *without, *(_ACCURACIES,) * has_paper)
     title, _, about = (head.rpartition("\n\nIntervals cover")[0] or head).partition("\n")
+    about = re.sub(r"^- Accuracy with canonical .*\n", "", about, flags=re.MULTILINE)  # in READING
     kept = [f"# {heading}\n\n*{title.removeprefix('# ')}*\n{about}"]
     for part in parts:
         title, _, body = part.partition("\n")

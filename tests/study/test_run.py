@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,23 @@ def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
     assert rows[0]["configuration"]["inputs"]["model"]["inputs"]["model"]["seed"] == STUDY.seed
     assert rows[0]["versions"]["numpy"]
     assert {row["model"]["architecture"] for row in rows} == {"qwen3"}
+
+
+def test_a_measured_model_has_the_scheme_of_its_recorded_training(
+    finished: Path, tmp_path: Path
+) -> None:
+    (model,) = finished.glob("cells/finetune-*/model")
+    shutil.copytree(model, tmp_path / "copied")
+    (tmp_path / "copied/training.json").unlink()
+    parts = json.loads(tiny_text(pretrain=None, finetune=None, tokenizer=None))
+    for folder, scheme in ((model, "uniform"), (tmp_path / "copied", "as published")):
+        study = load_study(json.dumps(parts | {"model": {"name": str(folder)}}), "measured.yaml")
+        run = run_study(study, tmp_path / scheme)
+        trained_with = {(row["pretrain_scheme"], row["train_scheme"]) for row in run.rows}
+        assert trained_with == {("canonical", scheme)}
+        page = write_report(run.folder).with_name("report.md").read_text()
+        name = folder.name + " (uniform)" * (scheme == "uniform")
+        assert f"- {name}: " in page and f"| {name} | canonical | " in page
 
 
 def test_a_second_call_does_nothing_again(tmp_path: Path, works: Works) -> None:

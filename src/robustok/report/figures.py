@@ -61,6 +61,7 @@ _ACROSS = 2  # panels beside each other
 _CELL = 0.55, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
+_STRENGTH = "strength of training  →"
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
 
@@ -155,7 +156,7 @@ class Panel:
 
     ``series`` and ``groups`` hold the names by their keys, ``cells`` the row of results of a series
     and a group: None where it was not run, and nothing where there is no such model. ``colors`` are
-    those of the series.
+    those of the series. ``axis`` says what the groups are, ``lines`` what the series are.
     """
 
     title: str
@@ -164,6 +165,7 @@ class Panel:
     cells: dict[tuple[str, str], Row | None]
     colors: dict[str, str]
     axis: str = ""
+    lines: str = ""
 
     def parts(self) -> list[Panel]:
         """The panel with its columns in lines of as many as fit."""
@@ -219,7 +221,7 @@ def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) ->
         own = {(row["scheme"], row["strength"], row["eval_scheme"]): row for row in rows}
         cells = {key[:2]: own.get((*key[:2], eval_scheme)) for key in own}
         title = panel_title(panel, one_line(short(eval_scheme)))
-        panels.append(Panel(title, series, groups, cells, tints, "strength of training  →"))
+        panels.append(Panel(title, series, groups, cells, tints, _STRENGTH, "training scheme"))
     return panels
 
 
@@ -365,19 +367,29 @@ def heat_panels(results: Results) -> list[Panel]:
     if panels := _crossed_panels(results, heads, "–"):
         return panels
     by, across, titles = "spec", "panel", {panel: panel_title(panel) for panel in results.panels}
-    names = {bar: one_line(short(bar)) for bar in results.colors}
+    names = {bar: bar if results.exist else one_line(short(bar)) for bar in results.colors}
+    lines = "model" if results.exist else "model, by its training"
     if (results.frame["few_shot_scheme"] != "").any():
+        lines = "model, by its examples"
         names = {bar: f"examples {name}" for bar, name in names.items()}
     if len(results.panels) > _MANY:
-        by, across, titles = "panel", "spec", names
+        by, across, titles, lines = "panel", "spec", names, _axis_of(results.varying)
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
-        _panel_of(results, titles[key], own, by, names, heads)
+        replace(_panel_of(results, titles[key], own, by, names, heads, "questions"), lines=lines)
         for key, own in grouped(results.rows, across).items()
     ]
     if by == "spec" and _fitting(panels[0]) < 1:
         return [part for panel in panels for part in panel.parts()]
     return panels
+
+
+def _axis_of(fields: Sequence[str]) -> str:
+    """
+    >>> _axis_of(["model", "pretrain_scheme"])
+    'model, pre-training'
+    """
+    return ", ".join(field.replace("pretrain_scheme", "pre-training") for field in fields)
 
 
 def _fitting(panel: Panel) -> int:
@@ -391,7 +403,7 @@ def _columns(panel: Panel) -> int:
 
 
 def _names_width(panel: Panel) -> float:
-    return 0.085 * max(map(len, panel.series.values())) + 0.3
+    return 0.085 * max(map(len, panel.series.values())) + 0.5
 
 
 @figure_style()
@@ -402,12 +414,13 @@ def draw_heatmap(results: Results) -> Figure:
     rows = -(-len(panels) // columns)
     heads = max(name.count("\n") + 1 for name in panels[0].groups.values())
     titles = max(panel.title.count("\n") + bool(panel.title) for panel in panels)
-    height = len(panels[0].series) * _CELL[1] + 0.17 * heads + 0.2 * titles + 0.25
+    height = len(panels[0].series) * _CELL[1] + 0.17 * heads + 0.2 * titles + 0.45
     figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
     for panel, place in zip(panels, axes, strict=False):
         _draw_heat_panel(place, panel, panels)
     for place in axes[len(panels) :]:
         place.set_visible(False)
+    figure.supylabel(panels[0].lines, color=MUTED)
     return figure
 
 
@@ -434,6 +447,8 @@ def _draw_heat_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
     axes.set_xticks(range(columns), [*panel.groups.values()])
     axes.set_yticks(range(rows), [*panel.series.values()])
     axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(panel.axis)
     axes.spines[:].set_visible(False)
     axes.set_title(panel.title)
 

@@ -29,7 +29,7 @@ from robustok.runtime.files import JsonFields, JsonObject, read_object
 from robustok.runtime.inputs import read_rows
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
-from robustok.study.cells.models import FINETUNED, UNTRAINED
+from robustok.study.cells.models import FINETUNED, PUBLISHED, UNTRAINED
 from robustok.study.run import answers_of, first_change, worst_rows
 
 ACCEPTED = "give the folder of a study or of a command"
@@ -222,9 +222,9 @@ class Results:
 
     `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
-    `spec`, which the model was trained with or its examples drawn with; `scheme` and `strength`,
-    its two parts as text; `panel`, a tuple of the fields that also differ between models; and
-    `name`, panel and spec.
+    `spec`, which the model was trained with or its examples drawn with, and of models that exist
+    their name; `scheme` and `strength`, its two parts as text; `panel`, a tuple of the fields that
+    also differ between models; and `name`, panel and spec.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -232,6 +232,8 @@ class Results:
         """The rows as they were measured, of any kind, seeds and steps not merged."""
         finished = [row for row in rows if "step" not in row]
         self.frame: DataFrame = rows_with([*finished, *worst_rows(finished)], "accuracy")
+        self.exist = False
+        """Whether the models exist, so that each is called by its name and no training."""
         self.varying: list[str] = []
         """The fields that the panel of a model is made of."""
         if not self.frame.empty:
@@ -255,13 +257,31 @@ class Results:
 
     def _merge_seeds(self, measured: DataFrame) -> None:
         few_shot = measured["few_shot_scheme"]
-        measured["spec"] = few_shot.where(few_shot != "", measured["train_scheme"])
-        measured[["scheme", "strength"]] = [scheme_and_strength(spec) for spec in measured["spec"]]
-        self.varying = name_models(measured, "spec")
+        untrained = (measured["training"] == UNTRAINED) & (measured["model"] != "")
+        self.exist = bool((untrained & (few_shot == "")).all())
+        if self.exist:
+            self._name_existing(measured)
+        else:
+            specs = few_shot.where(few_shot != "", measured["train_scheme"])
+            measured["spec"] = specs
+            measured[["scheme", "strength"]] = [scheme_and_strength(spec) for spec in specs]
+            self.varying = name_models(measured, "spec")
         names = ["panel", "spec", "eval_scheme"]
         _check_repeats(measured, names)
         groups = measured.groupby(names, sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
+
+    def _name_existing(self, measured: DataFrame) -> None:
+        """Call models that exist by their name, with the scheme of a recorded training."""
+        known = zip(measured["model"], measured["train_scheme"], strict=True)
+        measured["spec"] = [
+            model if scheme in (PUBLISHED, "canonical") else f"{model} ({scheme})"
+            for model, scheme in known
+        ]
+        measured["scheme"], measured["strength"] = measured["spec"], ""
+        self.varying = name_models(measured, "spec", [one for one in VARYING if one != "model"])
+        named = zip(measured["spec"], measured["panel"], strict=True)
+        measured["name"] = [", ".join((spec, *panel)) for spec, panel in named]
 
     @computed_once
     def hardest(self) -> str | None:

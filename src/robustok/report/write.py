@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models import ARCHITECTURES
+from robustok.report.answers import answer_lines
 from robustok.report.bound import bound_section
 from robustok.report.figures import (
     attack_section,
@@ -95,6 +96,8 @@ def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) 
             out,
             title=study["title"],
             name=study["name"],
+            answers=answer_lines(results),
+            about=" ".join(str(study.get("about") or "").split()),
             sections=_sections(results, study, out / "figures"),
             settings=settings_table(study),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),

@@ -252,7 +252,7 @@ class Row(TypedDict):
     study: str
     scale: str  # of the study's YAML
     pretrain_scheme: str  # the spec that the model was pre-trained with
-    train_scheme: str  # the spec of its last training
+    train_scheme: str  # the spec of its last training; "as published" where that is unknown
     training: str  # the last training: "fine-tuning", "pre-training", or "" for none
     eval_scheme: str  # "canonical", a spec, "adversarial(...)", "bound" or "embeddings"
     task: str  # "langgame", "cute", a benchmark, or "text"
@@ -316,7 +316,7 @@ def _names(study: Study, cell: MeasuredCell) -> Row:
         "study": study.name,
         "scale": study.scale,
         "pretrain_scheme": cell.model.origin.scheme,
-        "train_scheme": cell.model.scheme,
+        "train_scheme": cell.model.trained_with,
         "training": cell.model.training,
         "eval_scheme": cell.eval_scheme,
         "task": cell.task,

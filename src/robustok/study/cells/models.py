@@ -29,9 +29,15 @@ from robustok.study.sections import (
 )
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import CHECKPOINTS, save_tokenizers, step_folder
+from robustok.training.recipe import (
+    CHECKPOINTS,
+    recorded_identity,
+    save_tokenizers,
+    step_folder,
+)
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
+PUBLISHED = "as published"  # a model that exists, without a record of its training
 
 # The model that this process opened last, by the folder of the run and the key of its cell.
 _OPENED: dict[tuple[Path, str], Any] = {}
@@ -57,6 +63,11 @@ class ModelCell(Cell):
     @abstractmethod
     def description(self) -> str:
         """How the model was trained, in a few words."""
+
+    @property
+    def trained_with(self) -> str:
+        """The scheme of its last training as results have it."""
+        return self.scheme
 
     @property
     def name_in_figure(self) -> str:
@@ -134,6 +145,12 @@ class BaseCell(OriginCell):
     @property
     def description(self) -> str:
         return self.name or self.model.name.partition("@")[0]
+
+    @property
+    def trained_with(self) -> str:
+        """The scheme in the record of its training, where its folder has one of this library."""
+        recorded = recorded_identity(Path(self.model.name)).get("sampler")
+        return recorded if isinstance(recorded, str) else PUBLISHED
 
     def source(self, folder: Path) -> str:
         return self.model.name
