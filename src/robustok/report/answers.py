@@ -49,16 +49,22 @@ def answer_lines(results: Results) -> list[str]:
     panels = {p: names for p, names in panels.items() if len(names) > 1 and "canonical" in names}
     if not panels or len(panels) > _MOST_PANELS or {*SOURCES[:2]} & {*results.varying}:
         return []
+    lines = [_head(results, max(map(len, panels.values())) - 1)]
+    for panel, names in panels.items():
+        lines += _of_panel(results, panel, names)
+    return lines
+
+
+def _head(results: Results, most: int) -> str:
+    """What the sentences on trainings compare; ``most`` is the number of the other schemes."""
     few_shot = any(row["few_shot_scheme"] for row in results.rows)
     kind = "few-shot examples" if few_shot else "training"
-    most = max(len(names) for names in panels.values()) - 1
     several = f" ({most} schemes)" if most > 1 else ""
-    head = (
+    return (
         f"Accuracy with canonical {kind} → with other {kind}{several}, and in points the paired "
         "differences with 95% intervals. One is undecided unless it is over three seeds or more "
         "and Holm's correction keeps it among those of its line."
     )
-    return [head, *(line for p, names in panels.items() for line in _of_panel(results, p, names))]
 
 
 def shown_schemes(results: Results) -> list[str]:
