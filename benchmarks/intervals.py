@@ -305,7 +305,7 @@ def seeds(trials: int) -> None:
                 np.mean(own > at_half[name]),
                 np.mean(moved > powers[name]),
             )
-            alarms.setdefault(name, []).append((count, *(100 * rate for rate in rates)))
+            alarms.setdefault(name, []).append((count, *(100 * float(rate) for rate in rates)))  # type: ignore[arg-type]
         bounds = accuracy_bounds(equal[:, 1], count, n, draws)
         truth = true_accuracy(mean, spread)
         covered = [100 * np.mean((low <= truth) & (truth <= high)) for low, high in bounds]
@@ -368,7 +368,7 @@ def margin(_: int) -> None:
         for lost, won in itertools.product(range(most_lost + 1), range(most_won + 1)):
             if lost + won <= n:
                 change = np.repeat([-1.0, 1.0, 0.0], [lost, won, n - lost - won])[None]
-                lows[0, lost, won], _, _ = compare_answers(0 * change, change, level=0.1)
+                lows[0, lost, won] = compare_answers(0 * change, change, level=0.1)[0]
                 center = (won - lost) / (n + 2)
                 variance = ((won + lost + 2) / (n + 2) - center**2) / (n + 2)
                 lows[1, lost, won] = center - quantile(n - 1, 0.1) * math.sqrt(variance)

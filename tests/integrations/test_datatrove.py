@@ -18,8 +18,8 @@ TEXTS = [f"the quick brown fox number {i} jumps over the lazy dog" for i in rang
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_files_of_a_pipeline_have_drawn_ids(tmp_path: Path, workers: int) -> None:
-    from datatrove.executor import LocalPipelineExecutor
-    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.executor import LocalPipelineExecutor  # pyright: ignore[reportMissingImports]
+    from datatrove.pipeline.readers import JsonlReader  # pyright: ignore[reportMissingImports]
 
     from robustok.integrations.datatrove import StochasticDocumentTokenizer
     from robustok.runtime.hub import own_tokenizer

@@ -70,8 +70,8 @@ def both(name: str, served: ServedModel, local: Any, call: Any) -> tuple[Any, An
 def same_answers(here: Evaluation, there: Evaluation) -> None:
     mine, theirs = ([one.predictions for one in result.outcomes] for result in (here, there))
     assert mine == theirs
-    margins = [np.array([one.margins for one in result.outcomes]) for result in (here, there)]
-    np.testing.assert_allclose(*margins, atol=1e-3)
+    before, after = (np.array([one.margins for one in result.outcomes]) for result in (here, there))
+    np.testing.assert_allclose(after, before, atol=1e-3)
 
 
 def test_drawn_questions_have_equal_answers(

@@ -4,6 +4,8 @@ Run by the Python that has vLLM. The routes come from the routers of vLLM's own 
 fields from the JSON schema of each request.
 """
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import importlib

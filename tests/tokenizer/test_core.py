@@ -154,7 +154,7 @@ def test_the_demo_tokenizer() -> None:
     vocab = rt.Vocabulary.load("demo")
     ids = vocab.encode("The demo tokenizer.")
     assert vocab.decode(ids) == "The demo tokenizer."
-    drawn = rt.sampler("bpe-dropout(p=0.3)", vocab).sample_batch([ids], seed=0, draws=20)
+    drawn = rt.sampler("bpe-dropout(p=0.3)", vocab).sample_batch([ids.tolist()], seed=0, draws=20)
     assert {vocab.decode(row) for row in drawn} == {"The demo tokenizer."}
 
 

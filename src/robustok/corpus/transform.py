@@ -127,7 +127,8 @@ class Retokenize:
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name == self.column or not is_list(column.type) or not len(rows.values):
                 continue
-            if not pc.list_value_length(column).combine_chunks().cast(pa.int64()).equals(lengths):
+            of_rows = pc.call_function("list_value_length", [column])
+            if not of_rows.combine_chunks().cast(pa.int64()).equals(lengths):
                 continue
             values = np.asarray(column.combine_chunks().flatten())
             is_number = values.dtype.kind in "iu"

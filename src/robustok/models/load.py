@@ -471,7 +471,7 @@ def model_fingerprint(model: PreTrainedModel) -> str:
         if weights.is_meta:
             return ""
         digest.update(name.encode())
-        digest.update(weights.detach().float().cpu().contiguous().numpy())
+        digest.update(weights.detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from robustok.models.served import ServedModel
 from robustok.scoring.forward import (
     Outputs,
     PrefixCache,
@@ -33,6 +34,8 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from robustok.models.served import CausalModel
 
 
 _log = logging.getLogger(__name__)
@@ -284,7 +287,7 @@ def _carriers(whole: Ints, lengths: Ints) -> Ints:
 
 
 def scoring_mode(
-    model: PreTrainedModel, sequences: Sequences | None = None, first: str = "tree"
+    model: CausalModel, sequences: Sequences | None = None, first: str = "tree"
 ) -> str:
     """The first mode, of "tree", "plain" and "single", that scores like one sequence at a time.
 
@@ -292,7 +295,7 @@ def scoring_mode(
     'tree'
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or a served one, whose mode is "served".
         sequences: what is scored; by default something of 17 tokens.
         first: the first mode to try.
 
@@ -301,6 +304,8 @@ def scoring_mode(
     positions, padding and keys that are passed to them, some silently, and some only with many
     tokens. So a mode is tested on random ids of about the lengths at hand, once for a model.
     """
+    if isinstance(model, ServedModel):
+        return model.mode
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:
