@@ -28,6 +28,11 @@ def rows(vocab: Vocabulary) -> Ragged:
     return Ragged.from_rows(list(vocab.lattice(TEXT).enumerate(limit=25)))
 
 
+def lengths(rows: Ragged, prompt: Any, model: Any, vocab: Vocabulary) -> np.ndarray:
+    """An objective of one's own."""
+    return -rows.lengths
+
+
 def naive(model: Any, vocab: Vocabulary, rows: Ragged, continuations: list[str]) -> np.ndarray:
     questions = [[*row.tolist(), *SUFFIX] for row in rows]
     return score_naively(model, questions, [vocab.encode(c) for c in continuations], PREFIX)
@@ -45,7 +50,7 @@ def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, 
         (ObjectiveSettings("refusal", threshold=2.0), "threshold"),
         (ObjectiveSettings("guard", target=" rain"), "target"),
         (ObjectiveSettings("margin", unwanted=("unsafe",)), "unwanted"),
-        (ObjectiveSettings("builtins:len", flag_probability=0.2), "flag_probability"),
+        (ObjectiveSettings(f"{__name__}:lengths", flag_probability=0.2), "flag_probability"),
     ],
 )
 def test_a_setting_that_the_objective_does_not_read_is_refused(model, vocab, settings, name):

@@ -60,7 +60,7 @@ def test_an_analysis_has_a_table_and_a_figure(shell: Shell, tmp_path: Path) -> N
 def test_embeddings_of_a_model_as_it_is(tmp_path: Path, shell: Shell) -> None:
     line = f"study run embeddings --model canonical --words-file words.txt --out {tmp_path}/run"
     shell.ok(line)
-    (row,) = [json.loads(text) for text in (tmp_path / "run/results.jsonl").open()]
+    (row,) = map(json.loads, (tmp_path / "run/results.jsonl").read_text().splitlines())
     assert row["scale"] == "measure" and row["training"] == ""
     assert [layer["layer"] for layer in row["layers"]] == [0, 1, 2]
     assert len(rows_of(tmp_path / "run/figures/embeddings.csv")) == 3
@@ -75,7 +75,7 @@ def test_bound_of_a_model_as_it_is(tmp_path: Path, shell: Shell) -> None:
         "questions: {items: [canonical/items.jsonl]}\nbound: {draws: 3}\n"
     )
     shell.ok(f"study run {yaml} --out {tmp_path}/run")
-    (row,) = [json.loads(text) for text in (tmp_path / "run/results.jsonl").open()]
+    (row,) = map(json.loads, (tmp_path / "run/results.jsonl").read_text().splitlines())
     assert {one["kind"] for one in row["changes"]} == {
         "sampled", "adversarial", "theorem", "proof",
     }  # fmt: skip

@@ -240,11 +240,13 @@ def test_debug_shows_the_traceback(tokenizer: str) -> None:
 
 
 def test_a_missing_extra_says_what_to_install(
-    shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    items = tmp_path / "a.jsonl"
+    items.write_text('{"id": "a", "question": "is it?", "choices": [" no", " yes"], "label": 0}\n')
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    output = shell.fails("evaluate", str(Path(tokenizer).parent), "--items", "a.jsonl")
+    output = shell.fails("evaluate", str(Path(tokenizer).parent), "--items", str(items))
     assert "robustok[models]" in output

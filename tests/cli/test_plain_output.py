@@ -23,7 +23,7 @@ RECIPE = "--steps 2 --batch-size 2 --learning-rate 1e-3"
 LINES = {
     "sample": "sample street -t m/tokenizer.json -s uniform --seed 0",
     "count": "count street -t m/tokenizer.json",
-    "inspect": "inspect street -t m/tokenizer.json",
+    "inspect": "inspect street -t m/tokenizer.json --seed 0",
     "doctor": "doctor",
     "guard": "guard 1,2,3 -t m/tokenizer.json",
     "audit": "audit ids.jsonl -t m/tokenizer.json",

@@ -165,8 +165,9 @@ def load_study(
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
     texts: JsonObject = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
+    words: JsonObject = {"words_file": words_file} if words_file else {}
     for section, fields, names in (
-        ("task", {"words_file": words_file} if words_file else {}, "--words-file"),
+        ("task" if "task" in data else "embeddings", words, "--words-file"),
         ("corpus", texts | {"hub": None} if texts else {}, "--corpus and --held-out"),
         ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
     ):
@@ -174,8 +175,8 @@ def load_study(
             raise RobustokError(f"{source} has no section '{section}': leave {names} out")
         if fields:
             data = _merged(data, {section: fields})
-    if words_file and "embeddings" in data:
-        data = _merged(data, {"embeddings": {"words_file": words_file}})
+    if words and "embeddings" in data:
+        data = _merged(data, {"embeddings": words})
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
     data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
