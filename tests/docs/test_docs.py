@@ -179,7 +179,8 @@ def test_the_examples_of_the_docstrings_give_the_results_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    setup = re.search(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    setup = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert setup
     exec(setup[1], start := {})
     attempted, failures = 0, []

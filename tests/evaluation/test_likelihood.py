@@ -61,6 +61,8 @@ def test_memory_of_a_pass_is_bounded(model, vocab, monkeypatch, tokens: int, bou
     else:
         logits = tokens * model.get_input_embeddings().num_embeddings
         monkeypatch.setattr("robustok.scoring.engine._MOST_LOGITS", logits)
+    # The modes of scoring are tested at these lengths before the passes are counted.
+    text_losses(model, rows, max_length=16, start=0, max_batch_tokens=most)
     read: list[tuple[int, int]] = []
     forward = model.forward
 

@@ -196,6 +196,6 @@ def test_the_red_team_writes_attacks_and_answers(chat_model, tmp_path, capsys):
         ["--out", str(tmp_path), "--model", str(chat_model), "--max-scored", "6"]
     )
     record = json.loads((tmp_path / "attack.json").read_text())
-    assert [part["search"] for part in record["parts"]][-1] == "worst of all"
+    assert record["parts"][-1]["eval_scheme"] == "worst of 5 attacks"
     assert len(record["answers"]) == 4
     assert len((tmp_path / "attacks.jsonl").read_text().splitlines()) >= 4

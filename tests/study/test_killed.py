@@ -77,5 +77,5 @@ def test_killed_twice_it_ends_as_if_undisturbed(
     weights = "cells/finetune-*/model/model.safetensors"
     for one, other in zip(sorted(whole.glob(weights)), sorted(killed.glob(weights)), strict=True):
         assert one.read_bytes() == other.read_bytes()
-    assert (killed / "report.md").read_text().count("\n| canonical") == 1 + 3
+    assert (killed / "report.md").read_text().count("\n| canonical") == 1 + 4
     assert not list(killed.rglob("*.part"))

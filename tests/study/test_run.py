@@ -257,7 +257,8 @@ def test_a_model_stays_loaded_for_all_its_measurements(
         loaded.append(str(source))
         return load_model(source, **options)
 
-    monkeypatch.setattr(models, "load_model", load)
+    for name in ("load_model", "open_model"):
+        monkeypatch.setattr(models, name, load)
     schemes = ["canonical", "uniform", "characters"]
     evaluate = {"eval_schemes": schemes, "items": 2, "draws": 1}
     run_study(tiny(evaluate=evaluate, attacks=[{"items": 2, "steps": 1}]), tmp_path)

@@ -395,6 +395,9 @@ def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
     >>> callable(objective_maker(ObjectiveSettings("target", target=" world")))
     True
 
+    Args:
+        settings: the name of the objective, and what it needs.
+
     A function MODULE:FUNCTION is called with a :class:`robustok.Ragged` of candidates, the
     :class:`Prompt`, the model and the vocabulary, and returns a number for each candidate.
 

@@ -39,6 +39,10 @@ _FIRST_ROWS = 10  # drifted ones that a report names
 class DriftPart:
     """The drift of some ids: all, the first ones of each rollout, those of a role or kind.
 
+    >>> part = DriftPart("role", "completion", rows=9, drifted_rows=1, ids=80, drifted=2, events=1)
+    >>> part.drifted / part.ids
+    0.025
+
     Args:
         group: ``all``, ``first``, ``role``, ``kind`` or ``exchange``.
         name: which of the group.

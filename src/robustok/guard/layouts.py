@@ -75,6 +75,9 @@ class Part(NamedTuple):
 class Rollout(NamedTuple):
     """The id sequences of one row of a file, int32 [n], and the parts of each.
 
+    >>> Rollout([(np.array([276, 275], np.int32), [])]).prompt is None
+    True
+
     ``prompt`` is the same for rollouts of one prompt; None where no ids of a prompt are known.
     """
 

@@ -120,6 +120,9 @@ class ServedModel:
     def check_vocabulary(self, vocab: Vocabulary) -> None:
         """Raise RobustokError where the server's tokenizer gives other ids than a vocabulary.
 
+        Args:
+            vocab: the vocabulary of the ids that will be scored.
+
         Both encode a few texts with spaces, line ends, digits and other scripts, once for each
         vocabulary. A server without `/tokenize` cannot be compared, which is an error, too.
         """
@@ -178,7 +181,12 @@ class ServedModel:
         return self._all(ask, prompts)
 
     def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> str:
-        """The model's greedy continuation of a prompt, as text."""
+        """The model's greedy continuation of a prompt, as text.
+
+        Args:
+            prompt: ids of the prompt.
+            max_new_tokens: greatest number of generated tokens, at least 1.
+        """
         (choice,) = self._complete([prompt], max_new_tokens, {})
         return str(_part(choice, "text"))
 

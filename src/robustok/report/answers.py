@@ -31,7 +31,7 @@ def answer_lines(results: Results) -> list[str]:
     ...          "low": accuracy - 0.02, "high": accuracy + 0.02, "seed": seed}
     ...         for train, accuracy in (("canonical", 0.4), ("uniform", 0.8)) for seed in range(3)]
     >>> answer_lines(Results(rows))[1]
-    'Under uniform draws 40.0% → 80.0%: +40.0 [+38.4, +41.6] points.'
+    'Under uniform draws 40.0% → 80.0%: +40.0 [+37.2, +42.8] points.'
 
     Args:
         results: the results of a report.

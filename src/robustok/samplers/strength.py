@@ -117,7 +117,7 @@ def at_strength(
     """The scheme with its strength parameter set so that its draws have a given mean strength.
 
     >>> at_strength("stochastok", vocab, texts, splits=0.5).spec
-    'stochastok(alpha=1)'
+    'stochastok(alpha=0.5)'
 
     Args:
         scheme: spec of the scheme. Its strength parameter is replaced, the others stay:
