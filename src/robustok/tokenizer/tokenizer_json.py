@@ -64,9 +64,10 @@ def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
         spec = json.loads(text)
         model = spec["model"]
         _check_kind(model)
-        if _remove_settings(spec):
-            tokenizer, text = None, json.dumps(spec)
-        return _read(open_json(text) if tokenizer is None else tokenizer, spec)
+        has_settings = _remove_settings(spec)
+        if tokenizer is None:
+            tokenizer = open_json(text)  # the library refuses what is malformed, also in a setting
+        return _read(open_json(json.dumps(spec)) if has_settings else tokenizer, spec)
 
 
 @contextmanager
