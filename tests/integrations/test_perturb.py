@@ -303,7 +303,8 @@ def test_rows_of_text_are_refused(row: Any, shown: str) -> None:
 
 def other_tokenizer() -> Any:
     """A tokenizer of the same size whose ids stand for other texts."""
-    texts = [" ".join(RNG.choice(frequent_words(900)[600:], 8)) for _ in range(40)]
+    words = np.random.default_rng(0).choice(frequent_words(900)[600:], (40, 8))
+    texts = [" ".join(row) for row in words]
     return PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(texts, 400))
 
 

@@ -37,7 +37,7 @@ _PADDED = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask
 # Columns of TRL's preferences: answers to `prompt_ids`, or whole texts that are judged.
 _COMPLETIONS = ("chosen_ids", "rejected_ids", "completion_ids", "KL_completion_ids")
 _STRATEGIES = ("bfd", "bfd_split", "wrapped")
-_FIRST_ROWS = 8  # checked at the call
+_FIRST_ROWS = 32  # checked at the call
 
 
 def robustify(
