@@ -207,7 +207,7 @@ def test_stochastok_has_the_papers_distribution_only(vocab: rt.Vocabulary) -> No
 def test_blocks_change_nothing(vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, int]] = []
     whole = split_counts(vocab, TEXT, "uniform", seed=1, draws=1000)
-    monkeypatch.setattr("robustok.analysis.splits.BLOCK", 300)
+    monkeypatch.setattr("robustok.analysis.splits.CHUNK", 300)
     parts = split_counts(
         vocab, TEXT, "uniform", seed=1, draws=1000, progress=lambda a, b: calls.append((a, b))
     )

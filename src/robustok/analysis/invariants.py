@@ -1,7 +1,7 @@
 """Check a tokenizer: its ids, draws, probabilities and verdicts against its own library.
 
-A few hundred texts: characters of every class and script, and texts made of the tokenizer's tokens.
-What is expected comes from the library that the tokenizer belongs to. A check of examples, not a
+The texts, a few hundred, have characters of every class and script and tokens of the tokenizer.
+The library that the tokenizer belongs to gives the expected results. A check of examples, not a
 proof: `fuzz/` makes tokenizers and enumerates.
 """
 
@@ -36,7 +36,7 @@ SCHEMES = (
     "bpe-dropout(p=0.2)",
     "maxmatch-dropout(p=0.2)",
 )
-# Whose definitions give the canonical tokenization a positive probability.
+# Schemes under which the canonical tokenization has a positive probability by definition.
 POSITIVE = ("canonical", "uniform", "grampa", "unigram")
 _LONGEST = 400  # characters of a text
 _SUMMED = 50  # tokenizations of a text whose probabilities are summed
@@ -75,12 +75,12 @@ class Invariants:
 
 
 class _Library:
-    """The encoder and decoder of the tokenizer's own library, to which special tokens are text."""
+    """Encoder and decoder of the tokenizer's library; special tokens in a text are plain text."""
 
     def __init__(self, source: object) -> None:
         tokenizer = open_tokenizer(source).library()
-        kind = type(tokenizer).__module__.split(".")[0]
-        if kind == "tokenizers":
+        library_name = type(tokenizer).__module__.split(".")[0]
+        if library_name == "tokenizers":
             tokenizer = type(tokenizer).from_str(tokenizer.to_str())
             tokenizer.no_truncation()
             tokenizer.no_padding()
@@ -89,7 +89,7 @@ class _Library:
                 tokenizer.model.dropout = None
             self._ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
             self._text_of = partial(tokenizer.decode, skip_special_tokens=False)
-        elif kind == "tiktoken":
+        elif library_name == "tiktoken":
             self._ids_of, self._text_of = tokenizer.encode_ordinary, tokenizer.decode_bytes
         else:
             self._ids_of, self._text_of = tokenizer.encode, tokenizer.decode
@@ -109,15 +109,15 @@ class _Library:
 
 
 def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invariants:
-    """Check what robustok promises of a tokenizer, on texts of its own.
+    """Compare robustok with the tokenizer's own library on texts made from its tokens.
 
     >>> result = check_invariants("tokenizer.json")
     >>> result.hold, [check.name for check in result.checks]
     (True, ['encoding', 'draws', 'probabilities', 'guard'])
 
     Args:
-        source: what ``Vocabulary.load`` takes, but a ``Vocabulary``.
-        vocab: its vocabulary, where it is loaded.
+        source: what ``Vocabulary.load`` takes, except a ``Vocabulary``.
+        vocab: the vocabulary of ``source``, if it is loaded already.
 
     Takes seconds. Raises RobustokError for a tokenizer that cannot be loaded.
     """
@@ -135,19 +135,19 @@ def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invaria
         except RobustokError as e:
             result.refused[str(e)] += 1
             continue
-        right, row = library.encode(text), rows[text].tolist()
-        if vocab.special.isdisjoint(right or ()):
-            encoding.expect(row == right, f"encode({text!r}) is not {right}")
+        expected, row = library.encode(text), rows[text].tolist()
+        if vocab.special.isdisjoint(expected or ()):
+            encoding.expect(row == expected, f"encode({text!r}) is not {expected}")
         else:  # a model such as Unigram, which itself finds special tokens in plain text
             is_text = vocab.special.isdisjoint(row)
             encoding.expect(is_text, f"encode({text!r}) has a special token")
     _check_batches(vocab, rows, encoding)
-    few = _check_counts(vocab, rows, probabilities)
+    listed = _check_counts(vocab, rows, probabilities)
     samplers = [scheme for spec in SCHEMES if (scheme := _sampler(spec, vocab))]
     for scheme in samplers:
         _check_draws(vocab, library, scheme, rows, draws)
         if scheme.exact:
-            _check_probabilities(scheme, rows, few, probabilities)
+            _check_probabilities(scheme, rows, listed, probabilities)
     _check_guard(vocab, library, rows, guard)
     return result
 
@@ -156,17 +156,17 @@ def _texts(vocab: Vocabulary) -> Iterator[str]:
     """Texts of every kind of character, and of the tokenizer's own tokens."""
     yield from _SHORT_TEXTS
     yield from (text for text in WRITTEN if len(text) <= _LONGEST)
-    chosen = random.Random(0)
+    rng = random.Random(0)
     for size in (2, 3, 5, 9, 17):
         for _ in range(24):
-            yield "".join(chosen.choices(KINDS, k=size))
+            yield "".join(rng.choices(KINDS, k=size))
     ids = np.flatnonzero(vocab.ordinary).tolist()
     for size in (1, 2, 4, 8):
         for _ in range(16):
-            some = chosen.choices(ids, k=size) if ids else []
-            yield b"".join(vocab.tokens[i] for i in some).decode(errors="ignore")
+            token_ids = rng.choices(ids, k=size) if ids else []
+            yield b"".join(vocab.tokens[i] for i in token_ids).decode(errors="ignore")
     added = [token.content for token in vocab.data.plain_added.values()]
-    for content in chosen.sample(added, min(len(added), 12)):
+    for content in rng.sample(added, min(len(added), 12)):
         yield from (content, f"a{content}b", f"a {content} b", f"{content}{content} the")
 
 
@@ -193,53 +193,53 @@ def _check_batches(vocab: Vocabulary, rows: dict[str, np.ndarray], check: Check)
 def _check_draws(
     vocab: Vocabulary, library: _Library, scheme: Sampler, rows: dict[str, np.ndarray], check: Check
 ) -> None:
-    """Draws decode to the text of the canonical ids, and are those drawn from the ids."""
+    """Draws from a text and from its ids are equal and decode to the text of the ids."""
     for text, ids in rows.items():
         try:
-            draw, other = scheme.sample(text, seed=0), scheme.sample(ids, seed=0)
+            draw, from_ids = scheme.sample(text, seed=0), scheme.sample(ids, seed=0)
         except RobustokError as e:
             check.expect(False, f"{scheme.spec}, {text!r}: {e}")
             continue
-        what = f"{scheme.spec}, {text!r}"
-        check.expect(np.array_equal(draw, other), f"{what}: from the text and from its ids")
-        same = vocab.decode_bytes(draw) == vocab.decode_bytes(ids)
-        check.expect(same, f"{what}: {draw.tolist()} has other bytes")
-        same = library.decode(draw) == library.decode(ids)
-        check.expect(same, f"{what}: the library decodes {draw.tolist()} otherwise")
+        label = f"{scheme.spec}, {text!r}"
+        check.expect(np.array_equal(draw, from_ids), f"{label}: from the text and from its ids")
+        is_same = vocab.decode_bytes(draw) == vocab.decode_bytes(ids)
+        check.expect(is_same, f"{label}: {draw.tolist()} has other bytes")
+        is_same = library.decode(draw) == library.decode(ids)
+        check.expect(is_same, f"{label}: the library decodes {draw.tolist()} otherwise")
 
 
 def _check_counts(
     vocab: Vocabulary, rows: dict[str, np.ndarray], check: Check
 ) -> dict[str, list[np.ndarray]]:
-    """``count`` is the length of ``enumerate``; returns all tokenizations of texts with few."""
-    few: dict[str, list[np.ndarray]] = {}
+    """``count`` is the length of ``enumerate``; returns the tokenizations of texts with few."""
+    listed: dict[str, list[np.ndarray]] = {}
     for text, ids in rows.items():
         lattice = Lattice(vocab, ids)
         count = lattice.count()
         if count <= _SUMMED:
-            few[text] = list(lattice.enumerate())
-            check.expect(count == len(few[text]), f"{text!r}: {len(few[text])}, not {count}")
-    return few
+            listed[text] = list(lattice.enumerate())
+            check.expect(count == len(listed[text]), f"{text!r}: {len(listed[text])}, not {count}")
+    return listed
 
 
 def _check_probabilities(
-    scheme: Sampler, rows: dict[str, np.ndarray], few: dict[str, list[np.ndarray]], check: Check
+    scheme: Sampler, rows: dict[str, np.ndarray], listed: dict[str, list[np.ndarray]], check: Check
 ) -> None:
     """Log-probabilities of draws are finite, and probabilities sum to 1."""
     for text, ids in rows.items():
-        what = f"{scheme.spec}, {text!r}"
+        label = f"{scheme.spec}, {text!r}"
         log_prob = _log_prob(scheme, scheme.sample(ids, seed=0))
-        check.expect(-math.inf < log_prob < 1e-9, f"{what}: a draw has log_prob {log_prob}")
+        check.expect(-math.inf < log_prob < 1e-9, f"{label}: a draw has log_prob {log_prob}")
         if scheme.spec.partition("(")[0] in POSITIVE:
             log_prob = _log_prob(scheme, ids)
-            check.expect(log_prob > -math.inf, f"{what}: the canonical ids have {log_prob}")
-    for text, every in few.items():
-        total = math.fsum(math.exp(_log_prob(scheme, row)) for row in every)
+            check.expect(log_prob > -math.inf, f"{label}: the canonical ids have {log_prob}")
+    for text, tokenizations in listed.items():
+        total = math.fsum(math.exp(_log_prob(scheme, row)) for row in tokenizations)
         check.expect(abs(total - 1) <= 1e-9, f"{scheme.spec}, {text!r}: sum {total}")
 
 
 def _log_prob(scheme: Sampler, ids: np.ndarray) -> float:
-    """The log-probability, NaN where it is refused."""
+    """The log-probability, NaN where the sampler refuses the ids."""
     try:
         return scheme.log_prob(ids)
     except RobustokError:
@@ -255,13 +255,13 @@ def _check_guard(
         check.expect(guard.check(ids).canonical, f"check({ids.tolist()}) of {text!r}")
         draw = uniform.sample(ids, seed=1)
         repaired = guard.repair(draw)
-        what = f"repair({draw.tolist()}) of {text!r}"
-        same = library.decode(repaired) == library.decode(ids)
-        check.expect(same, f"{what}: {repaired.tolist()} decodes otherwise")
-        check.expect(np.array_equal(guard.repair(repaired), repaired), f"{what}: twice")
+        label = f"repair({draw.tolist()}) of {text!r}"
+        is_same = library.decode(repaired) == library.decode(ids)
+        check.expect(is_same, f"{label}: {repaired.tolist()} decodes otherwise")
+        check.expect(np.array_equal(guard.repair(repaired), repaired), f"{label}: twice")
         try:
             admitted = guard.admit(repaired)
         except RobustokError as e:
-            check.expect(False, f"{what}: not admitted ({e})")
+            check.expect(False, f"{label}: not admitted ({e})")
         else:
-            check.expect(np.array_equal(admitted, repaired), f"{what}: admitted otherwise")
+            check.expect(np.array_equal(admitted, repaired), f"{label}: admitted otherwise")

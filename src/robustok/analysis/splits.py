@@ -40,7 +40,7 @@ SENTENCE = (
     "ethnic or religious structures."
 )
 DRAWS = 50_000  # of a text, in the paper
-BLOCK = 5_000  # draws at a time
+CHUNK = 5_000  # draws at a time
 Cut = tuple[int, ...]
 
 
@@ -118,7 +118,7 @@ def split_counts(
     """
     scheme, place = sampler(spec, vocab), place_of(vocab, text, token)
     counts = np.zeros(place.end - place.begin, np.int64)
-    for _, drawn in in_blocks(scheme, place.canonical, draws, seed, progress):
+    for _, drawn in draw_chunks(scheme, place.canonical, draws, seed, progress):
         inside = boundaries_inside(vocab, drawn, place.begin, place.end)
         counts += np.bincount(inside, minlength=len(counts))
     last = int(np.flatnonzero(counts)[-1])
@@ -128,7 +128,7 @@ def split_counts(
 
 
 def _distributions(scheme: Sampler, place: TokenPlace) -> dict[str, np.ndarray]:
-    """The theoretical distributions of the splits of a token by their names; empty: none known."""
+    """The theoretical distributions of the splits of a token by name; empty for other schemes."""
     vocab, canonical, token = scheme.vocab, place.canonical, place.token
     m, span = len(canonical), (place.begin, place.end)
     if isinstance(scheme, Uniform):
@@ -165,8 +165,8 @@ def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
     """
     if tokens == 1:
         return np.eye(splits + 1)[splits]
-    whole = comb(splits + tokens - 1, tokens - 1)
-    return np.array([comb(splits - s + tokens - 2, tokens - 2) / whole for s in range(splits + 1)])
+    total = comb(splits + tokens - 1, tokens - 1)
+    return np.array([comb(splits - s + tokens - 2, tokens - 2) / total for s in range(splits + 1)])
 
 
 def clipped(distribution: np.ndarray, counts: list[int]) -> np.ndarray:
@@ -177,10 +177,10 @@ def clipped(distribution: np.ndarray, counts: list[int]) -> np.ndarray:
     >>> clipped(np.array([0.5, 0.3, 0.2]), [0, 1, 4])
     array([0.5, 0.5])
     """
-    can = [s - 1 for s in range(1, len(counts)) if counts[s]]
-    result = np.zeros(can[-1] + 1)
+    possible = [s - 1 for s in range(1, len(counts)) if counts[s]]
+    result = np.zeros(possible[-1] + 1)
     for s, p in enumerate(distribution):
-        result[max(c for c in can if c <= s)] += p
+        result[max(c for c in possible if c <= s)] += p
     return result
 
 
@@ -226,16 +226,17 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     split; each further split adds 1.
     """
     by_degree = [(c[0], *[0] * (first_split - 1), *c[1:]) for c in counts]
-    own, others = by_degree[token], Counter(by_degree[:token] + by_degree[token + 1 :])
-    rest = product([(list(coefficients), times) for coefficients, times in others.items()], k)
+    others = Counter(by_degree[:token] + by_degree[token + 1 :])
+    rest = product([(list(coefficients), power) for coefficients, power in others.items()], k)
+    this = by_degree[token]
     k = max(
         a + b
-        for a, count in enumerate(own)
-        for b, other in enumerate(rest)
-        if count and other and a + b <= k
+        for a, count in enumerate(this)
+        for b, rest_count in enumerate(rest)
+        if count and rest_count and a + b <= k
     )
-    weights = [count * rest[k - a] if 0 <= k - a < len(rest) else 0 for a, count in enumerate(own)]
-    return _normal([weights[0], *weights[first_split:]])
+    weights = [count * rest[k - a] if 0 <= k - a < len(rest) else 0 for a, count in enumerate(this)]
+    return _normalized([weights[0], *weights[first_split:]])
 
 
 def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:
@@ -249,12 +250,12 @@ def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = No
     ahead[n][0, 0] = 1
     for i in range(n - 1, -1, -1):
         for _, j, cost in lattice._edges_of(i):
-            inside = begin < j < end
-            for (far, cuts), count in ahead[j].items():
-                now = 0 if distance is None else far + cost
-                if now <= (distance or 0):
-                    ahead[i][now, cuts + inside] += count
-    return _normal([ahead[0][distance or 0, s] for s in range(end - begin)])
+            is_inside = begin < j < end
+            for (after, cuts), count in ahead[j].items():
+                here = 0 if distance is None else after + cost
+                if here <= (distance or 0):
+                    ahead[i][here, cuts + is_inside] += count
+    return _normalized([ahead[0][distance or 0, s] for s in range(end - begin)])
 
 
 def binomial(size: int) -> np.ndarray:
@@ -266,7 +267,7 @@ def binomial(size: int) -> np.ndarray:
     return np.array([comb(size - 1, s) for s in range(size)]) / 2.0 ** (size - 1)
 
 
-def _normal(counts: list[int]) -> np.ndarray:
+def _normalized(counts: list[int]) -> np.ndarray:
     total = sum(counts)
     while len(counts) > 1 and not counts[-1]:
         counts = counts[:-1]
@@ -276,21 +277,21 @@ def _normal(counts: list[int]) -> np.ndarray:
 def distance_shares(
     lattice: Lattice, rows: Ragged | Sequence[np.ndarray], *, least: float
 ) -> list[tuple[int, float, float]]:
-    """By distance from canonical: the exact share of all tokenizations, and that of drawn rows.
+    """(distance, exact share of all tokenizations, share of the drawn rows) by distance.
 
     >>> from robustok.analysis.splits import distance_shares
     >>> distance_shares(vocab.lattice("the"), [vocab.encode("the")], least=0.01)
     [(0, 0.3333333333333333, 1.0), (2, 0.3333333333333333, 0.0), (3, 0.3333333333333333, 0.0)]
 
     Args:
-        lattice: that of a text.
+        lattice: the lattice of a text.
         rows: drawn ids of the text.
         least: distances with both shares below it are left out.
     """
-    seen = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
+    n_drawn = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
     counts = lattice.counts(by="distance")
     total = sum(counts)
-    shares = [(at, count / total, seen[at] / len(rows)) for at, count in enumerate(counts)]
+    shares = [(d, count / total, n_drawn[d] / len(rows)) for d, count in enumerate(counts)]
     return [share for share in shares if max(share[1:]) >= least]
 
 
@@ -304,7 +305,7 @@ class TokenPlace(NamedTuple):
 
 
 def place_of(vocab: Vocabulary, text: Text, token: int) -> TokenPlace:
-    """Find a canonical token; raises RobustokError where the text has no such."""
+    """A canonical token and its bytes; raises RobustokError where the text has no such token."""
     canonical = vocab.encode(text)
     token = check_integer("token", token)
     if not 0 <= token < len(canonical):
@@ -314,20 +315,20 @@ def place_of(vocab: Vocabulary, text: Text, token: int) -> TokenPlace:
     return TokenPlace(canonical, token, end - len(vocab.tokens[canonical[token]]), end)
 
 
-def in_blocks(
+def draw_chunks(
     scheme: Sampler,
     canonical: np.ndarray,
     draws: int,
     seed: int,
     progress: Progress,
 ) -> Iterator[tuple[Ragged, Ragged]]:
-    """Blocks of draws of one text, each beside as many canonical rows.
+    """Pairs of chunks: canonical rows of one text, and a draw of each.
 
-    Every draw has its own key, so that the size of a block changes no draw.
+    Every draw has its own key, so the size of a chunk changes no draw.
     """
     draws = check_integer("draws", draws, 1)
-    for done in range(0, draws, BLOCK):
-        size = min(BLOCK, draws - done)
+    for done in range(0, draws, CHUNK):
+        size = min(CHUNK, draws - done)
         rows = Ragged(np.tile(canonical, size), np.arange(size + 1) * len(canonical))
         yield rows, scheme.sample_batch(rows, seed=seed, keys=np.arange(done, done + size))
         progress(done + size, draws)
@@ -416,8 +417,8 @@ def dropout_splits(
     for number, (rule, p) in enumerate(jobs):
         scheme = BpeDropout(vocab, p=p, rule=rule)
         share = part_of_progress(progress, number * draws, len(jobs) * draws)
-        blocks = in_blocks(scheme, canonical, draws, seed, share)
-        splits = np.concatenate([measure(vocab, rows, samples).splits for rows, samples in blocks])
+        chunks = draw_chunks(scheme, canonical, draws, seed, share)
+        splits = np.concatenate([measure(vocab, rows, samples).splits for rows, samples in chunks])
         results.append(
             DropoutRow(
                 rule,
@@ -504,42 +505,42 @@ def segmentations(
     Source: the paper's appendix "Different tokenisers and their effect".
     """
     place = place_of(vocab, text, token)
-    own = int(place.canonical[token])
-    lattice = Lattice(vocab, [own])
+    token_id = int(place.canonical[token])
+    lattice = Lattice(vocab, [token_id])
     levels = [  # at index s - 1 all segmentations with s splits
         [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
         for s in range(1, splits + 1)
     ]
-    shares, counted = {}, {}
+    shares, n_counted = {}, {}
     for number, spec in enumerate(specs):
         scheme = sampler(spec, vocab)
-        seen: Counter[Cut] = Counter()
+        n_drawn: Counter[Cut] = Counter()
         scheme_progress = part_of_progress(progress, number * draws, len(specs) * draws)
-        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
-            seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
-        totals = [sum(seen[cut] for cut in level) for level in levels]
+        for _, drawn in draw_chunks(scheme, place.canonical, draws, seed, scheme_progress):
+            n_drawn.update(_cuts(vocab, drawn, place.begin, place.end, splits))
+        totals = [sum(n_drawn[cut] for cut in level) for level in levels]
         shares[scheme.spec] = tuple(
-            np.array([seen[cut] / total if total else 0.0 for cut in level])
+            np.array([n_drawn[cut] / total if total else 0.0 for cut in level])
             for level, total in zip(levels, totals, strict=True)
         )
-        counted[scheme.spec] = tuple(totals)
-    names = tuple(tuple(_shown(vocab, cut) for cut in level) for level in levels)
-    return Segmentations(_shown(vocab, (own,)), names, shares, counted)
+        n_counted[scheme.spec] = tuple(totals)
+    names = tuple(tuple(_joined_tokens(vocab, cut) for cut in level) for level in levels)
+    return Segmentations(_joined_tokens(vocab, (token_id,)), names, shares, n_counted)
 
 
 def _cuts(vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int) -> list[Cut]:
-    """The ids between two boundaries, of the rows that have both and few enough splits between."""
+    """The ids between two boundaries, of each row that has both and 1 to ``splits`` between."""
     lengths = vocab.token_lengths
     inside = boundaries_inside(vocab, rows, begin, end)
     cuts = []
     for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():
         row = rows[i]
         ends = np.cumsum(lengths[row])
-        first, last = np.searchsorted(ends, [begin, end - 1], "right")
-        if ends[last] == end and (ends[first] - lengths[row[first]]) == begin:
-            cuts.append(tuple(row[first : last + 1].tolist()))
+        first_token, last_token = np.searchsorted(ends, [begin, end - 1], "right")
+        if ends[last_token] == end and (ends[first_token] - lengths[row[first_token]]) == begin:
+            cuts.append(tuple(row[first_token : last_token + 1].tolist()))
     return cuts
 
 
-def _shown(vocab: Vocabulary, ids: Cut) -> str:
+def _joined_tokens(vocab: Vocabulary, ids: Cut) -> str:
     return "-".join(visible(vocab.tokens[i]) for i in ids)

@@ -1,6 +1,6 @@
-"""Exact numbers of paths by degree (distance or segments), as polynomials of blocks and products.
+"""Exact numbers of paths by degree (distance or segments): products of one polynomial a block.
 
-The tokenizations of a text by degree are the product of those of its blocks. A polynomial is one
+The counts of a text are the product of the polynomials of its blocks. A polynomial is one
 long integer with room for each of its coefficients (Kronecker substitution). Products of large
 integers use the FFT.
 """
@@ -24,12 +24,11 @@ _FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
 
 
 def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: int) -> Counts:
-    """The paths through one block by degree up to ``most``; by None all of them together.
+    """The number of paths through one block by degree up to ``most``; of all paths for ``by=None``.
 
-    ``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are the block's edges, as those of
+    ``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are the block's edges, as in
     `kernels.lattice.Edges`. The counts of a node are one integer, so an edge is an addition. Only
-    the nodes that an edge can reach are kept. Raises RobustokError where counting would take too
-    long.
+    nodes that an edge can reach are kept. Raises RobustokError where counting would take too long.
     """
     n = len(first) - 1
     mantissa, exponent = backward(Edges(first, step, step), 1.0)
@@ -44,14 +43,14 @@ def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: i
         )
     lengths, costs = step >> 1, {None: step * 0, "segments": step * 0 + 1}.get(by, step & 1)
     ends = (np.repeat(np.arange(n), np.diff(first)) + lengths).tolist()
-    keep = (1 << 8 * size) - 1
-    edges, is_counted = first.tolist(), costs.tolist()
+    mask = (1 << 8 * size) - 1
+    first_edge, cost_of = first.tolist(), costs.tolist()
     packed = [0] * n + [1]  # [i]: the paths from node i to the end, by degree
     for i in range(n - 1, -1, -1):
         sums = [0, 0]  # by the edges without and with a cost
-        for e in range(edges[i], edges[i + 1]):
-            sums[is_counted[e]] += packed[ends[e]]
-        packed[i] = (sums[0] + (sums[1] << 8 * width)) & keep
+        for e in range(first_edge[i], first_edge[i + 1]):
+            sums[cost_of[e]] += packed[ends[e]]
+        packed[i] = (sums[0] + (sums[1] << 8 * width)) & mask
         if i + longest <= n:
             packed[i + longest] = 0
     counts = _coefficients(packed[0], width, degree + 1)
@@ -100,13 +99,13 @@ def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
     return _in_pairs(powers, len, times, [1])[: most + 1]
 
 
-def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> T:
-    """The product of terms, multiplied in pairs of like ``size``; ``one`` without a term."""
+def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], empty: T) -> T:
+    """The product of terms, multiplied in pairs of like ``size``; ``empty`` where none."""
     while len(terms) > 1:
         terms = sorted(terms, key=size, reverse=True)
         pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
         terms = [times(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return terms[0] if terms else one
+    return terms[0] if terms else empty
 
 
 def _power(base: T, exponent: int, times: Callable[[T, T], T]) -> T:

@@ -55,9 +55,9 @@ class Lattice:
         self.reference = check_spelled(vocab, ids)
         self.text = vocab.decode_bytes(self.reference)
         fixed = ~vocab.ordinary[self.reference]
-        spelled = np.frombuffer(bytearray(self.text), np.uint8)
+        text_bytes = np.frombuffer(bytearray(self.text), np.uint8)
         self._edges = Edges(
-            *row_edges(vocab.trie, spelled, vocab.token_offsets, self.reference, fixed)
+            *row_edges(vocab.trie, text_bytes, vocab.token_offsets, self.reference, fixed)
         )
 
     def count(self, *, distance: int | None = None, segments: int | None = None) -> int:
@@ -155,9 +155,9 @@ class Lattice:
         >>> [[vocab.tokens[i] for i in ids] for ids in vocab.lattice("the").enumerate()]
         [[b't', b'h', b'e'], [b't', b'he'], [b'the']]
 
-        Sorted by token length at the first position where two differ, shorter tokens first. The
+        Sorted by token length at the first position where two rows differ, shorter first. The
         iterator is lazy: memory is that of one tokenization, and with ``distance`` or ``segments``
-        O(n · degree) bits. Each is int32 [tokens]. Raises RobustokError, at the first, where that
+        O(n · degree) bits. Each is int32 [tokens]. The first step raises RobustokError where that
         is over 256 MB.
         """
         distance = _check_optional("distance", distance)
@@ -217,23 +217,23 @@ class Lattice:
 
     @computed_once
     def _blocks(self) -> list[tuple[tuple[int, int], int]]:
-        """The blocks as (begin, end), equal ones once, and how often each occurs."""
-        times: Counter[bytes] = Counter()
-        first_block: dict[bytes, tuple[int, int]] = {}
+        """(begin, end) of each distinct block, and how often the block occurs."""
+        occurrences: Counter[bytes] = Counter()
+        span_of: dict[bytes, tuple[int, int]] = {}
         begin = 0
         for end in self._block_ends.tolist():
             first, step = self._block(begin, end)
-            key = first.tobytes() + step.tobytes()
-            first_block.setdefault(key, (begin, end))
-            times[key] += 1
+            edge_bytes = first.tobytes() + step.tobytes()
+            span_of.setdefault(edge_bytes, (begin, end))
+            occurrences[edge_bytes] += 1
             begin = end
-        return [(first_block[key], n) for key, n in times.items()]
+        return [(span_of[edge_bytes], n) for edge_bytes, n in occurrences.items()]
 
     def _count_all(self) -> int:
         """The number of all tokenizations."""
         counts = block_counts(self._edges.first, self._edges.step, self._block_ends)
-        times = Counter(counts[counts > 1].tolist())
-        factors = [integer_power(count, n) for count, n in times.items()]
+        occurrences = Counter(counts[counts > 1].tolist())
+        factors = [integer_power(count, n) for count, n in occurrences.items()]
         for b in np.flatnonzero(counts < 0).tolist():
             begin = int(self._block_ends[b - 1]) if b else 0
             block = self._block(begin, int(self._block_ends[b]))
@@ -241,7 +241,7 @@ class Lattice:
         return integer_product(factors)
 
     def _block(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """``first`` and ``step`` of the edges of bytes begin to end, as those of `Edges`."""
+        """``first`` and ``step`` of the edges from byte ``begin`` to ``end``, as in `Edges`."""
         first = self._edges.first[begin : end + 1]
         return first - first[0], self._edges.step[first[0] : first[-1]]
 
@@ -275,11 +275,11 @@ class Lattice:
         n = len(self.text)
         if any(degree is not None and not 0 <= degree <= n for degree in (distance, segments)):
             return
-        # Distance and segments as one number: segments are at most n, so none carries over.
+        # Distance and segments in one number: segments are at most n, so they never carry over.
         scale = 1 if segments is None else n + 1
         total = (distance or 0) * scale + (segments or 0)
-        one_segment = int(segments is not None)
-        edge_degree = [one_segment, one_segment + scale * (distance is not None)]  # by cost
+        segment_degree = int(segments is not None)
+        edge_degree = [segment_degree, segment_degree + scale * (distance is not None)]  # by cost
         reachable = self._reachable(edge_degree, total)
         if not reachable[0] >> total & 1:
             return
@@ -314,7 +314,7 @@ class Lattice:
                 i, e, left = j, first[j], rest
 
     def _reachable(self, edge_degree: list[int], total: int) -> Sequence[int]:
-        """Of each node, bit g: whether a path from there to the end has degree g, up to total."""
+        """[node], bit g: whether a path from the node to the end has degree g, up to ``total``."""
         n = len(self.text)
         if edge_degree == [0, 0]:
             return (backward(self._edges, 1.0)[0] > 0).tobytes()
@@ -368,8 +368,8 @@ def distance(
     Not symmetric: splitting one token in two costs 2, merging two into one costs 1. Raises
     RobustokError where the two are not tokenizations of one text, and for an id without bytes.
     """
-    old, new = check_spelled(vocab, v), check_spelled(vocab, u)
-    if vocab.decode_bytes(old) != vocab.decode_bytes(new):
+    v_ids, u_ids = check_spelled(vocab, v), check_spelled(vocab, u)
+    if vocab.decode_bytes(v_ids) != vocab.decode_bytes(u_ids):
         raise RobustokError("distance: the two id sequences spell different texts")
-    rows = old, np.array([0, len(old)]), new, np.array([0, len(new)])
+    rows = v_ids, np.array([0, len(v_ids)]), u_ids, np.array([0, len(u_ids)])
     return int(compare_rows(vocab.token_offsets, *rows)[1][0])

@@ -1,8 +1,8 @@
 """The wording of the paper's benchmarks, and their place on the hub.
 
-Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
-after a space. The question of SocialIQA has no line end, which lm-eval would score with the answer.
-BLiMP and other pairs of sentences have no question; their sentences are scored whole.
+The wording is that of the paper's appendix: the question unchanged, the answer after a space. The
+question of SocialIQA has no line end, which lm-eval would score with the answer. BLiMP and other
+pairs of sentences have no question; their sentences are scored whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 
 class Worded(NamedTuple):
-    """A row as the model reads it."""
+    """A row in the wording that the model reads."""
 
     question: str
     choices: list[str]
@@ -26,9 +26,9 @@ class Worded(NamedTuple):
 class Hub(NamedTuple):
     """Where a benchmark is on the hub, and how its rows are converted.
 
-    ``config`` is its one configuration, several of them, or None for all that it has; of several
-    each is a kind. ``path`` is a repository without a loading script, which `datasets` refuses: a
-    copy in Parquet where the original has one (PIQA, SocialIQA). ``revision`` is a commit.
+    ``config`` is one configuration, several, or None for all; each of several is a kind. ``path``
+    is a repository without a loading script, since `datasets` refuses scripts: for PIQA and
+    SocialIQA a copy in Parquet. ``revision`` is a commit.
     """
 
     path: str
@@ -125,18 +125,18 @@ def _fields(
     """
 
     def convert(row: Row) -> JsonObject:
-        own = row[choices] if isinstance(choices, str) else [row[name] for name in choices]
+        options = row[choices] if isinstance(choices, str) else [row[name] for name in choices]
         values = {name: row[field] for name, field in texts.items()}
-        return values | {"choices": list(own), "label": int(row[label]) - first}
+        return values | {"choices": list(options), "label": int(row[label]) - first}
 
     return convert
 
 
 def _hub_blimp(row: Row) -> JsonObject:
-    # The right one is not always first, so that a model without preference is at chance.
-    right = sum(row["sentence_good"].encode()) % 2
+    # The right sentence is not always first, so a model without preference is at chance.
+    label = sum(row["sentence_good"].encode()) % 2
     pair = [row["sentence_good"], row["sentence_bad"]]
-    return {"UID": row["UID"], "choices": pair[::-1] if right else pair, "label": right}
+    return {"UID": row["UID"], "choices": pair[::-1] if label else pair, "label": label}
 
 
 def _hub_toksuite(row: Row) -> JsonObject:

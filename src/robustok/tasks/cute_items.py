@@ -1,12 +1,11 @@
 """CUTE: seven kinds of questions about spelling, as multiple choice, in two formats.
 
 The kinds are those of the paper's appendix on data sets. Wrong options form a chain of small edits
-with the right one at a random link, so the right answer is neither the longest nor the one most
-like the others.
+with the right option at a random place, so it is neither the longest nor most like the others.
 
 The format "paper" is spaced as the examples of the appendix: ``Spell out the word " stood ".
 Answer:`` and ``s t o o d``, a space on both sides inside the quotes and none before the answer. The
-appendix does not say how many options a question has. Here "contains" and "orthography" have two,
+appendix does not give the number of options. Here "contains" and "orthography" have two,
 as in CUTE itself, and the other five kinds twelve. Guessing is then right in 20.2%, just below the
 lowest accuracy that the paper prints (20.9%). With four options it would be 32.1%, above four of
 its values. The format "short" has four options and no spaces inside the quotes.
@@ -24,11 +23,11 @@ from robustok.tasks.langgame_items import check_request, split_of
 
 CUTE_KINDS = ("contains", "delete", "insert", "substitute", "orthography", "spell", "unspell")
 
-_OPTIONS = {"paper": 12, "short": 4}  # of the kinds that have not two
+_OPTIONS = {"paper": 12, "short": 4}  # of the kinds with more than two
 _TRIES = 20_000
 
 Question = tuple[str, str, list[str]]
-"""The text that asks, the right answer, and the wrong ones."""
+"""The text, the right answer and the wrong answers."""
 
 
 class Material(NamedTuple):
@@ -80,28 +79,27 @@ def cute(
     check_request("CUTE", n, split, kinds, CUTE_KINDS, format)
     if not words:
         raise RobustokError("the word list is empty: give some words")
-    paper = format == "paper"
-    rng = random.Random(f"cute{'-paper' if paper else ''}/{seed}/{split}")
-    pool = Material(words, '" {} "' if paper else '"{}"', _OPTIONS[format], rng)
+    is_paper = format == "paper"
+    rng = random.Random(f"cute{'-paper' if is_paper else ''}/{seed}/{split}")
+    pool = Material(words, '" {} "' if is_paper else '"{}"', _OPTIONS[format], rng)
     items: list[Item] = []
     seen: set[str] = set()
-    left, counts = list(kinds), dict.fromkeys(kinds, 0)
-    position = 0  # of the next kind among those left
+    kinds_left, counts = list(kinds), dict.fromkeys(kinds, 0)
+    position = 0  # of the next kind in kinds_left
     while len(items) < n:
-        if not left:
+        if not kinds_left:
             raise RobustokError(
                 f"{len(words)} words make {len(items)} CUTE questions of these kinds, not {n}: "
                 "give more words or ask for fewer questions"
             )
-        kind = left[position % len(left)]
+        kind = kinds_left[position % len(kinds_left)]
         question = _new_question(pool, kind, counts[kind], split, seen)
         if question is None:
-            # This kind has no new questions left.
-            position %= len(left)
-            left.remove(kind)
+            position %= len(kinds_left)
+            kinds_left.remove(kind)
             continue
-        key = f"cute-{split}-{seed}-{len(items)}"
-        items.append(_item(question, kind, counts[kind], key, "" if paper else " "))
+        item_key = f"cute-{split}-{seed}-{len(items)}"
+        items.append(_item(question, kind, counts[kind], item_key, "" if is_paper else " "))
         seen.add(question[0])
         counts[kind] += 1
         position += 1
@@ -120,43 +118,43 @@ def _new_question(
 
 
 def _item(question: Question, kind: str, turn: int, key: str, space: str) -> Item:
-    ask, right, wrong = question
+    text, right, wrong = question
     if kind == "contains":
         choices = ["Yes", "No"]
     else:
         label = turn % (len(wrong) + 1)
         choices = [*wrong[:label], right, *wrong[label:]]
     texts = tuple(f"{space}{c}" for c in choices)
-    return Item(key, f"{ask} Answer:", texts, choices.index(right), kind)
+    return Item(key, f"{text} Answer:", texts, choices.index(right), kind)
 
 
 def _contains(pool: Material, word: str, turn: int) -> Question | None:
-    yes = turn % 2 == 0
-    letters = sorted(set(word) if yes else set("".join(pool.words)) - set(word))
+    is_yes = turn % 2 == 0
+    letters = sorted(set(word) if is_yes else set("".join(pool.words)) - set(word))
     if not letters:
         return None
-    ask = f"Is there a {pool.quoted(pool.rng.choice(letters))} in {pool.quoted(word)}?"
-    return ask, "Yes" if yes else "No", ["No" if yes else "Yes"]
+    text = f"Is there a {pool.quoted(pool.rng.choice(letters))} in {pool.quoted(word)}?"
+    return text, "Yes" if is_yes else "No", ["No" if is_yes else "Yes"]
 
 
 def _delete(pool: Material, word: str, turn: int) -> Question | None:
     letter = pool.rng.choice(word)
-    ask = f"Delete every instance of {pool.quoted(letter)} in {pool.quoted(word)}."
-    return _with_edits(ask, word.replace(letter, ""), pool)
+    text = f"Delete every instance of {pool.quoted(letter)} in {pool.quoted(word)}."
+    return _with_edits(text, word.replace(letter, ""), pool)
 
 
 def _insert(pool: Material, word: str, turn: int) -> Question | None:
     new, letter = pool.rng.choice("".join(pool.words)), pool.rng.choice(word)
-    ask = f"Add {pool.quoted(new)} after every {pool.quoted(letter)} in {pool.quoted(word)}."
-    return _with_edits(ask, word.replace(letter, letter + new), pool)
+    text = f"Add {pool.quoted(new)} after every {pool.quoted(letter)} in {pool.quoted(word)}."
+    return _with_edits(text, word.replace(letter, letter + new), pool)
 
 
 def _substitute(pool: Material, word: str, turn: int) -> Question | None:
     new, letter = pool.rng.choice("".join(pool.words)), pool.rng.choice(word)
     if new == letter:
         return None
-    ask = f"Substitute {pool.quoted(letter)} with {pool.quoted(new)} in {pool.quoted(word)}."
-    return _with_edits(ask, word.replace(letter, new), pool)
+    text = f"Substitute {pool.quoted(letter)} with {pool.quoted(new)} in {pool.quoted(word)}."
+    return _with_edits(text, word.replace(letter, new), pool)
 
 
 def _orthography(pool: Material, word: str, turn: int) -> Question | None:
@@ -171,50 +169,50 @@ def _orthography(pool: Material, word: str, turn: int) -> Question | None:
     if not far:
         return None
     wrong = pool.rng.choice(far)
-    ask = "Which word is closer in Levenshtein distance to {}: {} or {}?"
+    text = "Which word is closer in Levenshtein distance to {}: {} or {}?"
     pair = sorted([right, wrong], key=lambda w: w == right, reverse=turn % 2 == 0)
-    return ask.format(*map(pool.quoted, (word, *pair))), right, [wrong]
+    return text.format(*map(pool.quoted, (word, *pair))), right, [wrong]
 
 
 def _spell(pool: Material, word: str, turn: int) -> Question | None:
     question = _with_edits(f"Spell out the word {pool.quoted(word)}.", word, pool)
     if question is None:
         return None
-    ask, right, wrong = question
-    return ask, " ".join(right), [" ".join(w) for w in wrong]
+    text, right, wrong = question
+    return text, " ".join(right), [" ".join(w) for w in wrong]
 
 
 def _unspell(pool: Material, word: str, turn: int) -> Question | None:
     return _with_edits(f"Write the word that is spelled {pool.quoted(' '.join(word))}.", word, pool)
 
 
-def _with_edits(ask: str, right: str, pool: Material) -> Question | None:
+def _with_edits(text: str, right: str, pool: Material) -> Question | None:
     """The wrong answers: a chain of single edits through the right one."""
     words, rng = pool.words, pool.rng
     if not right:
         return None
-    before = rng.randrange(pool.options)
+    n_before = rng.randrange(pool.options)
     chain = [right]
     for step in range(pool.options - 1):
-        start = chain[0] if step < before else chain[-1]
+        start = chain[0] if step < n_before else chain[-1]
         edited = _edit(start, words, rng)
         if not edited or edited in chain:
             return None
-        chain = [edited, *chain] if step < before else [*chain, edited]
+        chain = [edited, *chain] if step < n_before else [*chain, edited]
     wrong = [w for w in chain if w != right]
     rng.shuffle(wrong)
-    return ask, right, wrong
+    return text, right, wrong
 
 
 def _edit(word: str, words: Sequence[str], rng: random.Random) -> str:
     """One letter dropped, doubled, replaced, or swapped with the next."""
     i = rng.randrange(len(word))
-    how = rng.randrange(4)
-    if how == 0:
+    edit = rng.randrange(4)
+    if edit == 0:
         return word[:i] + word[i + 1 :]
-    if how == 1:
+    if edit == 1:
         return word[:i] + word[i] + word[i:]
-    if how == 2:
+    if edit == 2:
         return word[:i] + rng.choice(rng.choice(words)) + word[i + 1 :]
     return word[:i] + word[i : i + 2][::-1] + word[i + 2 :]
 

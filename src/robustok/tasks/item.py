@@ -22,7 +22,7 @@ from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plai
 
 @dataclass(frozen=True)
 class Item:
-    """A question, its options as they are scored after it, and which is right.
+    """A question, its options, and which option is right.
 
     >>> Item("demo-0", "Which word starts with 'b'? Options: up, baby. Answer:",
     ...      (" up", " baby"), 1, "starts").answer
@@ -67,12 +67,12 @@ class Item:
 
     @property
     def answer(self) -> str:
-        """The right option, as it is scored."""
+        """The right option."""
         return self.choices[self.label]
 
     @property
     def drawn_texts(self) -> dict[str, str]:
-        """What a scheme draws, by the key of its draws: the question, or else each sentence.
+        """The texts that a scheme draws, by key: the question, or each sentence if it has none.
 
         >>> Item("a", "", ("it is", "it are"), 0).drawn_texts
         {'a/0': 'it is', 'a/1': 'it are'}
@@ -277,29 +277,29 @@ def _from_hub(
 ) -> Iterator[Item]:
     """The items of a benchmark, from the hub or from a copy of its repository.
 
-    Of several configurations each is a kind. A copy has those that its card names, such as the
-    subsets of TokSuite in another language.
+    Each of several configurations is a kind. The card of a copy names its configurations, such as
+    the subsets of TokSuite in another language.
     """
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
-    one, path = isinstance(hub.config, str), str(copy or hub.path)
+    is_single, path = isinstance(hub.config, str), str(copy or hub.path)
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
-    if configs is None or (copy and not one):
+    if configs is None or (copy and not is_single):
         configs = tuple(get_dataset_config_names(path, revision=revision))
     prefix = f"{hub.path.rpartition('/')[2]}_"  # toksuite_english_lowercase is the kind lowercase
     if copy and not all(config.startswith(prefix) for config in configs):
-        words = zip(*(config.split("_") for config in configs), strict=False)
-        shared = takewhile(lambda own: len(configs) > 1 and len(set(own)) == 1, words)
-        prefix = "".join(f"{own[0]}_" for own in shared)
+        columns = zip(*(config.split("_") for config in configs), strict=False)
+        shared = takewhile(lambda words: len(configs) > 1 and len(set(words)) == 1, columns)
+        prefix = "".join(f"{words[0]}_" for words in shared)
     try:
         for config in configs:
             rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
             kind = config.removeprefix(prefix)
             for number, row in enumerate(rows):
                 key = "-".join([name, *([split] if split else []), str(config), str(number)])
-                ours = hub.row(row) if one else {"kind": kind} | hub.row(row)
-                yield _item(ours, WORDED.get(name, plain), key, key)
+                fields = hub.row(row) if is_single else {"kind": kind} | hub.row(row)
+                yield _item(fields, WORDED.get(name, plain), key, key)
     except ConnectionError as error:
         raise RobustokError(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
@@ -308,7 +308,7 @@ def _from_hub(
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:
-    """The item of a row, which is checked as it stands and worded afterwards."""
+    """The item of a row: the row is checked, then worded."""
     if not all(isinstance(row.get(name, ""), str) for name in ("question", "query")):
         raise RobustokError(f"{where}: the question must be a string")
     try:

@@ -5,18 +5,17 @@ The kinds are those of the paper's appendix on data sets.
 The format "paper" has the grammar and the margins of the generator of the paper's data, StochasTok
 (Sims et al.). A question has a head, a predicate and a list of the options, in one of two orders;
 every part has several wordings, each drawn uniformly. The right option differs from the wrong ones
-by a margin: "the most letter 'b's" has at least two of it and the others at most one.
+by a margin: for "the most letter 'b's" it has at least two of them and the others at most one.
 
     Which choice has the most letter 'b's? These are the possible option words: [ up, baby, rain,
     glad]. Answer:
 
 The answer is a space and " baby": a lone space token and then the word with its own.
 
-The format "short" has a wording of its own, for small models: a set of four options is used only if
-each of the four could be the right one, and which of them is asked for is drawn evenly afterwards.
-So no rule that looks at the options alone (the longest, the first, the one with the commonest
-letter) is right more often than one time in four. "Longest" and "shortest" ask about the options
-themselves: there, only their order is drawn.
+The format "short" has its own wording, for small models. It uses four options only if each could be
+the right one, and then draws the right one uniformly. So no rule that looks at the options alone
+(the longest, the first, the most common letter) is right more than one time in four. "Longest" and
+"shortest" ask about the options themselves, so only their order is drawn.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _SHORT = {
     "shortest": ("Which word is the shortest: {words}?", "Pick the shortest word: {words}."),
 }
 
-_HOLDS: dict[str, Callable[[str, str], bool]] = {  # whether an option has the letters
+_HAS_LETTERS: dict[str, Callable[[str, str], bool]] = {  # whether an option has the letters
     "contains": str.__contains__,
     "starts": str.startswith,
     "ends": str.endswith,
@@ -165,14 +164,14 @@ def split_of(signature: str) -> str:
 
 
 def check_request(
-    game: str, n: int, split: str, kinds: Sequence[str], known: Sequence[str], format: str
+    game: str, n: int, split: str, kinds: Sequence[str], valid: Sequence[str], format: str
 ) -> None:
     """Raise RobustokError for a number, split, kind or format that a game does not have."""
     if n < 1:
         raise RobustokError(f"{n} questions: give at least 1")
     check_choice("split", split, SPLITS)
     for kind in kinds:
-        check_choice(f"{game} kind", kind, known)
+        check_choice(f"{game} kind", kind, valid)
     if not kinds:
         raise RobustokError("no kind of question: give at least one")
     check_choice(f"{game} format", format, FORMATS)
@@ -197,17 +196,17 @@ class Wording(NamedTuple):
 
     def text(self, kind: str, letters: str, options: Sequence[str]) -> str:
         """The question in this wording, up to and with ``Answer:``."""
-        parts = {"plural": self.plural, "singular": self.singular, "article": self.article}
-        head = self.head.format(**parts).rstrip()
-        asks = f"{head} {PREDICATES[kind].format(x=letters)}"
-        lists = f"{self.listing.format(**parts)} [ {', '.join(options)}]."
-        both = (asks, lists) if self.question_first else (lists, asks)
-        return " ".join([*(part[0].upper() + part[1:] for part in both), "Answer:"])
+        words = {"plural": self.plural, "singular": self.singular, "article": self.article}
+        head = self.head.format(**words).rstrip()
+        question = f"{head} {PREDICATES[kind].format(x=letters)}"
+        listing = f"{self.listing.format(**words)} [ {', '.join(options)}]."
+        sentences = (question, listing) if self.question_first else (listing, question)
+        return " ".join([*(s[0].upper() + s[1:] for s in sentences), "Answer:"])
 
 
 def _word_as_paper(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
     """A question in a wording of which each part is uniform and independent."""
-    wording = Wording(*(rng.choice(part) for part in WORDINGS))  # type: ignore[arg-type]
+    wording = Wording(*(rng.choice(variants) for variants in WORDINGS))  # type: ignore[arg-type]
     return wording.text(kind, letters, options)
 
 
@@ -230,21 +229,21 @@ def _right_option(
     words: Sequence[str], kind: str, rng: random.Random
 ) -> tuple[str, str, Callable[[str], bool]]:
     """The right option (empty for none), the letters, and whether a word is a wrong option."""
-    if kind in _HOLDS:
-        word, holds = rng.choice(words), _HOLDS[kind]
+    if kind in _HAS_LETTERS:
+        word, has_letters = rng.choice(words), _HAS_LETTERS[kind]
         size = rng.randint(1, min(_LONGEST_PART, len(word)))
         last = len(word) - size
-        at = 0 if kind == "starts" else last if kind == "ends" else rng.randint(0, last)
-        part = word[at : at + size]
-        return word, part, lambda other: not holds(other, part)
+        begin = 0 if kind == "starts" else last if kind == "ends" else rng.randint(0, last)
+        substring = word[begin : begin + size]
+        return word, substring, lambda other: not has_letters(other, substring)
     letter = rng.choice(sorted(set("".join(words)))) if kind == "most" else ""
     is_right, is_wrong = {
         "most": (lambda w: w.count(letter) >= 2, lambda w: w.count(letter) <= 1),
         "longest": (lambda w: len(w) >= 7, lambda w: len(w) <= 4),
         "shortest": (lambda w: len(w) <= 3, lambda w: len(w) >= 6),
     }[kind]
-    having = [word for word in words if is_right(word)]
-    return rng.choice(having) if having else "", letter, is_wrong
+    candidates = [word for word in words if is_right(word)]
+    return rng.choice(candidates) if candidates else "", letter, is_wrong
 
 
 def _word_short(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
@@ -265,19 +264,20 @@ def _draw_short(words: Sequence[str], kind: str, rng: random.Random) -> Draw | N
 
 
 def _letters(kind: str, i: int, options: Sequence[str]) -> list[str]:
-    """Letters for which option i alone is right: of "most" contested ones, if there are any."""
+    """Letters for which option i alone is right; for "most" contested letters, if there are any."""
     word, others = options[i], [w for j, w in enumerate(options) if j != i]
     if kind == "most":
         rivals = {c: max(w.count(c) for w in others) for c in sorted(set(word))}
         won = [c for c, rival in rivals.items() if word.count(c) > rival]
         return [c for c in won if rivals[c]] or won
     sizes = [size for size in (1, 2) if size < len(word)]
-    parts = {
+    substrings = {
         "contains": sorted(set(word)),
         "starts": [word[:size] for size in sizes],
         "ends": [word[-size:] for size in sizes],
     }[kind]
-    return [part for part in parts if not any(_HOLDS[kind](w, part) for w in others)]
+    has_letters = _HAS_LETTERS[kind]
+    return [x for x in substrings if not any(has_letters(word, x) for word in others)]
 
 
 _FORMATS = {
