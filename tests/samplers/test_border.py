@@ -96,7 +96,7 @@ def test_more_draws_than_memory_are_refused(spec: str) -> None:
 
 def test_ids_are_checked_in_threads_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("robustok.samplers.base._MANY_IDS", 1)
-    monkeypatch.setattr("robustok.samplers.base._SMALL", 1)
+    monkeypatch.setattr("robustok.samplers.base._SMALL_BYTES", 1)
     vocab = toy([b"a", b"b", b"ab"], [b"<s>"])
     scheme = rt.StochasTok(vocab, alpha=1)
     rows: list[list[int]] = [[2, 0, 2], [], [3, 2], [1], [2, 3, 2, 2]]

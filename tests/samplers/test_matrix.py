@@ -148,7 +148,7 @@ def _draw(spec: str, texts: list[str]) -> rt.Ragged:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_threads_change_nothing(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustok.samplers.base._SMALL", 1)  # bytes that are worth a thread
+    monkeypatch.setattr("robustok.samplers.base._SMALL_BYTES", 1)  # bytes that are worth a thread
     texts = ["abc abcab cab" * (1 + 7 * i % 40) for i in range(40)]
     scheme = toy_sampler(spec)
     one = scheme.sample_batch(texts, seed=9, threads=1)

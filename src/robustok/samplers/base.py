@@ -1,8 +1,8 @@
 """The base class of all schemes: checks, texts and rows, threads, special tokens, keys of draws.
 
-A scheme draws for one *text*: ordinary tokens without others between them. This module checks the
-input, cuts rows into texts at fixed ids (special, placed and kept ones), spreads the texts over
-threads, and puts the rows together again.
+A scheme draws for one *text*: a run of ordinary tokens. This module checks the input, cuts rows
+into texts at fixed ids (special, placed and kept ones), spreads the texts over threads, and joins
+the rows again.
 
 A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks for a kernel:
 
@@ -10,12 +10,12 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   ``kernels.batch.Batch``, all draws of a text one after another, to ``out`` (int32), and the end of
   each draw in ``out`` to ``ends`` (int64 of shape [(last - first) * draws]). It runs in several
   threads at once, each with its own texts and arrays.
-- ``_max_ids(texts, tokens, size)`` is the most ids that one draw of so many texts can have, which
-  have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
-  ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
+- ``_max_ids(texts, tokens, size)`` is an upper bound of the ids in one draw of ``texts`` texts with
+  ``tokens`` canonical tokens and ``size`` bytes in all. ``out`` has at least ``_max_ids`` times
+  ``draws`` entries, and kernels write without bounds checks: a bound that is too small corrupts
   memory. The default, one id a byte, is always enough.
-- ``_kernel`` is what a `stored.StoredSampler` draws with, whose kernel keeps tables of blocks.
-- ``_reads_bytes`` says that this kernel reads bytes: it gets those of a text in place of its ids.
+- ``_kernel`` is the kernel of a `stored.StoredSampler`, which keeps tables of blocks.
+- ``_reads_bytes`` says that the kernel reads the bytes of a text in place of its ids.
 - ``_log_prob_text(ids, canonical)`` is the log-probability of the ids of one text, given its
   canonical ids (set ``exact``); ``_reads_canonical = False`` where it does not need them.
 
@@ -51,11 +51,11 @@ from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, spec_string
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
-_SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
+_SMALL_BYTES = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
 _MANY_IDS = 1 << 19  # ids of a batch that are checked in threads
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 _MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
-_FEW = 64  # ids of one call whose bytes Python joins faster than kernels
+_FEW_IDS = 64  # ids of one call whose bytes Python joins faster than kernels
 _ONE_DRAW = np.int64(1)
 _FIRST_PART = np.zeros(1, np.int64)
 
@@ -94,8 +94,8 @@ class Sampler(Scheme):
                 f"{self.name} needs {self.needs.what}: this one is {vocab.data.family}; use "
                 "another scheme, such as uniform"
             )
-        for name, kind in self.parameters.items():
-            setattr(self, name, self.params.get(name, kind.default))
+        for name, parameter in self.parameters.items():
+            setattr(self, name, self.params.get(name, parameter.default))
         stream.prepare()  # processes that are forked from now on share the memory of numba
 
     @classmethod
@@ -103,14 +103,15 @@ class Sampler(Scheme):
         super()._check_complete()
         if cls.draw is Sampler.draw and cls._draw is Sampler._draw:
             raise RobustokError(f"{cls.name} needs a method draw(self, ids, random)")
-        draws, kernel = (
+        draw_class, kernel_class = (
             next(base for base in cls.__mro__ if method in vars(base))
             for method in ("draw", "_draw")
         )
-        if kernel is not Sampler and issubclass(draws, kernel) and draws is not kernel:
+        has_kernel = kernel_class is not Sampler and draw_class is not kernel_class
+        if has_kernel and issubclass(draw_class, kernel_class):
             raise RobustokError(
-                f"{cls.name}: {kernel.__name__} does not call draw, so this one would have no "
-                "effect: derive from robustok.Sampler"
+                f"{cls.name}: {kernel_class.__name__} does not call draw, so this one would have "
+                "no effect: derive from robustok.Sampler"
             )
 
     @property
@@ -158,9 +159,9 @@ class Sampler(Scheme):
         return out[:total].copy() if 2 * total < size else out[:total]
 
     def _values_of(self, text: object) -> tuple[np.ndarray, int | None]:
-        """What ``_draw`` reads of one row, and how many bytes that is.
+        """The ids or bytes of one row that ``_draw`` reads, and the number of bytes of its text.
 
-        The second is None where ids are fixed, or outside the vocabulary.
+        The number is None where some id is fixed or outside the vocabulary.
         """
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
@@ -169,7 +170,7 @@ class Sampler(Scheme):
             raise RobustokError("sample takes one text: use sample_batch for a list of texts")
         else:
             ids = np.array(check_ids(text))  # contiguous and writable, as the kernels need it
-        text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
+        text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW_IDS else None
         if text_bytes is not None:
             values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._reads_bytes else ids
             return values, len(text_bytes)
@@ -177,8 +178,8 @@ class Sampler(Scheme):
         surveyed: Any = kernels.survey(
             ids, offsets, vocab.ordinary, vocab.token_offsets, byte_offsets
         )
-        bad, any_fixed = surveyed
-        return ids, None if bad >= 0 or any_fixed else int(byte_offsets[1])
+        first_bad, any_fixed = surveyed
+        return ids, None if first_bad >= 0 or any_fixed else int(byte_offsets[1])
 
     def sample_batch(
         self,
@@ -213,16 +214,13 @@ class Sampler(Scheme):
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
         threads = _threads(threads)
-
-        def batch_of(values: np.ndarray, offsets: np.ndarray, keys: np.ndarray) -> kernels.Batch:
-            parts = np.zeros(len(keys), np.int64)
-            return kernels.Batch(values, offsets, keys, parts, seed_, epoch_, np.int64(draws))
-
         try:
             if rows and isinstance(rows[0], (str, bytes)):
                 rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-            batch = batch_of(ragged.values, ragged.offsets, keys_)
+            parts = np.zeros(len(keys_), np.int64)
+            values, offsets = ragged.values, ragged.offsets
+            batch = kernels.Batch(values, offsets, keys_, parts, seed_, epoch_, np.int64(draws))
             return _draw_rows(self, batch, _check_keep(keep, ragged), threads)
         except MemoryError as e:
             raise RobustokError(
@@ -245,27 +243,24 @@ class Sampler(Scheme):
         checked = check_ids(ids, vocab.size)
         texts = texts_of(vocab, checked)
         fixed = checked[~vocab.ordinary[checked]]
-        # The tokenizer decides where a second id of the same bytes stands.
-        needs = self._reads_canonical or vocab.has_seconds or vocab.is_second[fixed].any()
-        if not needs:
+        # Only the tokenizer knows where a second id of the same bytes is canonical.
+        needs_canonical = self._reads_canonical or vocab.has_seconds or vocab.is_second[fixed].any()
+        if not needs_canonical:
             return float(sum(self._log_prob_text(text, text) for text in texts))
         canonical = vocab.canonicalize(checked)
-        own = texts_of(vocab, canonical)
-        if (
-            len(texts) != len(own)
-            or fixed.tolist() != canonical[~vocab.ordinary[canonical]].tolist()
-        ):
+        canonical_texts = texts_of(vocab, canonical)
+        is_equal = fixed.tolist() == canonical[~vocab.ordinary[canonical]].tolist()
+        if not is_equal or len(texts) != len(canonical_texts):
             return -np.inf
-        pairs = list(zip(texts, own, strict=True)) or [(checked[:0], checked[:0])]
-        if any(vocab.decode_bytes(a) != vocab.decode_bytes(b) for a, b in pairs):
+        pairs = list(zip(texts, canonical_texts, strict=True)) or [(checked[:0], checked[:0])]
+        if any(vocab.decode_bytes(drawn) != vocab.decode_bytes(source) for drawn, source in pairs):
             return -np.inf
-        return float(sum(self._log_prob_text(a, b) for a, b in pairs))
+        return float(sum(self._log_prob_text(drawn, source) for drawn, source in pairs))
 
     def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
-        """The same for the ids of one text; 0 for an empty one.
+        """The log-probability of the ids of one text; 0 for an empty text.
 
-        ``canonical``: the canonical ids of the text, int32 [m]; any where ``_reads_canonical`` is
-        False.
+        ``canonical``: the canonical ids, int32 [m]; any ids where ``_reads_canonical`` is False.
         """
         exact = ", ".join(name for name, scheme in SCHEMES.items() if scheme.exact)
         raise RobustokError(f"{self.name} has no exact log_prob (exact: {exact})")
@@ -305,16 +300,16 @@ class Sampler(Scheme):
             for d in range(int(batch.draws)):
                 row = ids
                 if len(ids):
-                    key = stream(
+                    philox_key = stream(
                         batch.seed, batch.epoch, batch.keys[t], np.int64(d), batch.parts[t]
                     )
-                    random = np.random.Generator(np.random.Philox(key=int(key)))
+                    random = np.random.Generator(np.random.Philox(key=int(philox_key)))
                     row = _checked_draw(self, ids, self.draw(ids, random))
                 rows.append(row)
         write_rows(rows, out, ends)
 
     def _draw_batch(self, batch: kernels.Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Draw all texts of a batch of ids: ids, and the offsets of the draws, for other schemes.
+        """Draw all texts of a batch for an outer scheme: ids, and the offsets of the draws.
 
         int32 [ids or more], int64 [texts * draws + 1].
         """
@@ -377,7 +372,7 @@ def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A scheme whose strength moves while a model trains, or one that stays as it is.
+    """A scheme whose strength changes while a model trains, or a constant one.
 
     >>> moving = rt.schedule("stochastok(alpha=0.1->1)", vocab)
     >>> moving.at(0.0).spec, moving.at(1.0).spec
@@ -435,7 +430,7 @@ def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
 def _draw_rows(
     sampler: Sampler, batch: kernels.Batch, keep: np.ndarray | None, threads: int
 ) -> Ragged:
-    """Draw every row. Fixed ids stay in place; the ids between two are one text.
+    """Draw every row. Fixed ids stay in place; each run of ids between them is one text.
 
     ``batch``: rows of ids that may be fixed, or outside the vocabulary.
     """
@@ -443,20 +438,20 @@ def _draw_rows(
     any_fixed, byte_offsets = _survey(vocab, batch.values, batch.offsets, threads)
     if keep is None and not any_fixed:
         return _draw_texts(sampler, batch, byte_offsets, threads)
-    fixed = ~vocab.ordinary[batch.values]
+    is_fixed = ~vocab.ordinary[batch.values]
     if keep is not None:
-        fixed |= keep
-    texts = kernels.split_at_fixed(batch.offsets, fixed)
+        is_fixed |= keep
+    texts = kernels.split_at_fixed(batch.offsets, is_fixed)
     values, offsets = kernels.gather(batch.values, texts)
     _, byte_offsets = _survey(vocab, values, offsets, threads)
     keys, parts = batch.keys[texts[:, 0]], texts[:, 1].copy()
-    between = batch._replace(values=values, offsets=offsets, keys=keys, parts=parts)
-    samples = _draw_texts(sampler, between, byte_offsets, threads)
+    text_batch = batch._replace(values=values, offsets=offsets, keys=keys, parts=parts)
+    samples = _draw_texts(sampler, text_batch, byte_offsets, threads)
     return Ragged(
         *kernels.reassemble(
             batch.values,
             batch.offsets,
-            fixed,
+            is_fixed,
             texts,
             int(batch.draws),
             samples.values,
@@ -516,12 +511,12 @@ def _draw_texts(
         # Move the ids of each thread next to those of the previous one.
         count = int(job_ends[-1]) if len(job_ends) else 0
         if start != total:
-            # As memory: an array would copy what overlaps to a new place first. Pages that are
-            # touched already are cheap to move in; a new array for all would not be.
+            # Through memoryview: numpy would first copy the overlap. Moving within touched pages is
+            # cheaper than filling a new array.
             out.data[total : total + count] = out.data[start : start + count]
         job_ends += total
         total += count
-    if 2 * total < len(out):  # a view would keep all of it alive
+    if 2 * total < len(out):  # a view would keep the whole array alive
         out.resize(total, refcheck=False)
     return Ragged(out[:total], ends)
 
@@ -538,56 +533,56 @@ def _spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, in
 
     ``weights`` (int64 of shape [total + 1]) is the weight before each text.
     """
-    if threads == 1 or total < 2 or weights[-1] < _SMALL:
+    if threads == 1 or total < 2 or weights[-1] < _SMALL_BYTES:
         return [(0, total)]
-    marks = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
-    edges = sorted({0, *marks.tolist(), total})
+    cuts = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
+    edges = sorted({0, *cuts.tolist(), total})
     return list(itertools.pairwise(edges))
 
 
 def _in_threads(jobs: list[Any], work: Any) -> list[Any]:
     """``work(*job)`` for each job, on as many threads as there are jobs.
 
-    The caller's thread takes the first job. If it slept, the scheduler would keep its core for it
-    for a while, and two of the other threads would share one.
+    The caller's thread takes the first job. If it slept, the scheduler would reserve its core for a
+    while, and two other threads would share a core.
     """
     if len(jobs) == 1:
         return [work(*jobs[0])]
     with ThreadPoolExecutor(len(jobs) - 1) as pool:
-        others = [pool.submit(work, *job) for job in jobs[1:]]
-        return [work(*jobs[0]), *(job.result() for job in others)]
+        futures = [pool.submit(work, *job) for job in jobs[1:]]
+        return [work(*jobs[0]), *(job.result() for job in futures)]
 
 
 def _checked_draw(scheme: Sampler, ids: np.ndarray, draw: object) -> np.ndarray:
     """The ids of a draw; raises RobustokError where they do not spell the text of ``ids``."""
     vocab = scheme.vocab
     try:
-        rows = check_ids(draw, vocab.size)
+        drawn_ids = check_ids(draw, vocab.size)
     except RobustokError as e:
         raise RobustokError(f"{scheme.name}: draw returned no ids of the tokenizer: {e}") from e
-    if not vocab.ordinary[rows].all():
+    if not vocab.ordinary[drawn_ids].all():
         raise RobustokError(
             f"{scheme.name}: draw returned an id that is not ordinary, such as a special token"
         )
-    text, drawn_text = vocab.decode_bytes(ids), vocab.decode_bytes(rows)
+    text, drawn_text = vocab.decode_bytes(ids), vocab.decode_bytes(drawn_ids)
     if text != drawn_text:
         raise RobustokError(
             f"{scheme.name}: draw returned ids of another text: {shown(drawn_text)}, not "
             f"{shown(text)}"
         )
-    return rows
+    return drawn_ids
 
 
 def _check_keep(keep: object, rows: Ragged) -> np.ndarray | None:
     if keep is None:
         return None
     try:
-        marks = np.asarray(keep)
+        is_kept = np.asarray(keep)
     except (TypeError, ValueError):
-        marks = np.empty(0, np.object_)
-    if marks.shape != rows.values.shape or (marks.dtype != np.bool_ and marks.size):
+        is_kept = np.empty(0, np.object_)
+    if is_kept.shape != rows.values.shape or (is_kept.dtype != np.bool_ and is_kept.size):
         raise RobustokError("keep marks ids: one bool for each id of the batch")
-    return marks.astype(np.bool_)
+    return is_kept.astype(np.bool_)
 
 
 @cache

@@ -36,16 +36,16 @@ class BpeDropout(Sampler):
         vocab: the vocabulary of a BPE tokenizer.
         p: probability that a merge is dropped, from 0 (the canonical ids) to 1.
         rule: when a merge is dropped and for how long; three libraries differ, and so do their
-            distributions. ``"provilkov"`` (default; Algorithm 1 of the paper): at every step each
-            candidate merge is dropped independently, the best of the rest is applied, and without
-            one the pre-token is done. ``"hf"`` (`tokenizers`): dropped merges come back after the
-            next one that is not, and outdated entries of its queue count, so it is weaker.
-            ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
+            distributions. ``"provilkov"`` (default; Algorithm 1 of the paper): each step drops
+            every candidate merge independently and applies the best that is left; the pre-token is
+            done when none is left. ``"hf"`` (`tokenizers`): dropped merges come back after the next
+            applied merge, and outdated entries of its queue count, so it is weaker.
+            ``"sentencepiece"``: a dropped pair never comes back, so it is stronger.
 
-    Merges stay within the pre-tokens of the pre-tokenizer; where there is none the whole text is a
-    pre-token, and ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where
-    the tokenizer is no BPE, where its merges need a token that stays where the tokenizer puts it,
-    and for a text of a tiktoken ``Encoding`` whose pre-tokens are not known.
+    Merges stay within pre-tokens; without a pre-tokenizer the whole text is a pre-token, and
+    ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where the tokenizer is
+    no BPE, where its merges need a token that stays where the tokenizer puts it, and for a text of
+    a tiktoken ``Encoding`` whose pre-tokens are not known.
 
     The distribution in some 20 lines of plain Python: provilkov, sentencepiece and hf in
     ``tests/oracles/dropout.py``.
@@ -77,7 +77,7 @@ class BpeDropout(Sampler):
         texts = texts_between(batch, first, last)
         ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
         pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
-        reached = draw_bpe_dropout(
+        first_undrawn = draw_bpe_dropout(
             v.trie,
             self._merges(),
             pre_tokens,
@@ -87,33 +87,33 @@ class BpeDropout(Sampler):
             _BY_BLOCKS,
             Rows(out, ends),
         )
-        if reached < last - first:
+        if first_undrawn < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
     def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Batch) -> PreTokens:
-        """Cut texts: at added tokens, which stay whole, and where the pre-tokenizer cuts.
+        """Cut texts at added tokens, which stay whole, and where the pre-tokenizer cuts.
 
-        Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
+        Row t of ``values`` and ``offsets`` has the ids of text t, row t of ``texts`` its bytes.
         """
         added = self._added()
-        edges, whole = texts.offsets, None
+        edges, is_whole = texts.offsets, None
         ids = values[offsets[0] : offsets[-1]]
-        marks, lengths = added[ids], self.vocab.token_lengths[ids]
-        after = np.cumsum(lengths)
-        if marks.any():
-            before = (after - lengths)[marks]
-            edges = np.unique(np.concatenate([edges, before, after[marks]]))
-            whole = np.isin(edges[:-1], before)
+        is_added, lengths = added[ids], self.vocab.token_lengths[ids]
+        token_ends = np.cumsum(lengths)
+        if is_added.any():
+            added_starts = (token_ends - lengths)[is_added]
+            edges = np.unique(np.concatenate([edges, added_starts, token_ends[is_added]]))
+            is_whole = np.isin(edges[:-1], added_starts)
         borders = np.zeros(len(texts.values) + 1, np.bool_)
-        borders[after] = True
-        ends = self._cutter().cut(texts.values, edges, whole, borders)
+        borders[token_ends] = True
+        ends = self._cutter().cut(texts.values, edges, is_whole, borders)
         first = np.searchsorted(ends, texts.offsets, "right")
         token_offsets = self.vocab.token_offsets
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
 
     def _cutter(self) -> Cutter:
-        """What cuts texts as the tokenizer does before its model, made once a vocabulary."""
+        """The cutter of texts into pre-tokens, made once a vocabulary."""
         return self.vocab.derived("bpe-dropout cutter", lambda: Cutter(self.vocab.data))
 
     def _added(self) -> np.ndarray:
@@ -131,9 +131,9 @@ class BpeDropout(Sampler):
 class Cutter:
     """Cuts texts into pre-tokens as the library of a tokenizer does.
 
-    One pattern that decides all cuts is read by the package ``regex``, if it cuts many texts of all
-    kinds as the library. Its cuts count only where they are borders of the ids of the text, and all
-    its characters are of Unicode 14, which all libraries know. The library cuts all other texts.
+    Where one pattern decides all cuts, the package ``regex`` reads it, if it cuts check texts of
+    all kinds as the library does. Its cuts count only where they are borders of the ids and the
+    text has only characters of Unicode 14, which all libraries have. The library cuts other texts.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -148,23 +148,23 @@ class Cutter:
             self._split = None
 
     def cut(
-        self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None, borders: np.ndarray
+        self, text: np.ndarray, edges: np.ndarray, is_whole: np.ndarray | None, borders: np.ndarray
     ) -> np.ndarray:
         """The ends of all pre-tokens of a text, int64, in bytes.
 
         ``text``: uint8. ``edges``: int64, ascending from 0 to the length of ``text``: each span
-        between two edges is cut on its own. ``whole``: bool, one for each span: true where the span
-        is one pre-token. ``borders``: bool [len(text) + 1], where ids begin and end. A byte that is
-        not UTF-8 is a pre-token.
+        between two edges is cut on its own. ``is_whole``: bool [spans], true where the span is one
+        pre-token. ``borders``: bool [len(text) + 1], where ids begin and end. A byte that is not
+        UTF-8 is a pre-token.
         """
         raw, ends = text.tobytes(), []
         bounds = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         for number, (begin, end) in enumerate(bounds):
-            if whole is not None and whole[number]:
+            if is_whole is not None and is_whole[number]:
                 ends.append([end])
                 continue
-            for first, last, is_valid in split_at_broken(raw[begin:end]):
-                start, stop = begin + first, begin + last
+            for low, high, is_valid in split_at_broken(raw[begin:end]):
+                start, stop = begin + low, begin + high
                 if is_valid:
                     ends.append(start + self._cut_span(raw[start:stop], borders[start : stop + 1]))
                 else:
@@ -212,13 +212,13 @@ def _splitter(pattern: str) -> Callable[[str], list[str]] | None:
     return split
 
 
-def _ends_of(parts: list[str]) -> list[int]:
-    """Where the parts of a text end, in characters."""
-    return [*itertools.accumulate(map(len, parts))]
+def _ends_of(strings: list[str]) -> list[int]:
+    """The ends of the strings of a text, in characters."""
+    return [*itertools.accumulate(map(len, strings))]
 
 
 def _in_bytes(ends: list[int], span: bytes, text: str) -> np.ndarray:
-    """Positions in a text, in characters, as those in its bytes, int64."""
+    """Positions in characters as positions in bytes, int64."""
     positions = np.array(ends, np.int64)
     if len(span) == len(text):
         return positions
@@ -240,30 +240,30 @@ def _tables(vocab: Vocabulary, by_result: bool) -> Merges:
             f"table packs each into {BITS} bits, so at most {1 << BITS:,}"
         )
     ranks = np.arange(len(result), dtype=np.int32)
-    if by_result:  # sentencepiece ranks the pre-token that is made, however it is made
-        first = np.full(vocab.size, len(result), np.int32)
-        np.minimum.at(first, result, ranks)
-        ranks = first[result]
-    symbol = np.full(256, -1, np.int32)
+    if by_result:  # sentencepiece ranks a merge by its result, whatever the pair
+        best_rank = np.full(vocab.size, len(result), np.int32)
+        np.minimum.at(best_rank, result, ranks)
+        ranks = best_rank[result]
+    byte_ids = np.full(256, -1, np.int32)
     for byte, i in vocab._byte_ids.items():
-        symbol[byte] = i
+        byte_ids[byte] = i
     by_character = not vocab.data.family.startswith("byte-level")
-    character = _characters(vocab) if by_character else np.empty(0, np.int32)
-    return build_merges(left, right, result, ranks, symbol, character, vocab.size)
+    character_ids = _characters(vocab) if by_character else np.empty(0, np.int32)
+    return build_merges(left, right, result, ranks, byte_ids, character_ids, vocab.size)
 
 
 def _characters(vocab: Vocabulary) -> np.ndarray:
     """The id of each character below 65,536, or -1; int32 [65536]."""
-    character = np.full(1 << 16, -1, np.int32)
+    character_ids = np.full(1 << 16, -1, np.int32)
     lengths = vocab.token_lengths
     for i in np.flatnonzero(vocab.ordinary & (lengths > 0) & (lengths <= 3)).tolist():
         token = vocab.tokens[i].decode("utf8", "ignore")
         if len(token) == 1 and len(token.encode("utf8")) == lengths[i]:
-            character[ord(token)] = i  # of equal tokens the last one, as in the trie
-    return character
+            character_ids[ord(token)] = i  # the last of equal tokens, as in the trie
+    return character_ids
 
 
-def _read_as(vocab: Vocabulary) -> list[bytes]:
+def _model_bytes(vocab: Vocabulary) -> list[bytes]:
     """The bytes that the model reads as each token."""
     in_model = vocab.data.spelling.in_model
     return [in_model.get(i, token) for i, token in enumerate(vocab.tokens)]
@@ -287,18 +287,18 @@ def _check_merges(vocab: Vocabulary) -> None:
 def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Left, right and resulting ids of every merge, best first.
 
-    tiktoken and SentencePiece have no list: any two tokens merge into a third that is both, the
-    best being the one whose result has the lowest rank or the highest score.
+    tiktoken and SentencePiece have no list: any two tokens whose concatenation is a token merge,
+    and the best merge has the result of the lowest rank or the highest score.
     """
     data = vocab.data
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        tokens = _read_as(vocab)
+        tokens = _model_bytes(vocab)
         # A merge whose result is no token of V would draw an id that is not ordinary.
         spelled = ((tokens[a], tokens[b], tokens[a] + tokens[b]) for a, b in pairs.tolist())
-        known = [[ids.get(token, -1) for token in merge] for merge in spelled]
-        merges = np.array(known, np.int32).reshape(-1, 3)
+        merge_ids = [[ids.get(token, -1) for token in merge] for merge in spelled]
+        merges = np.array(merge_ids, np.int32).reshape(-1, 3)
         left, right, result = merges[(merges >= 0).all(axis=1)].T.copy()
         return left, right, result
     start, left, right = pairs_of(
@@ -310,6 +310,6 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mergeable = ~(fallback[left] | fallback[right])
     left, right, result = left[mergeable], right[mergeable], result[mergeable]
     scores = data.scores or {}
-    worth = np.array([-scores.get(int(i), -float(i)) for i in result])
-    order = np.argsort(worth, kind="stable")
+    priority = np.array([-scores.get(int(i), -float(i)) for i in result])
+    order = np.argsort(priority, kind="stable")
     return left[order], right[order], result[order]

@@ -16,7 +16,7 @@ from robustok.tokenizer.data import split_at_broken
 
 
 class Canonical(Sampler):
-    """The tokenizer's own tokenization, for every seed. Ids that are passed in count as canonical.
+    """The tokenizer's own tokenization, for every seed. Ids passed in count as canonical.
 
     >>> Canonical(vocab).sample("hello world", seed=0)
     array([276, 275], dtype=int32)
@@ -34,13 +34,13 @@ class Canonical(Sampler):
         return 0.0 if np.array_equal(ids, canonical) else -np.inf
 
     def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        at, draws = 0, int(batch.draws)
+        written, draws = 0, int(batch.draws)
         offsets = batch.offsets[first : last + 1].tolist()
         for t, (begin, end) in enumerate(itertools.pairwise(offsets)):
             for d in range(draws):
-                out[at : at + end - begin] = batch.values[begin:end]
-                at += end - begin
-                ends[t * draws + d] = at
+                out[written : written + end - begin] = batch.values[begin:end]
+                written += end - begin
+                ends[t * draws + d] = written
 
 
 class Characters(Sampler):
@@ -69,19 +69,20 @@ class Characters(Sampler):
         characters = iter(_characters(b"".join(tokens)))
         result: list[int] = []
         canonical: list[int] = []  # since the last boundary of a token and a character
-        spelled: list[list[int] | None] = []  # the ids of each character since then
+        spellings: list[list[int] | None] = []  # the ids of each character since then
         token_end = character_end = 0
         for i, token in zip(ids.tolist(), tokens, strict=True):
             canonical.append(i)
             token_end += len(token)
             while character_end < token_end:
                 character = next(characters)
-                spelled.append(self._spell(character))
+                spellings.append(self._spell(character))
                 character_end += len(character)
             if character_end == token_end:
-                known = [s for s in spelled if s is not None]
-                result += itertools.chain(*known) if len(known) == len(spelled) else canonical
-                canonical, spelled = [], []
+                spelled = [ids for ids in spellings if ids is not None]
+                is_complete = len(spelled) == len(spellings)
+                result += itertools.chain(*spelled) if is_complete else canonical
+                canonical, spellings = [], []
         return result
 
     def _spell(self, character: bytes) -> list[int] | None:
@@ -89,8 +90,8 @@ class Characters(Sampler):
         ids = self.vocab.derived("ids of tokens", self._ids_of_tokens)
         if character in ids:
             return [ids[character]]
-        spelled = [ids.get(bytes([byte]), -1) for byte in character]
-        return None if -1 in spelled else spelled
+        byte_ids = [ids.get(bytes([byte]), -1) for byte in character]
+        return None if -1 in byte_ids else byte_ids
 
     def _ids_of_tokens(self) -> dict[bytes, int]:
         ordinary = np.flatnonzero(self.vocab.ordinary).tolist()
@@ -98,16 +99,16 @@ class Characters(Sampler):
 
     def _log_prob_text(self, ids: np.ndarray, canonical: np.ndarray) -> float:
         """0 for the characters of the text, minus infinity for any other tokenization."""
-        only = self.draw(canonical, np.random.default_rng(0))
-        return 0.0 if ids.tolist() == only else -np.inf
+        expected = self.draw(canonical, np.random.default_rng(0))
+        return 0.0 if ids.tolist() == expected else -np.inf
 
 
 def _characters(text: bytes) -> list[bytes]:
     """The characters of a text as bytes; each byte that is not UTF-8 is one."""
     characters: list[bytes] = []
     for begin, end, is_valid in split_at_broken(text):
-        part = text[begin:end]
+        span = text[begin:end]
         characters += (
-            [c.encode() for c in part.decode()] if is_valid else [bytes([b]) for b in part]
+            [c.encode() for c in span.decode()] if is_valid else [bytes([b]) for b in span]
         )
     return characters

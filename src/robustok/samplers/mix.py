@@ -15,7 +15,7 @@ from robustok.samplers.canonical import Canonical
 from robustok.samplers.spec import Parts, Spec
 from robustok.tokenizer.vocabulary import Vocabulary
 
-_CHOICE = 1 << 62  # part numbers from here on are of no text: choices have their own streams
+_CHOICE = 1 << 62  # no text has a number from here on: random streams of the choices
 
 
 class Mix(Sampler):
@@ -46,7 +46,7 @@ class Mix(Sampler):
         pairs = self.params["parts"]
         self.weights = np.array([weight for weight, _ in pairs])
         self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
-        # A mixture among the parts needs another stream, or its choices would follow from these.
+        # A mixture inside needs another stream, or its choices would depend on these.
         levels = [scheme.stream + 1 for scheme in self.samplers if isinstance(scheme, Mix)]
         self.stream = np.int64(max(levels, default=_CHOICE))
         self.edges = np.cumsum(self.weights)  # of the intervals of [0, 1) that choose a scheme
@@ -80,32 +80,32 @@ class Mix(Sampler):
 
         Raises RobustokError as :meth:`Sampler.log_prob` does.
         """
-        pairs = [(w, s) for w, s in zip(self.weights, self.samplers, strict=True) if w > 0]
-        terms = [np.log(w) + s.log_prob(ids) for w, s in pairs]
+        pairs = zip(self.weights, self.samplers, strict=True)
+        terms = [np.log(weight) + scheme.log_prob(ids) for weight, scheme in pairs if weight > 0]
         return min(float(np.logaddexp.reduce(terms)), 0.0)  # rounding can pass 0
 
     def _draw(self, batch: Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         draws = int(batch.draws)
         u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, self.stream)
         picks = np.searchsorted(self.edges, u, side="right")  # the scheme of each draw of each text
-        chosen = picks.item(0) if picks.size == 1 else -1
-        if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
-            self.samplers[chosen]._draw(batch, first, last, out, ends)
+        single_pick = picks.item(0) if picks.size == 1 else -1
+        if single_pick >= 0 and len(batch.keys) == 1:  # the batch of `sample`
+            self.samplers[single_pick]._draw(batch, first, last, out, ends)
             return
         samples: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
-            wanted = np.flatnonzero((picks == c).any(axis=1))
-            if not len(wanted):
+            drawn_texts = np.flatnonzero((picks == c).any(axis=1))
+            if not len(drawn_texts):
                 continue
-            rows = wanted + first
+            rows = drawn_texts + first
             texts = np.stack([rows, rows, batch.offsets[rows], batch.offsets[rows + 1]], axis=1)
             values, offsets = gather(batch.values, texts)
-            part = batch._replace(
+            sub_batch = batch._replace(
                 values=values, offsets=offsets, keys=batch.keys[rows], parts=batch.parts[rows]
             )
-            ids, bounds = scheme._draw_batch(part)
-            for x, t in enumerate(wanted.tolist()):
+            ids, bounds = scheme._draw_batch(sub_batch)
+            for row, t in enumerate(drawn_texts.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
-                    i = x * draws + d
+                    i = row * draws + d
                     samples[t * draws + d] = ids[bounds[i] : bounds[i + 1]]
         write_rows(samples, out, ends)

@@ -44,7 +44,7 @@ class Ramp(NamedTuple):
         return float(f"{self.start + (self.stop - self.start) * progress:.9g}")
 
 
-class Search(NamedTuple):
+class SearchRange(NamedTuple):
     """Where :func:`robustok.at_strength` looks for the value of a strength parameter."""
 
     low: float
@@ -53,7 +53,7 @@ class Search(NamedTuple):
     geometric: bool = False  # halve the logarithm: for a parameter with a ratio scale
 
 
-_SHARE = Search(0.0, 1.0, 1.0)
+_SHARE = SearchRange(0.0, 1.0, 1.0)
 
 
 class Parameter:
@@ -85,7 +85,7 @@ class Number(Parameter):
     high: float
     default: Any = None
     whole: bool = False
-    search: Search = _SHARE
+    search: SearchRange = _SHARE
 
     def check(self, scheme: str, name: str, value: object) -> Any:
         """The value as float, int or Ramp; raises RobustokError outside the range."""
@@ -121,7 +121,7 @@ class Choice(Parameter):
 
 def per_token(default: float | None = None) -> Number:
     """A strength for each canonical token, such as alpha: from 0 to 10,000."""
-    return Number(0.0, MAX_STRENGTH, default, search=Search(0.0, 1.0, 1000.0))
+    return Number(0.0, MAX_STRENGTH, default, search=SearchRange(0.0, 1.0, 1000.0))
 
 
 def probability(default: float | None = None) -> Number:
@@ -131,7 +131,7 @@ def probability(default: float | None = None) -> Number:
 
 def temperature(default: float | None = None) -> Number:
     """A number from 1e-6 to 1e6, searched on a logarithmic scale."""
-    search = Search(0.05, 20.0, 1000.0, geometric=True)
+    search = SearchRange(0.05, 20.0, 1000.0, geometric=True)
     return Number(MIN_TEMPERATURE, MAX_TEMPERATURE, default, search=search)
 
 
@@ -159,17 +159,17 @@ def read_value(text: str) -> Any:
     if text[:1] in "\"'" and text[-1:] == text[:1] and len(text) > 1:
         return text[1:-1]
     start, arrow, stop = text.partition("->")
-    if arrow and isinstance(first := _read_number(start.strip()), (int, float)):
-        if isinstance(last := _read_number(stop.strip()), (int, float)):
-            return Ramp(first, last)
+    if arrow and isinstance(start_number := _read_number(start.strip()), (int, float)):
+        if isinstance(stop_number := _read_number(stop.strip()), (int, float)):
+            return Ramp(start_number, stop_number)
         return text
     return _read_number(text)
 
 
 def _read_number(text: str) -> int | float | str:
-    for kind in (int, float):
+    for number_type in (int, float):
         try:
-            return kind(text)
+            return number_type(text)
         except ValueError:
             continue
     return text

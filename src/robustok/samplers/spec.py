@@ -4,9 +4,9 @@
     part  = parameter "=" value | spec | weight spec
     value = number | number "->" number | word | quoted word
 
-A small grammar reads a spec string, and the class of the scheme checks and normalizes it. Whether a
-tokenizer fits a scheme is checked by its sampler. This module imports no scheme: each class is
-entered by :func:`register`, those of this package in ``robustok.samplers``.
+A small grammar reads a spec string, and the class of the scheme checks and normalizes it. The
+sampler checks that the tokenizer fits the scheme. This module imports no scheme: :func:`register`
+enters each class, ``robustok.samplers`` those of this package.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Parts(Parameter):
 
     def at(self, value: Sequence[tuple[Any, Any]], progress: float) -> tuple[tuple[Any, Any], ...]:
         return tuple(
-            (_WEIGHT.at(w, progress), part.at(progress) if isinstance(part, Spec) else part)
-            for w, part in value
+            (_WEIGHT.at(weight, progress), part.at(progress) if isinstance(part, Spec) else part)
+            for weight, part in value
         )
 
     def show(self, name: str, value: Sequence[tuple[Any, Any]]) -> str:
@@ -91,8 +91,8 @@ class Scheme:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        kinds = cls.parameters.items()
-        cls.inner = next((n for n, kind in kinds if isinstance(kind, Parts)), "")
+        parameters = cls.parameters.items()
+        cls.inner = next((n for n, parameter in parameters if isinstance(parameter, Parts)), "")
         if "name" in vars(cls) and "example" not in vars(cls):
             cls.example = cls.name
 
@@ -110,18 +110,18 @@ class Scheme:
         """
         for name in params:
             if name not in cls.parameters:
-                known = nearest(name, cls.parameters) if cls.parameters else ""
-                hint = known or f"{cls.name} takes none"
+                suggestion = nearest(name, cls.parameters) if cls.parameters else ""
+                hint = suggestion or f"{cls.name} takes none"
                 raise RobustokError(f"{cls.name} has no parameter '{name}': {hint}")
         result = {}
-        for name, kind in cls.parameters.items():
-            value = params.get(name, kind.default)
+        for name, parameter in cls.parameters.items():
+            value = params.get(name, parameter.default)
             if value is REQUIRED:
                 raise RobustokError(f"{cls.name} needs {name}, as {cls.example}")
-            if value is None and kind.default is None:
+            if value is None and parameter.default is None:
                 continue
-            value = kind.check(cls.name, name, value)
-            if name == cls.strength or value != kind.default:
+            value = parameter.check(cls.name, name, value)
+            if name == cls.strength or value != parameter.default:
                 result[name] = value
         cls._check_together(result)
         return result
@@ -200,9 +200,9 @@ class Spec:
         Raises RobustokError for a progress outside [0, 1].
         """
         progress = check_number("progress", progress, 0.0, 1.0)
-        kinds = self._scheme.parameters
+        parameters = self._scheme.parameters
         return Spec(
-            self.name, {name: kinds[name].at(x, progress) for name, x in self.params.items()}
+            self.name, {name: parameters[name].at(x, progress) for name, x in self.params.items()}
         )
 
     @property
@@ -235,7 +235,7 @@ class Spec:
 
 
 class Call(NamedTuple):
-    """A spec string as it is written, before its parameters are checked."""
+    """A parsed spec string whose parameters are not checked yet."""
 
     name: str
     params: dict[str, Any]
@@ -254,15 +254,15 @@ def read_call(text: str) -> Call:
         if scheme.inner and not re.match(r"\w+\s*=", part):
             params[scheme.inner] = (*params.get(scheme.inner, ()), part)
             continue
-        key, value = parameter_of(text, part)
-        if key in params:
-            raise RobustokError(f"{text}: give {key} once")
-        params[key] = read_value(value)
+        parameter, value = parameter_of(text, part)
+        if parameter in params:
+            raise RobustokError(f"{text}: give {parameter} once")
+        params[parameter] = read_value(value)
     return Call(name, params)
 
 
 def call_parts(text: str) -> tuple[str, list[str]]:
-    """The name of a spec string, and what stands between the commas of its parentheses.
+    """The name of a spec string, and its parts between the commas of the parentheses.
 
     >>> call_parts("uniform-k(alpha=0.5)")
     ('uniform-k', ['alpha=0.5'])
@@ -275,10 +275,10 @@ def call_parts(text: str) -> tuple[str, list[str]]:
 
 def parameter_of(text: str, part: str) -> tuple[str, str]:
     """The name and the value of a part ``name=value`` of a spec string ``text``."""
-    key, equals, value = (side.strip() for side in part.partition("="))
+    name, equals, value = (side.strip() for side in part.partition("="))
     if not equals:
         raise RobustokError(f"{text}: write each parameter as name=value, not '{part}'")
-    return key, value
+    return name, value
 
 
 def spec_string(scheme: type[Scheme], params: Mapping[str, object]) -> str:
@@ -327,7 +327,7 @@ def split_parameters(spec: str, inside: str) -> list[str]:
 def _part(scheme: str, part: object) -> tuple[Any, Any]:
     """A weight and a scheme from ``"0.5 uniform"``, ``"1->0.5 uniform"`` or a pair."""
     if isinstance(part, str):
-        # The arrow may have spaces around it; they are not what separates the scheme.
+        # Spaces around the arrow do not separate the scheme.
         weight, _, inner = _RAMP_START.sub(r"\1->", part).strip().partition(" ")
         value = read_value(weight)
         part = () if isinstance(value, str) else (value, inner.strip())

@@ -51,7 +51,7 @@ class StochasTok(StoredSampler):
     Args:
         vocab: the vocabulary whose texts are tokenized.
         alpha: α, picks for each canonical token, from 0 to 10,000; m is the number of these tokens.
-        ways: greatest number of tokens that one is cut into, at least 2 (default).
+        ways: greatest number of tokens that a token is cut into, at least 2 (default).
         max_picks: greatest number of picks in a text (K_max of the paper's Algorithm 1), from 0 to
             2**31 - 1; by default none. Each run of ids between special tokens is a text.
 
@@ -141,8 +141,8 @@ class StochasTokUniform(StoredSampler):
             two-way splits through tokens reach.
 
     Tokens of more than 1,024 bytes stay whole, those of more than 256 under ``"pairwise"``. The
-    shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
-    allows is clipped to the greatest that it does.
+    shares are Dirichlet-multinomial with one unit per token; a share that its token does not allow
+    is clipped to the greatest number of splits that it allows.
 
     The distribution in some 20 lines of plain Python: stochastok_uniform in
     ``tests/oracles/samplers.py``.
@@ -166,7 +166,7 @@ class StochasTokUniform(StoredSampler):
         super().__init__(vocab, alpha=alpha, support=support)
 
     def splits_of(self, tokens: int) -> int:
-        """The splits that a text with this many canonical tokens is given.
+        """The splits of a text with this many canonical tokens.
 
         Args:
             tokens: number of canonical tokens.
@@ -184,14 +184,14 @@ class StochasTokUniform(StoredSampler):
         segments = np.split(ids, np.searchsorted(ends, canonical_ends)[:-1] + 1)
         result = 0.0
         counts_of = cache(lambda token: segmentation_counts(self.vocab, token, self.support))
-        shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
+        shares = []  # (low, high) of the split counts that clip to the one in ``ids``; high or None
         for token, cut in zip(canonical.tolist(), segments, strict=True):
             counts = counts_of(token)
             if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
                 return -inf
             result -= log(counts[len(cut)])
-            more = [s for s in range(len(cut) + 1, len(counts)) if counts[s]]
-            shares.append((len(cut) - 1, more[0] - 2 if more else None))
+            larger = [s for s in range(len(cut) + 1, len(counts)) if counts[s]]
+            shares.append((len(cut) - 1, larger[0] - 2 if larger else None))
         compositions = _compositions(splits, shares)
         if not compositions:
             return -inf
@@ -243,8 +243,8 @@ def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> 
             f"support='pairwise' has too many segmentations to list for a token of {n} bytes:"
             f" {count:,}"
         )
-    reaches = _pairwise_test(vocab, token)
-    counts = Counter(len(segments) for segments in lattice.enumerate() if reaches(segments))
+    is_reachable = _pairwise_test(vocab, token)
+    counts = Counter(len(segments) for segments in lattice.enumerate() if is_reachable(segments))
     return [counts[s] for s in range(n + 1)]
 
 
@@ -262,10 +262,10 @@ def _pairwise_test(vocab: Vocabulary, token: int) -> Callable[[np.ndarray], bool
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
     """The number of ordered shares, each within its bounds, that add up to ``total``.
 
-    Of n shares that can be more than their lower bounds, some can be less than s more. The number
-    is a coefficient of G(x) = (1 - x)^-n * product of (1 - x^s) over these. G' / G is a sum of
-    fractions; with their common denominator it is a recurrence for the coefficients of G, of as
-    many terms as the different s have in sum.
+    Of n shares that can exceed their lower bounds, some have an upper bound, s values in all. The
+    number is a coefficient of G(x) = (1 - x)^-n * product of (1 - x^s) over the bounded ones.
+    G' / G is a sum of fractions, whose common denominator gives a recurrence for the coefficients
+    of G with as many terms as the sum of the distinct s.
     """
     rest = total - sum(low for low, _ in shares)
     if rest < 0:
@@ -276,18 +276,18 @@ def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
     denominator = _differences(factors)
     numerator = [n * x for x in _differences(factors[1:])]
     numerator += [0] * (len(denominator) - len(numerator))
-    for x, (s, times) in enumerate(bounded.items(), 1):
+    for x, (s, multiplicity) in enumerate(bounded.items(), 1):
         for j, y in enumerate(_differences(factors[:x] + factors[x + 1 :]), s - 1):
-            numerator[j] -= times * s * y
+            numerator[j] -= multiplicity * s * y
     terms = [
         (j, a, b)
         for j, (a, b) in enumerate(zip(numerator, [*denominator[1:], 0], strict=True))
         if a or b
     ]
-    counts = deque([1], len(denominator))  # the last ones, the latest first
+    counts = deque([1], len(denominator))  # the last coefficients, latest first
     for r in range(rest):
-        later = sum((a - b * (r - j)) * counts[j] for j, a, b in terms if j <= r)
-        counts.appendleft(later // (r + 1))
+        next_count = sum((a - b * (r - j)) * counts[j] for j, a, b in terms if j <= r)
+        counts.appendleft(next_count // (r + 1))
     return counts[0]
 
 

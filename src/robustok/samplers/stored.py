@@ -32,11 +32,11 @@ Kernel = tuple[Callable[..., tuple[int, int]], kernels.Tokens, tuple[Any, ...]]
 class StoredSampler(Sampler):
     """A sampler whose kernel keeps tables of blocks in a store.
 
-    Stores outlive a call, since blocks come back in the next batch. Each is used by one thread at a
-    time; which one a row meets changes the time and not the draw.
+    Stores outlive a call, since blocks repeat in the next batch. One thread uses a store at a time.
+    The store that a row meets changes the time and not the draw.
     """
 
-    # Why a text cannot be drawn, by the code that its kernel ends with.
+    # Why a text cannot be drawn, by the code that the kernel returns.
     _failures: ClassVar[dict[int, str]] = {
         NO_PATH: "the vocabulary has no tokenization of the text: it lacks a token for one of its "
         "bytes; use a tokenizer with all 256 bytes, or take such characters out"
@@ -49,19 +49,19 @@ class StoredSampler(Sampler):
 
     @property
     def _kernel(self) -> Kernel:
-        """The draw kernel, what it reads of the vocabulary, and its settings; made once.
+        """The draw kernel, the tables of the vocabulary that it reads, and its settings; made once.
 
         It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
         from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns the first text that it has
-        not drawn and a code of `kernels.store`. A kernel that returns RARE is called again from
-        there on with True as its last setting: the code of rare texts is compiled when one occurs.
+        not drawn and a code of `kernels.store`. After RARE it is called again from that text on
+        with True as its last setting: the code for rare texts is compiled when one occurs.
         """
         raise NotImplementedError
 
     def _draw(
         self, batch: kernels.Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray
     ) -> None:
-        """Draw texts first..last by the kernel; where it stops, change what it lacks and go on."""
+        """Draw texts first..last by the kernel; where it stops, make room and continue."""
         kernel, tables, settings = self._kernel
         if self._reads_bytes and batch.values.dtype != np.uint8:
             texts = kernels.texts_between(batch, first, last)
@@ -74,13 +74,13 @@ class StoredSampler(Sampler):
         draws, scale = int(batch.draws), 1
         text = first  # the first text that is not drawn
         while True:
-            done = (text - first) * draws
-            total = int(ends[done - 1]) if done else 0
-            rows = kernels.Rows(out[total:], ends[done:])
+            n_done = (text - first) * draws
+            total = int(ends[n_done - 1]) if n_done else 0
+            rows = kernels.Rows(out[total:], ends[n_done:])
             used = store.used.copy()
             reached, code = kernel(tables, store, batch, *settings, text, last, rows)
             if total:
-                ends[done : (reached - first) * draws] += total
+                ends[n_done : (reached - first) * draws] += total
             if code == RARE:
                 settings = (*settings[:-1], True)
             elif code != NO_ROOM:
@@ -92,8 +92,8 @@ class StoredSampler(Sampler):
             else:
                 clear(store)
             text = reached
-        # Keep at most one idle store for each core: more threads gain nothing, and a store may hold
-        # 36 MB. A larger store serves only the rare text that fills one alone.
+        # Keep at most one idle store a core: more threads gain nothing, and a store may hold 36 MB.
+        # A larger store serves only the rare text that fills a store alone.
         if scale == 1:
             self._stores.append(store)
             if len(self._stores) > 1:
@@ -103,7 +103,7 @@ class StoredSampler(Sampler):
 
 
 def _is_small(store: Store, used: np.ndarray) -> bool:
-    """Whether one text alone fills the store, or half of it, which had ``used`` before the text."""
+    """Whether one text alone fills half of the store, where ``used`` was filled before it."""
     words, records = (store.used - used)[:2].tolist()
     # Records may fill half of the slots.
     return bool(used[0] == 0 or 2 * words > len(store.words) or 4 * records > len(store.slots))

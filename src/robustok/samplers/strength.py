@@ -20,7 +20,7 @@ from robustok.errors import RobustokError
 from robustok.kernels.comparison import compare_rows, first_other_text
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, check_order, sampler
-from robustok.samplers.parameters import Search, show
+from robustok.samplers.parameters import SearchRange, show
 from robustok.samplers.spec import (
     SCHEMES,
     Call,
@@ -32,14 +32,14 @@ from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
 _STEPS = 40  # halvings at most
-_CLOSE = 1e-3  # of the target's difference from canonical: the search ends
-_FAR = 0.1  # of this difference: the scheme does not have the strength
-_TEXTS = 2_000  # drawn at least to measure a strength; by name: the first of them, or repeated
+_TOLERANCE = 1e-3  # of the target's difference from canonical: the search ends
+_MAX_ERROR = 0.1  # of this difference: the scheme does not have the strength
+_TEXTS = 2_000  # least number of draws that measure a strength
 
 
 @dataclass(frozen=True)
 class Strength:
-    """What each draw did to its row: int64, int64 and int64 [draws], m being canonical tokens.
+    """The changes of each draw to its row: int64 [draws] each.
 
     >>> ids = vocab.encode_batch(texts)
     >>> samples = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
@@ -47,8 +47,8 @@ class Strength:
     >>> result.splits, result.distance, result.tokens
     (array([1, 1]), array([2, 2]), array([3, 3]))
 
-    ``splits`` are boundaries that the canonical row does not have, ``distance`` the tokens that do
-    not stand there, ``tokens`` the row's length. :meth:`mean` gives all three per canonical token.
+    ``splits`` counts boundaries that the canonical row does not have, ``distance`` tokens that it
+    does not have there, ``tokens`` the row's length. :meth:`mean` gives them per canonical token.
     """
 
     splits: np.ndarray
@@ -57,9 +57,9 @@ class Strength:
     canonical: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence[Strength]) -> Strength:
-        """That of all rows of ``parts`` together."""
-        columns = ((part.splits, part.distance, part.tokens, part.canonical) for part in parts)
+    def joined(cls, strengths: Sequence[Strength]) -> Strength:
+        """The rows of all ``strengths`` in one."""
+        columns = ((s.splits, s.distance, s.tokens, s.canonical) for s in strengths)
         return cls(*map(np.concatenate, zip(*columns, strict=True)))
 
     def mean(self) -> dict[str, float]:
@@ -91,15 +91,15 @@ def measure(
     """
     check_vocabulary(vocab)
     canonical, samples = _id_rows(vocab, canonical), _id_rows(vocab, samples)
-    draws, rest = divmod(len(samples), max(len(canonical), 1))
-    if rest or (len(samples) > 0) != (len(canonical) > 0):
+    draws, unpaired = divmod(len(samples), max(len(canonical), 1))
+    if unpaired or (len(samples) > 0) != (len(canonical) > 0):
         raise RobustokError(
             f"{len(samples)} draws do not pair with {len(canonical)} canonical rows"
         )
     rows = canonical.values, canonical.offsets, samples.values, samples.offsets
-    other: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
-    if other >= 0:
-        raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
+    bad_row: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
+    if bad_row >= 0:
+        raise RobustokError(f"drawn row {bad_row} does not spell the text of its canonical row")
     splits, distance = compare_rows(vocab.token_offsets, *rows)
     return Strength(splits, distance, samples.lengths, np.repeat(canonical.lengths, draws))
 
@@ -131,138 +131,138 @@ def at_strength(
             again.
         seed: seed of the draws that are measured, any integer.
 
-    The mean over ``texts`` has the strength within a tenth, by bisection over seeded draws, at
-    least 2,000. That of a mixture with canonical follows from the mean of the other scheme.
+    Bisection over seeded draws, at least 2,000, brings the mean over ``texts`` within a tenth of
+    the strength. The mean of a mixture with canonical follows from that of the other scheme.
     ``uniform-k`` gives every draw an exact distance. Schemes that round up per text have no small
     strengths on short texts: ``stochastok`` makes one pick or none.
 
-    Raises RobustokError for a scheme without a strength parameter, and for a strength that the
-    scheme cannot reach on these texts, with those that it can, and the mixture with canonical that
-    has it.
+    Raises RobustokError for a scheme without a strength parameter, and for a strength that it
+    cannot reach on these texts; the message names strengths in reach and a mixture that has it.
     """
     values = zip(MEASURES, (splits, distance, length_ratio), strict=True)
     targets = [pair for pair in values if pair[1] is not None]
     if len(targets) != 1:
         raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
-    measured, target = targets[0]
-    target = check_number(f"at_strength: {measured}", target, 0.0, MAX_STRENGTH)
+    quantity, target = targets[0]
+    target = check_number(f"at_strength: {quantity}", target, 0.0, MAX_STRENGTH)
     check_order(scheme, vocab)
     call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
-    kind = SCHEMES[call.name]
-    if not kind.strength:
+    scheme_class = SCHEMES[call.name]
+    if not scheme_class.strength:
         names = ", ".join(name for name, s in SCHEMES.items() if s.strength)
         raise RobustokError(
             f"{call.name} has no strength parameter. Mix it with canonical, as "
             f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
         )
-    return _solved(call, vocab, _canonical(vocab, texts), measured, target, seed)
+    return _solve(call, vocab, _canonical_rows(vocab, texts), quantity, target, seed)
 
 
-def _solved(
-    call: Call, vocab: Vocabulary, rows: Ragged, measured: str, target: float, seed: int
+def _solve(
+    call: Call, vocab: Vocabulary, rows: Ragged, quantity: str, target: float, seed: int
 ) -> Sampler:
     """The scheme with the strength at which the draws for ``rows`` measure the target."""
-    kind = SCHEMES[call.name]
+    scheme_class = SCHEMES[call.name]
     draws = -(-_TEXTS // max(len(rows), 1))
 
     def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
-        return sampler(Spec(call.name, kind.with_strength(call.params, value)), vocab)
+        return sampler(Spec(call.name, scheme_class.with_strength(call.params, value)), vocab)
 
     def strength_at(value: float) -> float:
         samples = with_strength(value).sample_batch(rows, seed=seed, draws=draws)
-        return measure(vocab, rows, samples).mean()[measured]
+        return measure(vocab, rows, samples).mean()[quantity]
 
-    if kind.inner:
-        return _mixture(with_strength, strength_at(1.0), measured, target)
-    search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
-    canonical = _of_canonical(measured)
+    if scheme_class.inner:
+        return _mixture(with_strength, strength_at(1.0), quantity, target)
+    parameter = scheme_class.parameters.get(scheme_class.strength)
+    search = getattr(parameter, "search", SearchRange(0.0, 1.0, 1.0))
+    canonical = _canonical_strength(quantity)
     change = abs(target - canonical)
-    tried, covers = _tried(strength_at, target, search, _CLOSE * change)
-    reached, value = min(tried, key=lambda pair: (abs(pair[0] - target), pair[1]))
-    if covers and abs(reached - target) <= _FAR * change:
+    trials, is_between = _bisect(strength_at, target, search, _TOLERANCE * change)
+    strength, value = min(trials, key=lambda pair: (abs(pair[0] - target), pair[1]))
+    if is_between and abs(strength - target) <= _MAX_ERROR * change:
         return with_strength(value)
-    if covers:
+    if is_between:
         nearest = (
-            max(pair for pair in tried if pair[0] < target),
-            min(pair for pair in tried if pair[0] > target),
+            max(pair for pair in trials if pair[0] < target),
+            min(pair for pair in trials if pair[0] > target),
         )
         reach = "the nearest are " + " and ".join(
             f"{x:.3g} ({with_strength(value).spec})" for x, value in nearest
         )
     else:
-        reach = f"it goes from {min(tried)[0]:.3g} to {max(tried)[0]:.3g}"
-    beyond = [pair for pair in tried if (pair[0] - target) * (target - canonical) > 0]
+        reach = f"it goes from {min(trials)[0]:.3g} to {max(trials)[0]:.3g}"
+    beyond = [pair for pair in trials if (pair[0] - target) * (target - canonical) > 0]
     if beyond:
         stronger, value = min(beyond, key=lambda pair: abs(pair[0] - target))
         share = float(f"{(target - canonical) / (stronger - canonical):.3g}")
         mixed = f"mix({1 - share:.9g} canonical, {share:g} {with_strength(value).spec})"
         reach += f"; {mixed} has this mean"
-    raise _unreached(call.name, measured, target, reach)
+    raise _unreached(call.name, quantity, target, reach)
 
 
 def _mixture(
-    with_weight: Callable[[float], Sampler], whole: float, measured: str, target: float
+    with_weight: Callable[[float], Sampler], full: float, quantity: str, target: float
 ) -> Sampler:
-    """The mixture with canonical whose mean is the target; ``whole`` is that of the other scheme.
+    """The mixture with canonical whose mean is the target; ``full`` is the mean of weight 1.
 
     The mean is linear in the weight.
     """
-    canonical = _of_canonical(measured)
-    weight = (target - canonical) / (whole - canonical) if whole != canonical else np.inf
+    canonical = _canonical_strength(quantity)
+    weight = (target - canonical) / (full - canonical) if full != canonical else np.inf
     if target == canonical:
         return with_weight(0.0)
     if not 0 <= weight <= 1:
-        low, high = sorted((canonical, whole))
-        raise _unreached("mix", measured, target, f"it goes from {low:.3g} to {high:.3g}")
+        low, high = sorted((canonical, full))
+        raise _unreached("mix", quantity, target, f"it goes from {low:.3g} to {high:.3g}")
     return with_weight(float(weight))
 
 
-def _of_canonical(measured: str) -> float:
-    return 1.0 if measured == "length_ratio" else 0.0
+def _canonical_strength(quantity: str) -> float:
+    return 1.0 if quantity == "length_ratio" else 0.0
 
 
-def _unreached(name: str, measured: str, target: float, reach: str) -> RobustokError:
+def _unreached(name: str, quantity: str, target: float, reach: str) -> RobustokError:
     return RobustokError(
-        f"{name} by {measured}: {target:g} cannot be reached on these texts; {reach}"
+        f"{name} by {quantity}: {target:g} cannot be reached on these texts; {reach}"
     )
 
 
-def _tried(
-    strength_at: Callable[[float], float], target: float, search: Search, close: float
+def _bisect(
+    strength_at: Callable[[float], float], target: float, search: SearchRange, tolerance: float
 ) -> tuple[list[tuple[float, float]], bool]:
-    """A bisection: pairs of a strength and the parameter's value that was measured to have it.
+    """Bisection: pairs of a measured strength and the value of the parameter that has it.
 
-    It ends where a strength is ``close`` to the target. The second result says whether the target
-    is between the strengths of the ends, without which nothing is bisected.
+    It ends within ``tolerance`` of the target. The second result says whether the target is between
+    the strengths of the ends; if not, nothing is bisected.
     """
     low, high = search.low, search.high
     at_low, at_high = strength_at(low), strength_at(high)
-    tried = [(at_low, low), (at_high, high)]
-    # The ends give the direction, which flat ends do not have yet.
+    trials = [(at_low, low), (at_high, high)]
+    # Equal ends give no direction yet.
     while (
         target != at_high and (target - at_high) * (at_high - at_low) >= 0 and high < search.highest
     ):
         low, at_low, high = high, at_high, 4 * high
         at_high = strength_at(high)
-        tried.append((at_high, high))
-    if not min(tried)[0] - close <= target <= max(tried)[0] + close:
-        return tried, False
-    rising = at_high >= at_low
+        trials.append((at_high, high))
+    if not min(trials)[0] - tolerance <= target <= max(trials)[0] + tolerance:
+        return trials, False
+    is_rising = at_high >= at_low
     for _ in range(_STEPS):
-        if any(abs(reached - target) <= close for reached, _ in tried):
+        if any(abs(strength - target) <= tolerance for strength, _ in trials):
             break
         middle = (low * high) ** 0.5 if search.geometric else (low + high) / 2
-        reached = strength_at(middle)
-        tried.append((reached, middle))
-        if (reached < target) == rising:
+        strength = strength_at(middle)
+        trials.append((strength, middle))
+        if (strength < target) == is_rising:
             low = middle
         else:
             high = middle
-    return tried, True
+    return trials, True
 
 
-def _canonical(
+def _canonical_rows(
     vocab: Vocabulary, texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged
 ) -> Ragged:
     if not isinstance(texts, Ragged):
@@ -279,15 +279,15 @@ def _id_rows(vocab: Vocabulary, rows: Ragged | Iterable[Any]) -> Ragged:
     return ragged
 
 
-# Names by a measured strength: `stochastok(splits=0.5)` instead of an alpha. A study with
-# ``strength: {splits: [0.5]}`` names each scheme so. The parameter that gives this strength depends
-# on the tokenizer and the texts, so that a cell solves for it when it runs.
+# Names by a measured strength: `stochastok(splits=0.5)` instead of an alpha, as a study with
+# ``strength: {splits: [0.5]}`` has them. The parameter that gives this strength depends on the
+# tokenizer and the texts, so a cell solves for it when it runs.
 
 
 def at_splits(spec: str, splits: float) -> str:
     """The name of a scheme at a measured strength.
 
-    A scheme without a strength, and one that is named by its measured strength, stay as they are.
+    A scheme without a strength, and a name by a measured strength, stay unchanged.
 
     >>> at_splits("stochastok(alpha=1, ways=3)", 0.5), at_splits("uniform", 0.5)
     ('stochastok(ways=3, splits=0.5)', 'uniform')
@@ -301,9 +301,9 @@ def at_splits(spec: str, splits: float) -> str:
         return str(parsed)
     if parsed.is_schedule:
         raise RobustokError(f"{parsed} is a schedule, whose strength changes: leave strength out")
-    kind = SCHEMES[parsed.name]
-    params = {name: x for name, x in parsed.params.items() if name != kind.strength}
-    others = [kind.parameters[name].show(name, x) for name, x in params.items()]
+    scheme_class = SCHEMES[parsed.name]
+    params = {name: x for name, x in parsed.params.items() if name != scheme_class.strength}
+    others = [scheme_class.parameters[name].show(name, x) for name, x in params.items()]
     return f"{parsed.name}({', '.join([*others, f'splits={show(splits)}'])})"
 
 
@@ -330,7 +330,7 @@ def sampler_at_splits(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sam
     if splits is None:
         return None
     call = read_call(name)
-    others = {key: x for key, x in call.params.items() if key != "splits"}
+    others = {parameter: x for parameter, x in call.params.items() if parameter != "splits"}
     spec = spec_string(SCHEMES[call.name], others)
     repeated = list(islice(cycle(texts), _TEXTS))
     return at_strength(spec, vocab, repeated, splits=splits)

@@ -17,7 +17,7 @@ from robustok.samplers.parameters import count, per_token
 from robustok.samplers.stored import Kernel, StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
-# Of a text whose every draw is canonical, and what to do.
+# For a text whose draws are all canonical.
 ONLY_CANONICAL = "no tokenization at a distance from 1 to k: use a larger alpha or k"
 
 
@@ -121,12 +121,12 @@ class UniformK(StoredSampler):
         return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
 
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
-        # Tokens that are not the reference's are k, and of the reference's some are left.
-        most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens)
-        return min(size, tokens + most + 2 * texts)  # rounded up in each text
+        # k tokens are not the reference's, and at most all of the reference's are left.
+        n_changed = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens)
+        return min(size, tokens + n_changed + 2 * texts)  # rounded up in each text
 
     @computed_once
     def _kernel(self) -> Kernel:
-        fixed = np.int64(-1 if self.k is None else self.k)
-        goal = Goal(np.float64(self.alpha or 0.0), fixed)
+        fixed_k = np.int64(-1 if self.k is None else self.k)
+        goal = Goal(np.float64(self.alpha or 0.0), fixed_k)
         return draw_uniform_k, self.vocab.kernel_tokens, (goal, None)

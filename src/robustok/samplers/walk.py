@@ -28,7 +28,7 @@ from robustok.samplers.stored import Kernel, StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _LARGEST_SCORE = 1e6
-_UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
+_UNKNOWN = 10.0  # SentencePiece scores an unknown character this far below the least score
 
 
 class WalkSampler(StoredSampler):
@@ -64,8 +64,8 @@ class Grampa(WalkSampler):
         temperature: T, from 1e-6 to 1e6. 1 is uniform over all tokenizations; above 1 favors long
             tokens, since the rest after a short one has more tokenizations.
         min_length: least length of a token in bytes, from 1 to 2**31 - 1. Where no token is as
-            long, of those after which the rest has a tokenization, the longest of them is used;
-            T = 1 is then uniform over what remains.
+            long, the longest after which the rest has a tokenization is used; T = 1 is then uniform
+            over the tokenizations left.
 
     The walk goes from left to right, the default of the authors' code.
 
@@ -155,7 +155,7 @@ class MaxMatchDropout(WalkSampler):
 
     @property
     def _reads_bytes(self) -> bool:  # type: ignore[override]
-        """Whether the canonical ids are not needed, which p = 0 draws."""
+        """False for p = 0, which draws the canonical ids."""
         return self.p > 0.0
 
     @property
@@ -177,27 +177,27 @@ class MaxMatchDropout(WalkSampler):
             super()._draw(batch, first, last, out, ends)
 
 
-def _plain_rule(kind: int, setting: float, least: int = 1) -> StepRule:
+def _plain_rule(rule: int, setting: float, min_length: int = 1) -> StepRule:
     """A step rule without weights for each token."""
-    return StepRule(kind, setting, least, np.zeros(0), np.zeros(0, np.bool_))
+    return StepRule(rule, setting, min_length, np.zeros(0), np.zeros(0, np.bool_))
 
 
 def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """The score of each id, and which ids are byte fallbacks."""
     data = vocab.data
-    logs, fallback = np.zeros(vocab.size), np.zeros(vocab.size, np.bool_)
+    scores, fallback = np.zeros(vocab.size), np.zeros(vocab.size, np.bool_)
     for i, score in (data.scores or {}).items():
-        logs[i] = score
+        scores[i] = score
     fallback[list(data.byte_fallback)] = True
     for i in data.ordinary:
-        if not abs(logs[i]) < _LARGEST_SCORE:
+        if not abs(scores[i]) < _LARGEST_SCORE:
             raise RobustokError(
                 f"unigram: the token {vocab.tokens[i].decode(errors='replace')!r} has a score of "
-                f"{logs[i]:g}, beside which other scores have no precision: use another scheme"
+                f"{scores[i]:g}, beside which other scores have no precision: use another scheme"
             )
     scored = [i for i in data.ordinary if not fallback[i]]
-    least = min((logs[i] for i in scored), default=0.0) - _UNKNOWN
-    for i in data.byte_fallback:  # the first byte of a character bears the whole score
-        follows = 0x80 <= vocab.tokens[i][0] < 0xC0
-        logs[i] = 0.0 if follows else least
-    return logs, fallback
+    unknown_score = min((scores[i] for i in scored), default=0.0) - _UNKNOWN
+    for i in data.byte_fallback:  # the first byte of a character has the whole score
+        is_continuation = 0x80 <= vocab.tokens[i][0] < 0xC0
+        scores[i] = 0.0 if is_continuation else unknown_score
+    return scores, fallback
