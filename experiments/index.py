@@ -83,7 +83,7 @@ def index(
     parts = [text.strip()]
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
-        parts += [f"## {topic}", table(_HEAD, lines)] if lines else []
+        parts += [f"## {topic}", table(_HEAD, lines)]
     runs = [
         f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
         for name, model in claims.models.items()
@@ -225,6 +225,9 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
     words = f"{claim.claim} ({claim.where})"
     if not claim.tests:
         return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
+    if all(test.left_out for test in claim.tests):
+        why = "its tests [could decide nothing](#what-could-not-be-tested-here)"
+        return [[words, "", "", "", "", why]]
     lines = []
     for test in claim.tests:
         if not test.left_out:
@@ -239,8 +242,9 @@ def _cells(test: Test, claims: Claims, own: Verdict) -> list[str]:
     if own.change:
         count = f"{own.change.n:,}" if own.change.n else "weights"
         model = f"[{model}]({claims.link(test.results)}), {count} × {own.change.seeds}"
-    interval = f"{unit.mean(own.change)} {unit.bounds(own.change)}" if own.change else own.text
+    interval = f"{unit.text(own.change.mean)} {unit.bounds(own.change)}" if own.change else own.text
     difference, _, note = test.source.partition(", ")
+    note = test.source if len(test.parts) > 1 else note
     paper = difference if test.distribution else ""
     if test.paper is not None:
         paper = unit.text(unit.read(test.paper)) if test.parts[0].against else f"{test.paper:g}"
@@ -267,7 +271,8 @@ def difference_text(test: Test) -> str:
     rows = part.rows
     if name == "eval_scheme":
         trained = f"trained with {short_spec(rows['train_scheme'])}: "
-        return f"{trained}{_questions(part.of[name])} − {_questions(part.against[name])}"
+        both = f"{_questions(part.of[name])} − {_questions(part.against[name])}"
+        return f"{trained}{both}{', CUTE' if rows.get('task') == 'cute' else ''}"
     first, second = (short_spec(side[name]) for side in (part.of, part.against))
     task = rows.get("task", "langgame")
     sign = "/" if task == "text" or rows.get("bound") == "measured" else "−"  # a ratio
@@ -275,7 +280,10 @@ def difference_text(test: Test) -> str:
     if task == "text":
         parts += [f"{short_spec(rows['eval_scheme'])} text"]
     elif "eval_scheme" in rows:
-        parts += [_questions(rows["eval_scheme"]), *([task] if task != "langgame" else [])]
+        parts += [
+            _questions(rows["eval_scheme"]),
+            *([_TASKS.get(task, task)] if task != "langgame" else []),
+        ]
     parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
     parts += [_BOUNDS[rows["bound"]]] if "bound" in rows else []
     before = rows.get("pretrain_scheme")
@@ -283,6 +291,7 @@ def difference_text(test: Test) -> str:
     return ", ".join(parts)
 
 
+_TASKS = {"cute": "CUTE"}
 _OF_FIELD = {"pretrain_scheme": "pre-training ", "few_shot_scheme": "examples "}
 _LAYERS = {0: "first layer", -1: "last layer"}
 _BOUNDS = {"theorem": "log₁₀ γ", "measured": "change of the logits, `uniform` questions"}

@@ -31,7 +31,7 @@ from scipy.stats import chi2
 from experiments.claims import RESULTS, Claims, Part, Row, Test
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
-from robustok.report.frame import Results, points_text
+from robustok.report.frame import Results
 from robustok.runtime.inputs import read_rows
 
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
@@ -75,9 +75,6 @@ class Unit:
             return f"×{math.exp(value):.{digits}f}"
         text = f"{self.scale * value:+.{digits}f}".replace("-", "−")
         return text if float(text.replace("−", "-")) else text[1:]
-
-    def mean(self, change: Difference) -> str:
-        return points_text(change)[0] if self.scale > 1 else self.text(change.mean)
 
     def size(self, half_width: float) -> str:
         return self.text(half_width).lstrip("+") + self.name
@@ -137,6 +134,15 @@ def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
     }
 
 
+def measure_of(rows: Mapping[str, Any]) -> str:
+    """What the rows with these fields measure: a name of `UNITS`."""
+    if "layer" in rows:
+        return "distance"
+    if "bound" in rows:
+        return "change" if rows["bound"] == "measured" else "bound"
+    return "perplexity" if rows.get("task") == "text" else "accuracy"
+
+
 def level_of(test: Test, pair: tuple[Row, Row]) -> float:
     """The level of the test with the seeds that it has: that of its look, or 0.05."""
     return test.looks.get(len(_by_seed(pair[1])), LEVEL)
@@ -160,7 +166,7 @@ def judge(
         others: tests of the family without rows, which Holm's method has not counted.
     """
     if pair is None:
-        return Verdict(NOT_TESTED)
+        return Verdict(NOT_TESTED, measure=measure_of(test.parts[0].rows))
     if test.distribution:
         return _of_distribution(test, pair[1])
     change, measure, level = compare(*pair), pair[0]["measure"], level_of(test, pair)
@@ -484,9 +490,10 @@ def _chosen(rows: list[Row], wanted: Row) -> list[Row]:
 
 def _data_of(row: Row) -> str:
     """What the questions of a row are: those of equal data with one key are the same ones."""
-    data = row.get("configuration", {}).get("inputs", {}).get("data", {})
-    own = {name: data.get(name) for name in ("game", "words", "format", "seed", "files")}
-    return json.dumps([row.get("task"), own], sort_keys=True)
+    inputs = row.get("configuration", {}).get("inputs", {})
+    data = inputs.get("questions-0") or inputs.get("data") or {}
+    names = ("game", "words", "format", "seed", "files", "file")
+    return json.dumps([row.get("task"), {name: data.get(name) for name in names}], sort_keys=True)
 
 
 def _seed(row: Row) -> int:

@@ -270,16 +270,21 @@ def test_a_pool_is_the_weighted_sum_of_its_parts(tmp_path: Path) -> None:
     )
 
 
-def test_questions_of_other_data_are_clusters_of_their_own(tmp_path: Path) -> None:
-    rows = []
-    for words in (100, 1000):
-        own = accuracies(*HALF, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
-        data = {"configuration": {"inputs": {"data": {"game": "langgame", "words": words}}}}
-        rows += [row | data | {"task": f"words {words}"} for row in own]
-    parts = [{"rows": {"task": f"words {words}"}} for words in (100, 1000)]
-    own = verdict(tmp_path, rows, pool=parts, name="both", hypothesis="higher")
-    assert own.change.n == 2 * QUESTIONS
-    assert own.change.mean == pytest.approx(0.3, abs=2e-3)
+@pytest.mark.parametrize(
+    ("words", "asked"), [((100, 1000), 2 * QUESTIONS), ((100, 100), QUESTIONS)]
+)
+def test_a_question_of_several_parts_is_one_cluster_where_its_data_is_the_same(
+    words: tuple[int, int], asked: int, tmp_path: Path
+) -> None:
+    rows, parts = [], []
+    for name, count in zip(("data", "questions-0"), words, strict=True):
+        answers = accuracies(*HALF, scheme="canonical") + accuracies(0.8, 0.81, 0.79, scheme="new")
+        inputs = {"inputs": {name: {"game": "langgame", "words": count}}}
+        rows += [row | {"configuration": inputs, "study": name} for row in answers]
+        parts.append({"rows": {"study": name}})
+    both = verdict(tmp_path, rows, pool=parts, name="both", hypothesis="higher")
+    assert both.change.n == asked
+    assert both.change.mean == pytest.approx(0.3, abs=2e-3)
 
 
 def test_a_test_that_is_left_out_counts_in_its_family(tmp_path: Path) -> None:
