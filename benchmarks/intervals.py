@@ -39,6 +39,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -398,7 +399,7 @@ def _false_no_loss(
     """The share of studies whose 90% interval excludes a loss that is the true one."""
     rng = np.random.default_rng([count, n, round(10 * mean), round(10 * spread), draws])
     right = true_accuracy(mean, spread)
-    lower = brentq(lambda x: true_accuracy(x, spread) - right + loss, mean - 2, mean)
+    lower: Any = brentq(lambda x: true_accuracy(x, spread) - right + loss, mean - 2, mean)
     said = 0
     for _ in range(trials):
         question = rng.normal(0, 1.5, n)

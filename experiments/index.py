@@ -244,7 +244,7 @@ def _cells(test: Test, claims: Claims, own: Verdict) -> list[str]:
         model = f"[{model}]({claims.link(test.results)}), {count} × {own.change.seeds}"
     interval = f"{unit.text(own.change.mean)} {unit.bounds(own.change)}" if own.change else own.text
     difference, _, note = test.source.partition(", ")
-    note = test.source if len(test.parts) > 1 else note
+    note = test.source if test.name else note  # of a pool
     paper = difference if test.distribution else ""
     if test.paper is not None:
         paper = unit.text(unit.read(test.paper)) if test.parts[0].against else f"{test.paper:g}"
