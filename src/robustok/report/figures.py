@@ -62,6 +62,7 @@ _CELL = 0.55, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _STRENGTH = "strength of training  →"
+_IN_TABLE = 3  # accuracies that a table alone shows
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
 
@@ -106,8 +107,8 @@ def _unsearched(results: Results) -> str:
 
 
 def heatmap_section(results: Results, folder: Path) -> Section | None:
-    """Heat maps of every accuracy; None without accuracies."""
-    if results.frame.empty:
+    """Heat maps of every accuracy; None for a few, which a table has."""
+    if results.frame.empty or len(results.rows) <= _IN_TABLE:
         return None
     figure = _saved(draw_heatmap(results), results, results.eval_schemes, folder / "heatmap")
     return Section(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def read_source(folder: Path) -> ReportSource:
             raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
     files = (folder / name for name in ("study.json", "run.json"))
     study, record = (read_object(file) if file.is_file() else {} for file in files)
-    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
+    rows = _with_all_kinds([*_with_starts([row | _answers(row, folder) for row in rows])])
     return ReportSource(folder, rows, study, record)
 
 
@@ -90,7 +90,29 @@ def _answers(row: Row, folder: Path) -> Row:
     parts: Row = {"answers": answers}
     if len(set(kinds.values())) > 1:
         parts["kinds"] = kinds
+    if "start=canonical" in row["eval_scheme"]:
+        parts["start_answers"] = {item["key"]: float(item["reached_at"] != 1) for item in items}
     return parts
+
+
+_AFTER_START = "proved", "splits", "distance", "length_ratio", "n_scored", "unsearched_ids"
+
+
+def _with_starts(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows, and canonical questions where an attack on them alone was measured."""
+
+    def subject(row: Row) -> tuple[Any, ...]:
+        return measurement_of(row | {"eval_scheme": ""}), row["seed"]
+
+    known = {subject(row) for row in rows if row["eval_scheme"] == "canonical"}
+    for row in rows:
+        answers = row.pop("start_answers", None)
+        yield row
+        if answers and subject(row) not in known:
+            known.add(subject(row))
+            start = {name: row[f"start_{name}"] for name in ("accuracy", "low", "high")}
+            kept = {name: row[name] for name in row if name not in _AFTER_START}
+            yield kept | start | {"eval_scheme": "canonical", "answers": answers}
 
 
 _APART = "merge runs with the same settings, or name the models (NAME=FOLDER) or studies apart"
@@ -131,7 +153,7 @@ DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "eval_scheme": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
     "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
-    "length_ratio": np.nan, "consistency": np.nan, "proved": np.nan, "answers": None,
+    "length_ratio": np.nan, "consistency": np.nan, "proved": np.nan, "answers": None, "cell": "",
 }  # fmt: skip
 LEAST_SEEDS = 3  # of a difference with a star: with two, a variance has one degree of freedom
 _MEANS = (  # over seeds
@@ -434,7 +456,7 @@ def _seeds_text(seeds: Sequence[int]) -> str:
 def _over_seeds(group: DataFrame) -> Row:
     """One row from those of several seeds."""
     row: Row = group.iloc[0].to_dict()
-    row["seeds"] = group["seed"].tolist()
+    row["seeds"], row["cells"] = group["seed"].tolist(), group["cell"].tolist()
     row["answers"] = {r["seed"]: r["answers"] for _, r in group.iterrows() if r["answers"]}
     if len(group) > 1:
         answers = list(row["answers"].values())

@@ -49,7 +49,7 @@ class Table(NamedTuple):
 class Section(NamedTuple):
     """A part of a report: a title, a caption, a figure or none, and tables.
 
-    ``figure`` is the path of its SVG without the ending.
+    ``figure`` is the path of its SVG without the ending; with ``texts`` the tables hold sentences.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Section(NamedTuple):
     caption: str = ""
     tables: Sequence[Table] = ()
     figure: Path | None = None
+    texts: bool = False
 
     @property
     def image(self) -> str:

@@ -312,18 +312,19 @@ def _shares_answers(first: Row, second: Row) -> bool:
 
 
 def versus_canonical(results: Results) -> Section | None:
-    """Accuracy of every model minus that of canonical training, on the same seeds and questions.
+    """Accuracy of every model minus that of canonical training, or of the first that exists.
 
     >>> rows = [{"train_scheme": t, "eval_scheme": "canonical", "n": 9, "accuracy": 0.9,
     ...          "low": 0.8, "high": 0.95} for t in ("canonical", "uniform")]
     >>> versus_canonical(Results(rows)).tables[0].lines
     [['uniform', '0.0 [−12.5, +12.5]']]
 
-    A star marks the differences of a column that Holm's method keeps, where they are over three
-    seeds or more. None where no model was trained canonically, and where several tasks or studies
-    are shown.
+    Differences are paired over seeds and questions. A star marks those of a column that Holm's
+    method keeps, of trainings where they are over three seeds or more. None where no model was
+    trained canonically, and where several tasks or studies are shown.
     """
-    base = next((n for n in results.names if results.models[n]["spec"] == "canonical"), None)
+    bases = [n for n in results.names if results.exist or results.models[n]["spec"] == "canonical"]
+    base = next(iter(bases), None)
     others = [name for name in results.names if name != base]
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None
@@ -332,12 +333,13 @@ def versus_canonical(results: Results) -> Section | None:
         pairs = {f"{b} minus {a}": (a, b) for a, b in combinations(others, 2)}
         tables.append(_differences(results, "with each other", pairs))
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
+    stars = "" if results.exist else ", given from three seeds on"
     return Section(
         "versus",
-        f"Difference to canonical {what}",
+        f"Difference to {base if results.exist else f'canonical {what}'}",
         "In points, with 95% intervals, over the seeds and questions that both models have. A star "
-        "marks the differences of a column that remain after Holm's correction, given from three "
-        "seeds on; the others establish no order.",
+        f"marks the differences of a column that remain after Holm's correction{stars}; the others "
+        "establish no order.",
         tables,
     )
 
@@ -352,7 +354,7 @@ def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str
                 for label, (first, second) in pairs.items()
                 if (before := results.get(first, scheme)) and (after := results.get(second, scheme))
             },
-            LEAST_SEEDS,
+            1 if results.exist else LEAST_SEEDS,
         )
         for scheme in compared
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from robustok.models import ARCHITECTURES
 from robustok.report.answers import answer_lines
+from robustok.report.attacked import attack_sections
 from robustok.report.bound import bound_section
 from robustok.report.figures import (
     attack_section,
@@ -39,7 +40,7 @@ from robustok.report.tables import (
     versus_canonical,
     write_table,
 )
-from robustok.runtime.files import JsonFields, JsonObject, disk_full_in_one_line
+from robustok.runtime.files import JsonObject, disk_full_in_one_line
 
 _WITH_FIGURE = (
     strength_section,
@@ -98,19 +99,21 @@ def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) 
             name=study["name"],
             answers=answer_lines(results),
             about=" ".join(str(study.get("about") or "").split()),
-            sections=_sections(results, study, out / "figures"),
+            sections=_sections(results, sources, out / "figures"),
             settings=settings_table(study),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
             **_about(sources, results),
         )
 
 
-def _sections(results: Results, study: JsonFields, folder: Path) -> list[Section]:
+def _sections(results: Results, sources: Sequence[ReportSource], folder: Path) -> list[Section]:
     """The sections that the results have something for; figures are written into the folder."""
+    paper = sources[0].study.get("paper") or {}
     sections = [
         *(section(results, folder) for section in _WITH_FIGURE),
         *(section(results) for section in _TABLES),
-        paper_section(study.get("paper") or {}, _of_one_study(results.all_rows)),
+        *attack_sections(results, [source.folder for source in sources], folder),
+        paper_section(paper, _of_one_study(results.all_rows)),
     ]
     return [section for section in sections if section]
 

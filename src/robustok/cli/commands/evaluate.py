@@ -209,8 +209,8 @@ def _write_parquet(rows: Sequence[Row], path: Path) -> None:
         write_whole(path, sink.getvalue().to_pybytes())
 
 
-_OF_ATTACK = ("key", "ids", "canonical_ids", "success", "proved", "score", "canonical_score",
-              "reached_at", "n_scored", "seed")  # fmt: skip
+_OF_ATTACK = ("key", "text", "ids", "canonical_ids", "tokens", "canonical_tokens", "success",
+              "proved", "score", "canonical_score", "reached_at", "n_scored", "seed")  # fmt: skip
 
 
 def _plain_item(item: JsonFields) -> JsonObject:

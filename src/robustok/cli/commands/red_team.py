@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,12 @@ from robustok.attack.settings import (
     unsearched_text,
 )
 from robustok.cli.options import folder_option, limit_option, option, served_tokenizer_option
-from robustok.cli.printing import print_result, print_tokens
+from robustok.cli.printing import print_result, print_tokens, print_written
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
 from robustok.models.load import model_fingerprint, precision_of
-from robustok.runtime.display import Progress, counted
+from robustok.runtime.display import Progress, counted, visible
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
 from robustok.runtime.registry import function_named
@@ -121,8 +122,9 @@ def red_team(
         click.echo(unsearched)
     if options.out is not None:
         attacks.write_attacks(options.out / "attacks.jsonl", worst)
-    if options.generate:
-        _generate(options, named, worst)
+    answers = _generate(options, named, worst) if options.generate else []
+    if options.out is not None:
+        _report(model, named, dict(zip(map(str, searches), parts, strict=True)), answers, options)
 
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
@@ -182,7 +184,28 @@ def _summary_line(row: JsonObject) -> str:
     )
 
 
-def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> None:
+def _report(
+    model: str, named: Any, parts: JsonObject, answers: Sequence[Any], options: RedTeamOptions
+) -> None:
+    """Write the page of the attacks into --out, where what it draws with is installed."""
+    if options.out is None or find_spec("matplotlib") is None:
+        return
+    from robustok.report.attacked import write_red_team_page
+
+    def spelled(one: Any) -> JsonObject:
+        tokens = ([visible(named.vocab.tokens[i]) for i in x] for x in (one.ids, one.canonical_ids))
+        return one.as_row() | dict(zip(("tokens", "canonical_tokens"), tokens, strict=True))
+
+    rows = {name: [one.as_row() for one in part] for name, part in parts.items()}
+    worst = [spelled(one) for one in attacks.worst_attacks([*parts.values()])]
+    generated = {one.key: (one.canonical, one.attacked) for one in answers}
+    objective, table = named.settings.name, attacks.summaries(parts)
+    page = write_red_team_page(options.out, model, objective, rows, table, worst, generated)
+    print_written([page], options.as_json)
+
+
+def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> list[Any]:
+    """The answers to each prompt, which are printed and written."""
     judge = None if options.judge is None else function_named(options.judge)
     with bar("generate") as progress:
         rows = attacks.generate_answers(
@@ -204,3 +227,4 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
             for name in ("canonical_verdict", "attacked_verdict")
         )
         click.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")
+    return rows

@@ -70,8 +70,12 @@ class Attack(AttackSettings, OnQuestions):
         rows = [row for group in groups for row in group["attacks"]]
         done = [attacks.Attack.from_row(row) for row in rows]
         summary = accuracy_under(done)
-        spelled = {} if len(rows) > 1 else {"tokens": at.spelled(rows[0]["ids"])}
-        at.write_items(row | spelled for row in rows)
+        at.write_items(
+            row
+            | {"tokens": at.spelled(row["ids"])}
+            | {"canonical_tokens": at.spelled(row["canonical_ids"])}
+            for row in rows
+        )
         overflowed = sum(group["dropped"] for group in groups)
         overflowed += sum(one.overflowed for one in done)
         of_key = {item.key: item.question for item in items}

@@ -1,0 +1,230 @@
+"""Attacks in a report: how many tokenizations they scored, and attacked texts as people read them.
+
+What they show is in the results for each question, `items/CELL.jsonl`, not in the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from robustok.evaluation.intervals import curve_of
+from robustok.report.figures import facts, panel_grid
+from robustok.report.frame import Results, Row, bounds, percent
+from robustok.report.page import Section, Table, write_page
+from robustok.report.style import (
+    MUTED,
+    colors,
+    figure_style,
+    grouped,
+    legend_above,
+    note_below,
+    one_line,
+    percent_axis,
+    save_all,
+    short,
+)
+from robustok.runtime.files import JsonFields
+from robustok.runtime.inputs import read_rows
+from robustok.runtime.packages import versions
+
+_SHOWN = 3  # texts of a model
+MARGIN = (
+    "The margin is the greatest score of a wrong option minus that of the right one: above 0 the "
+    "answer is wrong. The right answer stands behind the arrow."
+)
+
+
+class Line(NamedTuple):
+    """The attacks of a curve: its panel, its name, and the rows of attacks."""
+
+    panel: str
+    name: str
+    attacks: Sequence[JsonFields]
+
+
+def attack_sections(results: Results, folders: Iterable[Path], figures: Path) -> list[Section]:
+    """The curve of every attack, and some attacked questions of each model; none without items."""
+    folders = [*folders]
+    rows = [row for row in results.rows if row["eval_scheme"] in results.attacks]
+    found = {id(row): _items(row["cells"], folders) for row in rows}
+    rows = [row for row in rows if found[id(row)]]
+    if not rows:
+        return []
+    several = len(results.names) > 1
+    lines = [
+        Line(attack, row["name"], found[id(row)]) if several else Line("", attack, found[id(row)])
+        for row in rows
+        for attack in [one_line(short(row["eval_scheme"]))]
+    ]
+    curve = curve_section(lines, "accuracy", figures, facts(rows))
+    tables = [
+        table
+        for name, own in grouped(rows, "name").items()
+        for table in attacked_tables(found[id(own[0])], name if several else "")
+    ]
+    return [curve, *attacked_section(tables, MARGIN)]
+
+
+def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
+    """The attacks of the cells of a row, over all its seeds."""
+    paths = [folder / "items" / f"{cell}.jsonl" for cell in cells for folder in folders]
+    return [item for path in paths if path.is_file() for item in read_rows(path)]
+
+
+@figure_style()
+def curve_section(lines: Sequence[Line], name: str, folder: Path, note: str) -> Section:
+    """The "accuracy" under attack, share of "success" or mean "score" by tokenizations scored."""
+    panels = grouped([line._asdict() for line in lines], "panel")
+    names = [*dict.fromkeys(line.name for line in lines)]
+    colored = dict(zip(names, colors(names), strict=True))
+    figure, axes = panel_grid(len(panels))
+    rows: list[Row] = []
+    for place, (panel, own) in zip(axes, panels.items(), strict=False):
+        for line in own:
+            curve, color = _curve(name, line["attacks"]), colored[line["name"]]
+            rows += [{"attack": panel, "name": line["name"], **point} for point in curve]
+            scale = 1 if name == "score" else 100
+            at = [point["n_scored"] for point in curve]
+            shares, low, high = ([scale * p[one] for p in curve] for one in (name, "low", "high"))
+            place.fill_between(at, low, high, step="post", color=color, alpha=0.15, linewidth=0)
+            place.step(at, shares, where="post", color=color, label=line["name"])
+        place.set_xscale("log")
+        place.xaxis.set_major_formatter("{x:,.0f}")
+        place.minorticks_off()
+        place.set_title(panel)
+        if name != "score":
+            percent_axis(place)
+        place.grid(True, axis="y")
+        place.set_ylabel({"success": "broken"}.get(name, name) if place in axes[::2] else "")
+    figure.supxlabel("tokenizations scored for a text", color=MUTED)
+    if len(names) > 1:
+        legend_above(figure, *axes)
+    note_below(figure, note)
+    save_all(figure, folder / "curve", rows)
+    what = {"accuracy": "Accuracy under attack", "success": "Broken prompts", "score": "Score"}
+    return Section(
+        "curve",
+        f"{what[name]} by the tokenizations scored",
+        "An attack that may score more tokenizations of a text finds more. At 1 is the "
+        "tokenization where it starts. Bands are 95% intervals over the texts.",
+        figure=folder / "curve",
+    )
+
+
+def _curve(name: str, attacks: Sequence[JsonFields]) -> list[dict[str, float]]:
+    most = max(one["n_scored"] for one in attacks)
+    if name != "score":
+        return curve_of(name, [one["reached_at"] for one in attacks], most=most)
+    steps = [[s for s in one["steps"] if s["score"] is not None] for one in attacks]
+    first = max(own[0]["n_scored"] for own in steps if own)  # where each has a score
+    points = []
+    for n in sorted({first, most, *(s["n_scored"] for own in steps for s in own)}):
+        best = [
+            max(s["score"] for s in own if s["n_scored"] <= max(n, first)) for own in steps if own
+        ]
+        mean = sum(best) / len(best)
+        points += [{"n_scored": n, "score": mean, "low": mean, "high": mean}] * (n >= first)
+    return points
+
+
+def attacked_section(tables: Sequence[Table], caption: str) -> list[Section]:
+    """The tables of attacked texts as a section; none without a table."""
+    title = "Attacked texts, before and after"
+    return [Section("attacked", title, caption, tables, texts=True)] * bool(tables)
+
+
+def attacked_tables(
+    attacks: Sequence[JsonFields],
+    model: str = "",
+    answers: Mapping[str, Sequence[str]] | None = None,
+) -> list[Table]:
+    """Some attacked texts, as rows of attacks with the spelled tokens: first those that broke.
+
+    ``answers`` are generated ones, the canonical and the attacked, by the key of the text.
+    """
+    known = [row for row in attacks if "tokens" in row]
+    broken = [row for row in known if row["success"] and row["reached_at"] != 1]
+    held = [row for row in known if not row["success"]]
+    ordered = [*broken[: _SHOWN - bool(held)], *held, *broken[_SHOWN - bool(held) :]]
+    return [_attacked(row, model, (answers or {}).get(row["key"])) for row in ordered[:_SHOWN]]
+
+
+def _attacked(row: JsonFields, model: str, answers: Sequence[str] | None) -> Table:
+    fields = row["fields"]
+    choices = fields.get("choices")
+    start, end = row["steps"][0], row["steps"][-1]
+    if answers is None and choices:
+        own = start["ids"] == row["canonical_ids"] and start["log_probs"]
+        answers = [_answer(choices, own or []), _answer(choices, end["log_probs"])]
+    head = ["tokenization", "tokens", "margin" if choices else "score"]
+    lines = [
+        ["canonical", "|".join(row["canonical_tokens"]), _score(row["canonical_score"])],
+        ["attacked", "|".join(row["tokens"]), _score(row["score"])],
+    ]
+    if answers:
+        head.append("answer")
+        lines = [[*line, answer.strip()] for line, answer in zip(lines, answers, strict=True)]
+    right = f" → {choices[fields['label']].strip()}" if choices else ""
+    return Table(head, lines, ": ".join(filter(None, (model, row["text"].strip()))) + right)
+
+
+def _answer(choices: Sequence[str], log_probs: Sequence[float]) -> str:
+    best = max(range(len(log_probs)), key=log_probs.__getitem__, default=None)
+    return "" if best is None else choices[best]
+
+
+def _score(score: float | None) -> str:
+    return "excluded" if score is None else f"{score:+.3g}".replace("-", "−")
+
+
+def write_red_team_page(
+    out: Path,
+    model: str,
+    objective: str,
+    parts: Mapping[str, Sequence[JsonFields]],
+    summaries: Sequence[JsonFields],
+    worst: Sequence[JsonFields],
+    answers: Mapping[str, Sequence[str]],
+) -> Path:
+    """Write the report of attacks on prompts, and return its report.html.
+
+    ``parts`` are the rows of each attack by its settings, ``worst`` those of the worst on each
+    prompt, with the spelled tokens, and ``summaries`` a row for each attack.
+    """
+    judged = all("success" in row for row in summaries)
+    lines = [Line("", one_line(short(name)), rows) for name, rows in parts.items()]
+    note = f"{model} · {len(worst)} prompts · objective {objective}"
+    table = Table(
+        ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"],
+        [[one_line(short(row["eval_scheme"])), *_numbers(row)] for row in summaries],
+    )
+    score = f"The score is that of the objective {objective}; attacks make it greater."
+    about = f"{score} Broken is a prompt whose score passes the threshold." if judged else score
+    sections = [
+        Section("attacks", "Attacks", about, [table]),
+        curve_section(lines, "success" if judged else "score", out / "figures", note),
+        *attacked_section(attacked_tables(worst, answers=answers), score),
+    ]
+    first = _numbers(summaries[-1])
+    under = "the worst attack" if len(parts) > 1 else "attack"
+    answer = f"Under {under} {first[0]}% of {len(worst)} prompts broke." if judged else (
+        f"Under {under} the mean score went from {first[-3]} to {first[-2]}."
+    )  # fmt: skip
+    return write_page(
+        out, title=f"{model} under attacks through its tokenization", name="", answers=[answer],
+        about="", subtitle=[note], note="", sections=sections, missing=Table([], []), progress="",
+        settings=Table([], []), measurements=Table([], []), versions=versions(),
+        configuration=json.dumps([*parts], indent=2),
+    )  # fmt: skip
+
+
+def _numbers(row: JsonFields) -> list[str]:
+    judged = (
+        [f"{percent(row['success'])} {bounds(row)}", percent(row["proved"])]
+        if "success" in row
+        else []
+    )
+    return [*judged, _score(row["canonical_score"]), _score(row["score"]), f"{row['n_scored']:,}"]
