@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -77,10 +78,7 @@ def test_every_task_is_measured_and_shown_on_a_page_that_fetches_nothing(folder:
     accuracies = [row for row in rows if "accuracy" in row]
     schemes = {row["eval_scheme"] for row in accuracies}
     assert {(row["task"], row["eval_scheme"]) for row in accuracies} == {
-        (task, scheme)
-        for task in ("langgame", "cute", "evenness")
-        for scheme in schemes
-        if task != "evenness" or not scheme.startswith("adversarial")
+        (task, scheme) for task in ("langgame", "cute", "evenness") for scheme in schemes
     }
     assert [row["texts"] for row in rows if "perplexity" in row] == [6 + 6 + 4] * 4
     text = (folder / "report.md").read_text(encoding="utf-8")
@@ -116,14 +114,17 @@ def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path)
         for metric in result["metrics"]
     }
     worst = {key: metrics.pop(key) for key in [*metrics] if key[1].startswith("accuracy, worst of")}
-    assert {task for task, _ in worst} == {"langgame", "cute"}
+    assert {task for task, _ in worst} == {"langgame", "cute", "evenness"}
     assert metrics == {
-        (row["task"], f"{name}, {row['eval_scheme']}"): row[name]
+        (row["task"], f"{name}, {row['eval_scheme']}"): round(row[name], 4)
         for row in rows_of(folder)
         for name in ("accuracy", "consistency")
         if name in row
     }
-    assert "## Accuracy " in text and "![" not in text and str(model.parent) not in text
+    assert text.lstrip().startswith("# random-llama\n\n```python\nimport transformers\n")
+    assert text.count("| random-llama, evenness |") == 1 and str(model.parent) not in text
+    for image in re.findall(r"!\[.*\]\((.*)\)", text):
+        assert (model / image).is_file()
 
 
 def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) ->
     assert write_readme(rows, run_folder) == weights / "README.md"  # its own is replaced
     own = (weights / "README.md").read_text(encoding="utf-8")
     assert "\nbase_model: org/base\n" in own
-    for other in ("# Mine\n", own.replace("## Accuracy", "## My accuracy", 1)):
+    for other in ("# Mine\n", own.replace("## Robustness", "## My robustness", 1)):
         (weights / "README.md").write_text(other, encoding="utf-8")
         assert write_readme(rows, run_folder) == run_folder / "README.md"
         assert (weights / "README.md").read_text(encoding="utf-8") == other
@@ -161,7 +162,7 @@ def test_lora_weights_get_the_readme_in_place_of_pefts_blanks(
         assert (metadata["library_name"], metadata["base_model"]) == ("peft", "org/base")
         tags = ["lora", "transformers", "robustok", "tokenization", "robustness"]
         assert metadata["tags"] == tags
-        assert "## Accuracy " in text and "Model ID" not in text
+        assert "## Robustness " in text and "Model ID" not in text
     filled = blanks.replace("[More Information Needed]", "LangGame", 1)
     (weights / "README.md").write_text(filled, encoding="utf-8")
     assert write_readme(rows, run_folder) == run_folder / "README.md"

@@ -1,23 +1,40 @@
-"""README.md of a measured model: the metadata block that hubs read, and its report."""
+"""README.md of a measured model: metadata that hubs read, how to load it, and what was measured."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robustok.report.frame import Row
+from robustok.models.card import (
+    card_of,
+    is_adapter,
+    loading,
+    may_write_card,
+    recorded_training,
+    trained_on,
+    write_card,
+)
+from robustok.report.answers import answer_lines
+from robustok.report.frame import Results, Row
+from robustok.report.tables import accuracy_table
+from robustok.runtime.display import markdown_table
 from robustok.runtime.files import read_json_or_none, write_whole
+from robustok.study.run import worst_rows
 from robustok.tasks.benchmarks import HUB
 
-README = "README.md"
 _METRICS = ("accuracy", "consistency")
-_SIGNATURE = re.compile(r"\n<!-- robustok ([0-9a-f]{64}) -->\n\Z")  # of the text before it
-_VERSIONS = re.compile(r"^### Framework versions\n\n- PEFT .*$", re.MULTILINE)
-_FIGURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)  # whose file is not beside the README
+_FIGURES = {
+    "teaser": "Accuracy by the strength of the perturbation",
+    "attacks": "Accuracy under attack",
+    "curve": "Accuracy under attack by the tokenizations scored",
+}
+_READING = (
+    "Accuracy in percent on questions whose tokenization is canonical, drawn at random or chosen "
+    "by an attack, with 95% intervals over the questions; beside it the change from the canonical "
+    "tokenizations of the same questions, in points."
+)
 
 
 def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
@@ -28,62 +45,55 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     Returns the path, or None where both folders have one that stays.
 
     Args:
-        rows: rows of results.jsonl of the run, all of one model.
-        run: folder of the run, which has report.md.
+        rows: rows of results.jsonl of the run, all of one model, as the report reads them.
+        run: folder of the run, which has report.md and figures/.
     """
     model = Path(rows[0]["model"]["name"])
     folders = [folder for folder in (model, run) if folder.is_dir()]
-    folder = next((folder for folder in folders if _may_write(folder)), None)
+    folder = next((folder for folder in folders if may_write_card(folder)), None)
     if folder is None:
         return None
-    page = _FIGURE.sub("", (run / "report.md").read_text(encoding="utf-8"))
-    if model.is_absolute():  # a path of this machine says nothing to others
-        page = page.replace(str(model), model.name)
-    text = f"---\n{_metadata(rows, model, _tags(folder))}\n---\n\n{page}"
-    write_whole(folder / README, f"{text}\n<!-- robustok {_digest(text)} -->\n")
-    return folder / README
+    record = recorded_training(model)
+    results, measured = Results(rows), [*rows, *worst_rows(rows)]
+    table = accuracy_table(results)
+    parts = [
+        f"---\n{_metadata(measured, model, _tags(folder), record)}\n---\n",
+        loading(model),
+        trained_on(record),
+        "## Robustness to the tokenization\n",
+        *(f"- {line}" for line in answer_lines(results)),
+        f"\n{_READING}\n",
+        markdown_table(table.head, table.texts),
+        *_figures(run / "figures", folder),
+        f"\nMeasured with robustok {rows[0]['versions']['robustok']}: `robustok study run "
+        f"{rows[0]['study']} --model {model.name}`.",
+    ]
+    _write_eval_results(measured, folder)
+    return write_card(folder, "\n".join(filter(None, parts)))
 
 
-def _may_write(folder: Path) -> bool:
-    """Whether a folder has no README.md, peft's, or one that is as it was written here."""
-    text = _text(folder)
-    if text is None:
-        return os.access(folder, os.W_OK)
-    signature = _SIGNATURE.search(text)
-    if signature is not None:
-        return signature[1] == _digest(text[: signature.start()])
-    return _is_blank(text)
-
-
-def _text(folder: Path) -> str | None:
-    file = folder / README
-    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-
-
-def _is_blank(text: str) -> bool:
-    """Whether a page is the hub's template, to which peft adds its release at most."""
-    from huggingface_hub import ModelCard, ModelCardData
-
-    template = ModelCard.from_template(ModelCardData()).text
-    body = _VERSIONS.sub("", ModelCard(text, ignore_metadata_errors=True).text)
-    return body.split() == _VERSIONS.sub("", template).split()
+def _figures(figures: Path, folder: Path) -> list[str]:
+    """The figures as images of the page, copied beside it."""
+    shown = {name: title for name, title in _FIGURES.items() if (figures / f"{name}.png").exists()}
+    for name in shown:
+        copy = folder / "figures" / f"{name}.png"
+        copy.parent.mkdir(exist_ok=True)
+        if not copy.exists() or not copy.samefile(figures / copy.name):
+            shutil.copyfile(figures / copy.name, copy)
+    return [f"\n![{title}](figures/{name}.png)" for name, title in shown.items()]
 
 
 def _tags(folder: Path) -> list[str]:
     """Our tags, after those of the README.md that is replaced."""
     from huggingface_hub import ModelCard
 
-    kept = ModelCard(_text(folder) or "").data.to_dict().get("tags", [])
+    kept = ModelCard(card_of(folder) or "").data.to_dict().get("tags", [])
     # A base model that is no name of the hub is a path of this machine.
     kept = [tag for tag in kept if not tag.startswith("base_model:") or _is_hub_name(tag)]
     return list(dict.fromkeys([*kept, "robustok", "tokenization", "robustness"]))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _metadata(rows: Sequence[Row], model: Path, tags: list[str]) -> str:
+def _metadata(rows: Sequence[Row], model: Path, tags: list[str], record: Any) -> str:
     """The metadata of a model as YAML: what it is made of, and what was measured."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -93,32 +103,48 @@ def _metadata(rows: Sequence[Row], model: Path, tags: list[str]) -> str:
             dataset_type=HUB[row["task"]].path if row["task"] in HUB else row["task"],
             dataset_name=row["task"],
             metric_type=metric,
-            metric_value=row[metric],
+            metric_value=round(row[metric], 4),
             metric_name=f"{metric}, {row['eval_scheme']}",
-            metric_args={name: row[name] for name in ("low", "high", "n", "draws")}
-            if metric == "accuracy"
-            else None,
         )
         for row in rows
         for metric in _METRICS
         if metric in row
     ]
-    has_adapter = (model / "adapter_config.json").is_file()
     return ModelCardData(
         model_name=model.name,
-        base_model=_base_model(model),
-        library_name="peft" if has_adapter else "transformers",
+        base_model=_base_model(model, record),
+        library_name="peft" if is_adapter(model) else "transformers",
         pipeline_tag="text-generation",
         tags=tags,
         eval_results=results,
     ).to_yaml()
 
 
-def _base_model(model: Path) -> str | None:
+def _write_eval_results(rows: Sequence[Row], folder: Path) -> None:
+    """Write the accuracies on benchmarks of the hub to .eval_results/, which the hub shows."""
+    import yaml
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    entries = [
+        EvalResultEntry(
+            dataset_id=HUB[row["task"]].path,
+            task_id=row["task"],
+            value=round(100 * row["accuracy"], 2),
+            notes=f"accuracy in percent, tokenization of the questions: {row['eval_scheme']}",
+        )
+        for row in rows
+        if row.get("task") in HUB and "accuracy" in row
+    ]
+    if entries:
+        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+        (folder / ".eval_results").mkdir(exist_ok=True)
+        write_whole(folder / ".eval_results" / "robustok.yaml", text)
+
+
+def _base_model(model: Path, record: Any) -> str | None:
     """The hub name of the model that one was trained from, where its folder names it."""
-    recorded: Any = read_json_or_none(model / "training.json") or {}
     adapter: Any = read_json_or_none(model / "adapter_config.json") or {}
-    name = recorded.get("base_model") or adapter.get("base_model_name_or_path") or ""
+    name = record.get("base_model") or adapter.get("base_model_name_or_path") or ""
     return name if _is_hub_name(name) else None
 
 

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,8 +18,9 @@ import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError
+from robustok.models.card import is_adapter, loading, may_write_card, trained_on, write_card
 from robustok.models.load import PRECISIONS, overflow_option, save_tokenizer
-from robustok.runtime.files import JsonObject, write_whole
+from robustok.runtime.files import JsonObject
 from robustok.runtime.records import digests_of, read_finished, read_record, write_record
 
 _option = partial(option, panel="Training")
@@ -333,48 +334,19 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
 
     ``base_model`` is empty for a model from random weights or of a folder.
     """
-    write_whole(out / "README.md", _card(out, identity, training, base_model))
     record = {
         "identity": identity,
         "base_model": base_model,
         "training": asdict(training),
         "files": digests_of(out, *WEIGHTS),
     }
+    if may_write_card(out):
+        library = "peft" if is_adapter(out) else "transformers"
+        base = f"base_model: {base_model}\n" * bool(base_model)
+        head = f"---\nlibrary_name: {library}\n{base}pipeline_tag: text-generation\n"
+        head += "tags:\n- robustok\n- stochastic-tokenization\n---\n\n"
+        write_card(out, f"{head}{loading(out)}\n{trained_on(record)}")
     write_record(out / RECORD, record)
-
-
-def _card(out: Path, identity: JsonObject, training: Training, base_model: str) -> str:
-    """The model card: the hub's block of metadata, how to load the model, and its settings."""
-    is_adapter = (out / "adapter_config.json").exists()
-    name = out.resolve().name
-    loading = f'AutoModelForCausalLM.from_pretrained("{name}")'
-    described = {
-        "scheme": identity["sampler"],
-        **{one.name: identity[one.name] for one in fields(Recipe) if one.name in identity},
-        "seed": identity["seed"],
-    }
-    last = f", last loss {training.losses[-1][1]:.3f}" if training.losses else ""
-    lines = [
-        "---",
-        f"library_name: {'peft' if is_adapter else 'transformers'}",
-        *([f"base_model: {base_model}"] if base_model else []),
-        "pipeline_tag: text-generation",
-        "tags:\n- robustok\n- stochastic-tokenization",
-        "---",
-        f"\n# {name}\n",
-        f"Trained with robustok on tokenizations drawn by `{identity['sampler']}`: "
-        f"{training.steps} steps, {training.tokens:,} tokens{last}.\n",
-        "```python",
-        f"from {'peft' if is_adapter else 'transformers'} import "
-        + ("AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"),
-        "from transformers import AutoTokenizer\n",
-        f"model = {loading.replace('Auto', 'AutoPeft') if is_adapter else loading}",
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
-        "```\n",
-        "| setting | value |\n|---|---|",
-        *(f"| {key} | {value} |" for key, value in described.items() if value is not None),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def read_result(out: Path, identity: JsonObject) -> Training | None:

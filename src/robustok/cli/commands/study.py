@@ -171,7 +171,6 @@ def run(
     from robustok.report.tables import accuracy_table
     from robustok.report.write import write_sources
     from robustok.study import run_study
-    from robustok.study.run import worst_rows
     from robustok.study.work import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -193,7 +192,7 @@ def run(
         print_table(table.head, shares, left=1)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        readme = write_readme([*source.rows, *worst_rows(source.rows)], folder)
+        readme = write_readme(source.rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 

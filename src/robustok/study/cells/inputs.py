@@ -202,7 +202,7 @@ class BenchmarkCell(QuestionsCell):
 
     @property
     def is_attacked(self) -> bool:
-        return self.own
+        return self.own or self.file is not None
 
     @property
     def description(self) -> str:
