@@ -54,20 +54,21 @@ READING = (
     "unless it is over three seeds or more and Holm's correction keeps it among those of its line. "
     "Beside an accuracy stand the "
     "change from the canonical tokenizations of the same questions, in points, and the "
-    "consistency, the share of questions with one answer in all draws. Under attack by kind of "
-    "question, the number of attacked questions is in brackets. The axis of strength has the "
-    "measured splits per canonical token; α is the parameter of the scheme that gave them. A "
-    "star in a table of differences marks those that remain after Holm's correction. Settings "
-    "stand in the [ledger](fidelity.md), every measurement in the rows that a section is drawn "
-    "from."
+    "consistency, the share of questions with one answer in all draws. The axis of strength has "
+    "the measured splits per canonical token; α is the parameter of the scheme that gave them. "
+    "Settings stand in the [ledger](fidelity.md); the report of a run also has all differences, "
+    "and the accuracies by step and by kind of question."
 )
-# Of the report of a run: what the ledger and the rows have, and what READING says once.
-_LEFT_OUT = ("Settings", "All measurements")
+# Of the report of a run: what the ledger has, and what READING says once.
+_LEFT_OUT = (
+    "Settings", "All measurements", "Difference to canonical",
+    "Accuracy under attack, by kind of question", "Accuracy by subset",
+)  # fmt: skip
+_FIGURE_ALONE = "Accuracy by the steps of fine-tuning"
 _ACCURACIES = "Accuracy on canonical questions"
 _EXPLAINED = (
     "Accuracy by the strength of the perturbation", "Accuracy under attack",
     "Accuracy of every model under every evaluation scheme", _ACCURACIES,
-    "Difference to canonical training",
 )  # fmt: skip
 
 
@@ -105,6 +106,8 @@ def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
         blocks = body.strip().split("\n\n")
         if title.startswith(_EXPLAINED):
             blocks = [block for block in blocks if block.startswith(("!", "|"))]
+        if title.startswith(_FIGURE_ALONE):
+            blocks = blocks[:1]
         if not title.startswith(left_out):
             kept.append("\n\n".join([title, *blocks]))
     return "\n\n## ".join(one.strip() for one in kept) + "\n"

@@ -94,6 +94,9 @@ def test_several_attacks_are_printed_with_the_worst_of_each_prompt(shell: Shell)
         alone = shell.rows(*call, "-s", scheme)
         assert part["success"] == sum(row["success"] for row in alone) / len(alone)
     assert "worst of 3 attacks: broken" in shell.ok(*call, *SEVERAL, "--out", "several")
+    page = Path("several/report.md").read_text()
+    assert f"Under the worst attack {100 * worst['success']:.1f}" in page
+    assert page.count("| attacked |") == 2 and Path("several/figures/curve.png").exists()
 
 
 def test_several_attacks_say_where_the_canonical_tokenization_is_excluded(shell: Shell) -> None:
@@ -124,6 +127,7 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
     assert "judge: mean" in output
     answers = rows_in(Path("answered/answers.jsonl"))
     assert [a["attacked_verdict"] for a in answers] == [len(a["attacked"]) for a in answers]
+    assert "| tokenization | tokens | score | answer |" in Path("answered/report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,12 @@ def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
     assert worst["accuracy"] == 1 - len(broken) / len(ITEMS)
     text = shell.ok(*line)
     assert "worst of 2 attacks: accuracy" in text and " proved, " in text
-    assert "| worst of 2 attacks |" in (out / "report.md").read_text()
+    page = (out / "report.md").read_text()
+    # An attack from canonical questions has measured these, too.
+    assert "| canonical | attack d = 2, 4 from uniform | " in page
+    assert "## Attacked texts, before and after" in page and "| canonical | " in page
+    curve = (out / "figures/curve.csv").read_text().splitlines()
+    assert curve[0].startswith("attack,name,n_scored,accuracy,low,high") and len(curve) > 2
     table = pq.read_table(out / "items.parquet").to_pylist()
     assert len(table) == 2 * len(ITEMS) and {type(row["ids"]) for row in table} == {list}
     # The same command with one more scheme, and one more model, goes on there.
@@ -151,6 +156,7 @@ def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
     more = shell.rows(f"{line[0]} {other}", *line[1:], "-s", "canonical")
     measured = [row["model"] for row in more if "curve" in row or "acc_norm" in row]
     assert measured == [model.name] * 3 + ["other"] * 3
+    assert f"## Difference to {model.name}" in (out / "report.md").read_text()
     assert cells < {path.name for path in (out / "cells").iterdir()}
 
 

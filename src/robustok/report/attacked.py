@@ -26,6 +26,7 @@ from robustok.report.style import (
     save_all,
     short,
 )
+from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields
 from robustok.runtime.inputs import read_rows
 from robustok.runtime.packages import versions
@@ -71,7 +72,8 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
 def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
     """The attacks of the cells of a row, over all its seeds."""
     paths = [folder / "items" / f"{cell}.jsonl" for cell in cells for folder in folders]
-    return [item for path in paths if path.is_file() for item in read_rows(path)]
+    items = [item for path in paths if path.is_file() for item in read_rows(path)]
+    return [item for item in items if "steps" in item]
 
 
 @figure_style()
@@ -109,7 +111,7 @@ def curve_section(lines: Sequence[Line], name: str, folder: Path, note: str) -> 
         "curve",
         f"{what[name]} by the tokenizations scored",
         "An attack that may score more tokenizations of a text finds more. At 1 is the "
-        "tokenization where it starts. Bands are 95% intervals over the texts.",
+        "tokenization where it starts." + " Bands are 95% intervals." * (name != "score"),
         figure=folder / "curve",
     )
 
@@ -118,16 +120,22 @@ def _curve(name: str, attacks: Sequence[JsonFields]) -> list[dict[str, float]]:
     most = max(one["n_scored"] for one in attacks)
     if name != "score":
         return curve_of(name, [one["reached_at"] for one in attacks], most=most)
-    steps = [[s for s in one["steps"] if s["score"] is not None] for one in attacks]
-    first = max(own[0]["n_scored"] for own in steps if own)  # where each has a score
-    points = []
-    for n in sorted({first, most, *(s["n_scored"] for own in steps for s in own)}):
-        best = [
-            max(s["score"] for s in own if s["n_scored"] <= max(n, first)) for own in steps if own
-        ]
-        mean = sum(best) / len(best)
-        points += [{"n_scored": n, "score": mean, "low": mean, "high": mean}] * (n >= first)
-    return points
+    scored = [
+        {step["n_scored"]: step["score"] for step in one["steps"] if step["score"] is not None}
+        for one in attacks
+    ]
+    first = max(min(own, default=1) for own in scored)  # where each has a score
+    limits = {n for own in scored for n in own if n > first}
+    return [
+        {"n_scored": n, **dict.fromkeys(("score", "low", "high"), _mean_best(scored, n))}
+        for n in sorted({first, most, *limits})
+    ]
+
+
+def _mean_best(scored: Sequence[Mapping[int, float]], limit: int) -> float:
+    """The mean over the texts of the highest score among the first tokenizations."""
+    best = [max(score for n, score in own.items() if n <= limit) for own in scored if own]
+    return sum(best) / len(best)
 
 
 def attacked_section(tables: Sequence[Table], caption: str) -> list[Section]:
@@ -143,19 +151,23 @@ def attacked_tables(
 ) -> list[Table]:
     """Some attacked texts, as rows of attacks with the spelled tokens: first those that broke.
 
-    ``answers`` are generated ones, the canonical and the attacked, by the key of the text.
+    Last are those that were wrong before. ``answers`` are generated ones, the canonical and the
+    attacked, by the key of the text.
     """
     known = [row for row in attacks if "tokens" in row]
     broken = [row for row in known if row["success"] and row["reached_at"] != 1]
     held = [row for row in known if not row["success"]]
-    ordered = [*broken[: _SHOWN - bool(held)], *held, *broken[_SHOWN - bool(held) :]]
+    wrong = [row for row in known if row["success"] and row["reached_at"] == 1]  # before
+    most = _SHOWN - bool(held)
+    ordered = [*broken[:most], *held, *broken[most:], *wrong]
     return [_attacked(row, model, (answers or {}).get(row["key"])) for row in ordered[:_SHOWN]]
 
 
 def _attacked(row: JsonFields, model: str, answers: Sequence[str] | None) -> Table:
-    fields = row["fields"]
-    choices = fields.get("choices")
-    start, end = row["steps"][0], row["steps"][-1]
+    fields, start, end = row["fields"], row["steps"][0], row["steps"][-1]
+    choices = fields.get("choices", ())
+    if len(end["log_probs"]) != len(choices):  # another objective than the answer
+        choices = ()
     if answers is None and choices:
         own = start["ids"] == row["canonical_ids"] and start["log_probs"]
         answers = [_answer(choices, own or []), _answer(choices, end["log_probs"])]
@@ -196,7 +208,7 @@ def write_red_team_page(
     """
     judged = all("success" in row for row in summaries)
     lines = [Line("", one_line(short(name)), rows) for name, rows in parts.items()]
-    note = f"{model} · {len(worst)} prompts · objective {objective}"
+    note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"
     table = Table(
         ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"],
         [[one_line(short(row["eval_scheme"])), *_numbers(row)] for row in summaries],
@@ -208,11 +220,11 @@ def write_red_team_page(
         curve_section(lines, "success" if judged else "score", out / "figures", note),
         *attacked_section(attacked_tables(worst, answers=answers), score),
     ]
-    first = _numbers(summaries[-1])
+    last = summaries[-1]
+    broke = f"{percent(last['success'])}% {bounds(last)} of {last['n']} broke" if judged else ""
+    went = f"the mean score went from {_numbers(last)[-3]} to {_numbers(last)[-2]}"
     under = "the worst attack" if len(parts) > 1 else "attack"
-    answer = f"Under {under} {first[0]}% of {len(worst)} prompts broke." if judged else (
-        f"Under {under} the mean score went from {first[-3]} to {first[-2]}."
-    )  # fmt: skip
+    answer = f"Under {under} {', '.join(filter(None, (broke, went)))}."
     return write_page(
         out, title=f"{model} under attacks through its tokenization", name="", answers=[answer],
         about="", subtitle=[note], note="", sections=sections, missing=Table([], []), progress="",

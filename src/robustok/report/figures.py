@@ -46,7 +46,7 @@ from robustok.report.style import (
     save_all,
     short,
 )
-from robustok.report.tables import pivot
+from robustok.report.tables import compared, pivot
 from robustok.runtime.files import JsonObject
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ _CELL = 0.55, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _STRENGTH = "strength of training  →"
-_IN_TABLE = 3  # accuracies that a table alone shows
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
 
@@ -107,8 +106,9 @@ def _unsearched(results: Results) -> str:
 
 
 def heatmap_section(results: Results, folder: Path) -> Section | None:
-    """Heat maps of every accuracy; None for a few, which a table has."""
-    if results.frame.empty or len(results.rows) <= _IN_TABLE:
+    """Heat maps of every accuracy; None where a table has all."""
+    in_table = len(results.names) == 1 and {*results.eval_schemes} <= {*compared(results)}
+    if results.frame.empty or in_table:
         return None
     figure = _saved(draw_heatmap(results), results, results.eval_schemes, folder / "heatmap")
     return Section(
@@ -137,7 +137,7 @@ def facts(rows: Sequence[Row]) -> str:
     counts = [str(count) for count in sorted({row["n"] for row in rows})]
     asked = " or ".join(counts) if len(counts) < 3 else f"{counts[0]} to {counts[-1]}"
     seeds = sorted({len(row["seeds"]) for row in rows})
-    parts = [", ".join(models), f"{asked} questions"]
+    parts = ["; ".join(models), f"{asked} questions"]
     several = [count for count in seeds if count > 1]
     parts += [f"{' or '.join(map(str, several))} seeds"] if several else ["one seed"]
     if several and seeds[0] == 1:
@@ -431,7 +431,7 @@ def _draw_heat_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
     for (y, key), (x, head) in product(enumerate(panel.series), enumerate(panel.groups)):
         if row := panel.cells.get((key, head)):
             value = values[y, x] = 100 * row["accuracy"]
-            color = "black" if value > 55 else "white"
+            color = "black" if value < 55 else "white"
             text = f"{value:.1f}{'*' * _is_alone(row, panels)}"
             axes.text(x, y, text, ha="center", va="center", color=color, fontsize=9)
         elif (key, head) in panel.cells:
@@ -439,7 +439,7 @@ def _draw_heat_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
             axes.axhspan(y - 0.5, y + 0.5, *span, color=_NOT_RUN, linewidth=0)
             axes.text(x, y, "not run", ha="center", va="center", color=MUTED, fontsize=7)
     axes.set_facecolor("white")
-    axes.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+    axes.imshow(values, cmap="YlGnBu", vmin=0, vmax=100, aspect="auto")
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color="white", linewidth=2)
     for edge in range(1, columns):

@@ -109,7 +109,7 @@ def accuracy_table(results: Results) -> Table:
     >>> accuracy_table(results).texts
     [['uniform', '90.0 [80.0, 95.0]']]
     """
-    compared = _compared(results)
+    schemes = compared(results)
     seeds = {
         name: max(len(row["seeds"]) for row in rows)
         for name, rows in grouped(results.rows, "name").items()
@@ -120,11 +120,11 @@ def accuracy_table(results: Results) -> Table:
                 name + _fewer_seeds(own, max(seeds.values())),
                 color=results.colors[results.models[name]["spec"]],
             ),
-            *(_entry(results, name, scheme, own) for scheme in compared),
+            *(_entry(results, name, scheme, own) for scheme in schemes),
         ]
         for name, own in seeds.items()
     ]
-    return Table([first_title(results.rows), *map(title, compared)], lines)
+    return Table([first_title(results.rows), *map(title, schemes)], lines)
 
 
 def _fewer_seeds(seeds: int, most: int) -> str:
@@ -148,7 +148,7 @@ def accuracy_section(results: Results) -> Section | None:
     )
 
 
-def _compared(results: Results) -> list[str]:
+def compared(results: Results) -> list[str]:
     """Canonical questions, the most perturbed ones, and the attacks; all without any of these."""
     known = ("canonical", results.hardest or "", *results.attacks)
     return [scheme for scheme in known if scheme in results.eval_schemes] or results.eval_schemes
@@ -346,7 +346,7 @@ def versus_canonical(results: Results) -> Section | None:
 
 def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str]]) -> Table:
     """The second model minus the first of each pair, a column an evaluation scheme."""
-    compared = _compared(results)
+    schemes = compared(results)
     columns = [
         _change_texts(
             {
@@ -356,10 +356,10 @@ def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str
             },
             1 if results.exist else LEAST_SEEDS,
         )
-        for scheme in compared
+        for scheme in schemes
     ]
     lines = [[label, *(column.get(label, NOT_RUN) for column in columns)] for label in pairs]
-    return Table([head, *map(title, compared)], lines)
+    return Table([head, *map(title, schemes)], lines)
 
 
 def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) -> dict[str, str]:

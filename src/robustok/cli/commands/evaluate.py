@@ -29,7 +29,7 @@ from robustok.cli.options import (
     served_tokenizer_option,
 )
 from robustok.cli.printing import print_json, print_written
-from robustok.cli.terminal import ProgressCallback, bar
+from robustok.cli.terminal import ProgressCallback, bar, print_table
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
 from robustok.models.load import overflow_option
@@ -124,12 +124,25 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
         printed.print_worst()
         if len(named) > 1:
             print_comparison(printed.by_model, options.as_json)
+            if options.items and not options.as_json:
+                print_accuracies(folder)
         if options.out is not None:
             from robustok.report import write_report
 
             page = write_report(folder)
             _write_parquet(printed.rows, folder / "items.parquet")
             print_written([page], options.as_json)
+
+
+def print_accuracies(folder: Path) -> None:
+    """Print the accuracies of a run as a table, a model a line."""
+    from robustok.report import Results
+    from robustok.report.frame import read_source
+    from robustok.report.tables import accuracy_table
+
+    table = accuracy_table(Results(read_source(folder).rows))
+    shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
+    print_table(table.head, shares, left=1)
 
 
 def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject:

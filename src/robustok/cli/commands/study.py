@@ -16,7 +16,6 @@ from robustok.cli.commands.analyze import ANALYSES
 from robustok.cli.groups import Group
 from robustok.cli.options import Argument, add_commands, folder_option, option
 from robustok.cli.printing import print_json
-from robustok.cli.terminal import print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
@@ -165,10 +164,10 @@ def run(
     The same command continues an interrupted run.
     """
     from robustok.cli.bars import StudyBars
+    from robustok.cli.commands.evaluate import print_accuracies
     from robustok.report import Results
     from robustok.report.frame import read_source
     from robustok.report.readme import write_readme
-    from robustok.report.tables import accuracy_table
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.work import cells_at_once
@@ -187,9 +186,7 @@ def run(
     results = Results(source.rows)
     page = write_sources([source], results, folder)
     if results.rows:
-        table = accuracy_table(results)
-        shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
-        print_table(table.head, shares, left=1)
+        print_accuracies(folder)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
         readme = write_readme(source.rows, folder)
