@@ -229,10 +229,13 @@ def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> li
         why = "its tests [could decide nothing](#what-could-not-be-tested-here)"
         return [[words, "", "", "", "", why]]
     lines = []
-    for test in claim.tests:
-        if not test.left_out:
-            lines.append([words, *_cells(test, claims, verdicts[test])])
-            words = ""
+    tests = [test for test in claim.tests if not test.left_out]
+    if len(tests) > 1 and all(verdicts[test].kind == NOT_TESTED for test in tests):
+        models = ", ".join(dict.fromkeys(_model(test, claims) for test in tests))
+        return [[words, f"{len(tests)} tests", models, "", "", f"**{NOT_TESTED}**"]]
+    for test in tests:
+        lines.append([words, *_cells(test, claims, verdicts[test])])
+        words = ""
     return lines
 
 

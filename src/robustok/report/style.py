@@ -32,7 +32,7 @@ MUTED = "#52606d"
 GRID = "#e4e7eb"
 
 _NO_SCHEME = {"before fine-tuning": "#9aa5b1"}
-OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
+OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99", "#332288")
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SAMPLED, ATTACKED = "#0072b2", "#d55e00"
