@@ -122,7 +122,7 @@ def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path)
         if name in row
     }
     assert text.lstrip().startswith("# random-llama\n\n```python\nimport transformers\n")
-    assert text.count("| random-llama, evenness |") == 1 and str(model.parent) not in text
+    assert text.count("| evenness |") == 1 and str(model.parent) not in text
     for image in re.findall(r"!\[.*\]\((.*)\)", text):
         assert (model / image).is_file()
 

@@ -320,3 +320,18 @@ def test_the_page_of_studies_says_what_each_field_means() -> None:
 def test_words_in_a_study_are_those_that_it_measures() -> None:
     (one,) = Embeddings(own_words=("cat", "dog")).variants()
     assert one.own_words == ("cat", "dog")
+
+
+def test_a_study_imports_own_schemes_from_a_file_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTOK_IMPORT", "")
+    (tmp_path / "own.py").write_text(
+        "import robustok as rt\n\n"
+        "@rt.register\nclass Own(rt.Characters):\n    name = 'own-of-a-study'\n"
+    )
+    text = studies()["quick"].replace("- uniform-k(alpha=1)", "- own-of-a-study")
+    with pytest.raises(RobustokError, match="unknown scheme 'own-of-a-study'"):
+        load_study(text, str(tmp_path / "s.yaml"))
+    study = load_study(f"import: own.py\n{text}", str(tmp_path / "s.yaml"))
+    assert study.finetune and "own-of-a-study" in study.finetune.schemes

@@ -66,9 +66,9 @@ def loading(model: Path) -> str:
     if is_adapter(model):
         package, auto = "peft", "AutoPeftModelForCausalLM"
     name = model.resolve().name if model.is_dir() else str(model)
-    lines = f"import {package}, transformers\n" if package == "peft" else "import transformers\n"
+    imported = "peft, transformers" if package == "peft" else "transformers"
     return (
-        f"# {name}\n\n```python\n{lines}"
+        f"# {name}\n\n```python\nimport {imported}\n\n"
         f'model = {package}.{auto}.from_pretrained("{name}")\n'
         f'tokenizer = transformers.AutoTokenizer.from_pretrained("{name}")\n```\n'
     )

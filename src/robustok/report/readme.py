@@ -16,9 +16,9 @@ from robustok.models.card import (
     trained_on,
     write_card,
 )
-from robustok.report.answers import answer_lines
+from robustok.report.answers import shown_schemes
 from robustok.report.frame import Results, Row
-from robustok.report.tables import accuracy_table
+from robustok.report.tables import accuracy_table, compared
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import read_json_or_none, write_whole
 from robustok.study.run import worst_rows
@@ -55,21 +55,30 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
         return None
     record = recorded_training(model)
     results, measured = Results(rows), [*rows, *worst_rows(rows)]
-    table = accuracy_table(results)
     parts = [
         f"---\n{_metadata(measured, model, _tags(folder), record)}\n---\n",
         loading(model),
         trained_on(record),
         "## Robustness to the tokenization\n",
-        *(f"- {line}" for line in answer_lines(results)),
-        f"\n{_READING}\n",
-        markdown_table(table.head, table.texts),
+        f"{_READING}\n",
+        _table(results),
         *_figures(run / "figures", folder),
         f"\nMeasured with robustok {rows[0]['versions']['robustok']}: `robustok study run "
         f"{rows[0]['study']} --model {model.name}`.",
     ]
     _write_eval_results(measured, folder)
     return write_card(folder, "\n".join(filter(None, parts)))
+
+
+def _table(results: Results) -> str:
+    """A line a task: canonical questions, the most perturbed ones and the worst attack."""
+    schemes, table = compared(results), accuracy_table(results)
+    columns = [n for n, scheme in enumerate(schemes, 1) if scheme in shown_schemes(results)]
+    tasks = [results.models[name]["task"] for name in results.names]
+    lines = [
+        [task, *(line[n] for n in columns)] for task, line in zip(tasks, table.texts, strict=True)
+    ]
+    return markdown_table(["task", *(table.head[n] for n in columns)], lines)
 
 
 def _figures(figures: Path, folder: Path) -> list[str]:

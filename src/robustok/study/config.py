@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject, studies
+from robustok.runtime.registry import import_for_all
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
@@ -108,6 +109,10 @@ def study_schema() -> JsonObject:
     for name in ("PretrainSection", "FinetuneSection"):
         schema["$defs"][name]["properties"]["preset"] = preset
         schema["$defs"][name]["required"] = ["schemes"]  # a preset has the others
+    schema["properties"]["import"] = {
+        "type": "string",
+        "description": "file of Python beside the YAML, run first, which registers own schemes",
+    }
     schema["properties"]["scales"] = {
         "type": "object",
         "additionalProperties": {"type": ["object", "null"]},
@@ -155,6 +160,8 @@ def load_study(
     for a replacement in a section that the study does not have.
     """
     data, lines = _parsed(text, source)
+    if file := data.pop("import", None):
+        import_for_all(str(Path(source).parent / str(file)))
     scales = {str(name): fields for name, fields in (data.pop("scales", None) or {}).items()}
     if scale is not None:
         if scale not in scales:

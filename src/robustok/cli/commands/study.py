@@ -149,7 +149,8 @@ def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = Fal
             click.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
     if not as_json:
         todo = [cell.work for cell in planned if cell.key not in finished]
-        click.echo(f"{len(todo)} of {len(planned)} cells to do, about {_time(todo)}")
+        about = f", about {_time(todo)}" if todo else ""
+        click.echo(f"{len(todo)} of {len(planned)} cells to do{about}")
 
 
 def run(
