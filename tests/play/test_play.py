@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -209,12 +210,12 @@ def test_what_the_page_shows_belongs_to_the_text_that_it_shows() -> None:
     script = Path(__file__).with_name("page_in_node.js")
     done = subprocess.run([node, script, page], capture_output=True, text=True, check=True)
     answered, changed, late, empty, first, second = json.loads(done.stdout)
-    assert answered == ["7", 6, ""]  # two options of three elements each
+    assert answered == ["7", 13, ""]  # two options of five elements each, below three heads
     assert changed == ["7", 0, ""]  # no answer to the text before
     assert late == ["7", 0, ""]  # nor one that comes after the change
     assert empty == ["–", 0, "type a text"]
-    assert first == ["7", 6, ""]
-    assert second == ["7", 6, False]  # beside it, where two are compared
+    assert first == ["7", 13, ""]
+    assert second == ["7", 13, False]  # beside it, where two are compared
 
 
 def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
@@ -232,7 +233,9 @@ def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
         ).stdout  # fmt: skip
     assert 'data-drawna="stochastok(alpha=0.5)"' in seen
     assert 'data-askeda="yes"' in seen
-    assert seen.count('class="row"') == 1 + 6 + 1
+    rows = seen.count('class="row"')
+    assert rows == 1 + 6 == len(re.findall(r"</span><b>\d+\.\d%</b></div>", seen))
+    assert re.search(r"(right|wrong) canonically, wrong in \d of 6 draws", seen)
     assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated
@@ -36,6 +37,14 @@ Text = Annotated[
 _LONG = 10**30  # a count that is also printed by its power of ten
 
 
+def _vocabulary(tokenizer: str, texts: Sequence[str | bytes]) -> Vocabulary:
+    """The vocabulary; a line where the tokenizer of the package has no words of a text."""
+    if tokenizer == OWN and not all(text.isascii() for text in texts):
+        line = f"robustok: {OWN} knows English only; give another tokenizer with --tokenizer"
+        click.echo(line, err=True)
+    return Vocabulary.load(tokenizer)
+
+
 def sample(
     text: Text,
     scheme: str,
@@ -48,9 +57,9 @@ def sample(
 
     --json prints one object for each text, with its ids and tokens.
     """
-    vocab = Vocabulary.load(tokenizer)
-    draw = sampler(scheme, vocab)
     texts = texts_of(text)
+    vocab = _vocabulary(tokenizer, texts)
+    draw = sampler(scheme, vocab)
     rows = draw.sample_batch(texts, seed=seed, draws=draws)
     for number, source in enumerate(texts):
         ids = [rows[number * draws + i].tolist() for i in range(draws)]
@@ -91,8 +100,9 @@ def count(
     """
     if most is not None and by is None:
         raise RobustokError("--max limits a table: give --by too")
-    vocab = Vocabulary.load(tokenizer)
-    for source in texts_of(text):
+    texts = texts_of(text)
+    vocab = _vocabulary(tokenizer, texts)
+    for source in texts:
         lattice = vocab.lattice(source)
         total = lattice.count()
         counts = lattice.counts(by=by, most=most) if by else []
@@ -122,8 +132,8 @@ def inspect(
     Prints its canonical tokens, draws of each scheme, and a histogram of the distance from the
     canonical tokenization: the exact share of tokenizations beside the share of uniform draws.
     """
-    vocab = Vocabulary.load(tokenizer)
     source = text_of(text)
+    vocab = _vocabulary(tokenizer, [source])
     lattice = vocab.lattice(source)
     if len(lattice.text) > LONGEST:
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
@@ -155,7 +165,7 @@ def inspect(
     vocab.gigatoken.load()
     reason = vocab.gigatoken.reason
     encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
-    click.echo(f"\ncanonical ids are computed by {encoder}")
+    click.echo(f"\ntokenizer {tokenizer}: canonical ids are computed by {encoder}")
 
 
 def play(
