@@ -15,6 +15,7 @@ globalThis.fetch = (path, sent) => new Promise(done => {
   const reply = (ok, found) => done({ ok, json: async () => found });
   if (!sent) reply(true, { tokenizers: ["t"], models: ["t"], longest: 9, schemes: [{ name: "uniform", example: "uniform", strength: null }] });
   else if (path.endsWith("draw")) JSON.parse(sent.body).text ? reply(true, drawn) : reply(false, { error: "type a text" });
+  else if (path.endsWith("attack")) reply(true, [{ tokens: ["a"], shares: [0.9, 0.1], won: false }, { tokens: ["a"], shares: [0.4, 0.6], won: true }]);
   else replies.push(() => reply(true, { rows: [["a"]], shares: [[0.9, 0.1]] }));
 });
 $("text").value = "one"; $("options").value = " a\n b";
@@ -30,5 +31,7 @@ eval(page.split("<script>")[1].split("</script>")[0]);
   $("text").value = "four"; $("compare").checked = true; $("compare").on.change();
   await wait(); replies.splice(0).forEach(reply => reply()); await wait(); look();
   seen.push([$("count-b").textContent, $("shares-b").children.length, $("side-b").hidden]);
+  $("attack").on.click(); await wait();
+  seen.push([$("verdict-a").textContent, $("worst-a").children.length, $("shares-a").children.length]);
   console.log(JSON.stringify(seen));
 })();

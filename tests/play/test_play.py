@@ -209,13 +209,14 @@ def test_what_the_page_shows_belongs_to_the_text_that_it_shows() -> None:
     page = Path(server.__file__).with_name("page.html")
     script = Path(__file__).with_name("page_in_node.js")
     done = subprocess.run([node, script, page], capture_output=True, text=True, check=True)
-    answered, changed, late, empty, first, second = json.loads(done.stdout)
+    answered, changed, late, empty, first, second, attacked = json.loads(done.stdout)
     assert answered == ["7", 13, ""]  # two options of five elements each, below three heads
     assert changed == ["7", 0, ""]  # no answer to the text before
     assert late == ["7", 0, ""]  # nor one that comes after the change
     assert empty == ["–", 0, "type a text"]
     assert first == ["7", 13, ""]
     assert second == ["7", 13, False]  # beside it, where two are compared
+    assert attacked == ["broken in step 1: the answer is wrong, the text is the same", 2, 13]
 
 
 def test_the_page_draws_and_asks_in_a_real_browser(tmp_path: Path) -> None:
