@@ -167,11 +167,11 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
     tried: list[int] = []
     run = modes.TreePass.run
 
-    def full_above_64(self, rows, reads, keep):
+    def full_above_64(self, rows, output_nodes, keep_states):
         tried.append(rows.nodes.size)
         if rows.nodes.size > 64:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return run(self, rows, reads, keep)
+        return run(self, rows, output_nodes, keep_states)
 
     monkeypatch.setattr(modes, "row_width", lambda model, prefix: 32)
     monkeypatch.setattr(modes.TreePass, "run", full_above_64)
@@ -208,7 +208,7 @@ def test_out_of_memory_in_the_output_layer_halves_its_rows(
         return log_probs_of(outputs, rows, tokens)
 
     monkeypatch.setattr(engine, "scoring_mode", lambda *_: mode)
-    monkeypatch.setattr(forward, "_in_blocks", lambda *others: in_blocks)
+    monkeypatch.setattr(forward, "_uses_blocks", lambda *others: in_blocks)
     monkeypatch.setattr(modes, "outputs_at", outputs_at)
     monkeypatch.setattr(modes, "log_probs_of", full)
     result = score(model, questions, OPTIONS, PREFIX, max_batch_tokens=256).log_probs
@@ -235,7 +235,7 @@ def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.Monk
 
 
 def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self, rows, reads, keep):
+    def broken(self, rows, output_nodes, keep_states):
         raise RuntimeError("shapes do not match")
 
     model = tiny_model("llama")
@@ -325,10 +325,10 @@ def test_the_log_sum_exp_of_a_block() -> None:
 
 def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
     model = tiny_model("gemma3", 5000)
-    assert forward._in_blocks(model, model.lm_head)
+    assert forward._uses_blocks(model, model.lm_head)
     capped = tiny_model("gemma3", 5000)
     capped.config.final_logit_softcapping = 2.0
-    assert not forward._in_blocks(capped, capped.lm_head)
+    assert not forward._uses_blocks(capped, capped.lm_head)
     uncapped = score_naively(model, LARGE_QUESTIONS, LARGE_OPTIONS)
     assert (
         np.abs(checked_scores(capped, LARGE_QUESTIONS, LARGE_OPTIONS).log_probs - uncapped).max()
@@ -339,7 +339,7 @@ def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
 def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
     model = tiny_model("llama", 5000)
     scoring_mode(model)
-    forward._in_blocks(model, model.lm_head)
+    forward._uses_blocks(model, model.lm_head)
     rows = []
     hook = model.lm_head.register_forward_hook(
         lambda module, inputs, output: rows.append(output.shape[:-1].numel())

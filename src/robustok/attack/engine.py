@@ -56,8 +56,8 @@ class AttackEvaluation(Accuracy):
         start_accuracy: accuracy under the tokenizations that the attacks start from.
         start_low: lower 95% bound of ``start_accuracy``.
         start_high: upper 95% bound.
-        proved: share of items that no tokenization at the attack's distances breaks, since all of
-            them were scored.
+        proved: share of items whose tokenizations at the attack's distances were all scored and
+            none succeeded.
         unsearched_ids: number of second ids of the vocabulary that were not searched.
         n_scored: number of tokenizations scored, over all items.
         attacks: the attack on each item, in the order of the items.
@@ -94,14 +94,14 @@ class AttackEvaluation(Accuracy):
 
 
 def attack_line(row: JsonFields) -> str:
-    """An attack on questions on one line; the worst of several has no accuracy before it."""
-    parts = [f"{row['proved']:.3f} proved"] if "proved" in row else []
+    """An attack on questions on one line; the worst of several has no accuracy at the start."""
+    details = [f"{row['proved']:.3f} proved"] if "proved" in row else []
     if "start_accuracy" in row:
         interval = "{start_accuracy:.3f} [{start_low:.3f}, {start_high:.3f}]".format_map(row)
-        parts.append(f"{interval} before")
-    parts.append(counted(row["n"], "item"))
-    parts.append(f"{counted(row['n_scored'], 'tokenization')} scored")
-    return accuracy_line(row, ", ".join(parts)) + unsearched_text(row)
+        details.append(f"{interval} before")
+    details.append(counted(row["n"], "item"))
+    details.append(f"{counted(row['n_scored'], 'tokenization')} scored")
+    return accuracy_line(row, ", ".join(details)) + unsearched_text(row)
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ def attack(
         label: index of the right option.
         settings: how to attack; by default as in the paper.
         seed: any integer; decides all random draws.
-        prefix: ids before the text that stay as they are, such as those of a chat template, or a
-            function that gives those before a text; by default none. A text after ordinary ids
-            continues their text.
-        suffix: ids between the text and the option that stay as they are; by default none.
+        prefix: fixed ids before the text, such as those of a chat template, or a function that
+            gives the ids before a text; by default none. A text after ordinary ids continues their
+            text.
+        suffix: fixed ids between the text and the option; by default none.
         overflow: what happens to a tokenization longer than the model's longest input. "error"
             raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
             tokenization and leaves out neighbors that are too long; "drop" leaves them out and
@@ -223,12 +223,12 @@ def attack_items(
 
     Raises RobustokError as :func:`attack`, and where no item fits the model.
     """
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     prompts, scorer = question_prompts(items), Scorer()
-    attacks, dropped = attack_questions(
+    attacks, n_overflowed = attack_questions(
         attacked_model,
         prompts,
         settings,
@@ -240,13 +240,13 @@ def attack_items(
         **accuracy_under(attacks),
         eval_scheme=str(settings),
         seed=seed,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start_time,
         attacks=tuple(attacks),
         **unsearched_ids(vocab, settings),
         mode=scoring_mode(model),
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
-        overflowed=dropped + sum(a.overflowed for a in attacks),
+        overflowed=n_overflowed + sum(a.overflowed for a in attacks),
     )
 
 
@@ -268,16 +268,16 @@ def attack_questions(
     scorer: Scorer | None = None,
     progress: Progress = no_progress,
 ) -> tuple[list[Attack], int]:
-    """The attacks on the questions that fit the model, and how many tokenizations others have."""
+    """The attacks on questions that fit the model, and the number of tokenizations that do not."""
     trials: list[Trial] = []
-    dropped = 0
+    n_overflowed = 0
     for prompt in prompts:
         question = attacked_model.text(prompt, settings)
         if question.is_dropped(settings.start, seed):
-            dropped += question.overflowed
+            n_overflowed += question.overflowed
             continue
         trials.append(Trial(question, settings, seed))
-    return run_in_groups(trials, scorer or Scorer(), progress), dropped
+    return run_in_groups(trials, scorer or Scorer(), progress), n_overflowed
 
 
 def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
@@ -287,12 +287,13 @@ def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
     """
     if not attacks:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
-    before = [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
+    is_right = [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
+    names = ("start_accuracy", "start_low", "start_high")
     return {
         **share("accuracy", [not a.success for a in attacks]),
         "n": len(attacks),
         "draws": 1,
-        **dict(zip(("start_accuracy", "start_low", "start_high"), clustered(before), strict=True)),
+        **dict(zip(names, clustered(is_right), strict=True)),
         "proved": float(np.mean([a.proved for a in attacks])),
         "n_scored": sum(a.n_scored for a in attacks),
     }
@@ -315,7 +316,7 @@ def summaries(parts: Mapping[str, Sequence[Attack]]) -> list[JsonObject]:
     one) and ``n_scored``, and with a threshold the share of broken prompts ``success`` with its 95%
     bounds ``low`` and ``high``, and the share ``proved``.
     """
-    rows = [_summary(name, part) for name, part in parts.items()]
+    rows = [_summary(name, attacks) for name, attacks in parts.items()]
     if len(rows) > 1:
         worst = _summary(worst_label(len(rows)), worst_attacks([*parts.values()]))
         rows.append(worst | {"n_scored": sum(row["n_scored"] for row in rows)})
@@ -339,13 +340,13 @@ def _summary(name: str, attacks: Sequence[Attack]) -> JsonObject:
 def run_in_groups(
     trials: Sequence[Trial], scorer: Scorer, progress: Progress = no_progress
 ) -> list[Attack]:
-    """The attacks in the order of the trials, which are run in groups."""
-    done: dict[str, Attack] = {}
+    """Run the trials in groups; the attacks in the order of the trials."""
+    attack_of: dict[str, Attack] = {}
     for begin in range(0, len(trials), GROUP):
         for attack in run_trials(trials[begin : begin + GROUP], scorer):
-            done[attack.key] = attack
-            progress(len(done), len(trials))
-    return [done[trial.text.prompt.key] for trial in trials]
+            attack_of[attack.key] = attack
+            progress(len(attack_of), len(trials))
+    return [attack_of[trial.text.prompt.key] for trial in trials]
 
 
 def attack_prompt(
@@ -421,7 +422,7 @@ def attack_prompts(
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
     second = settings.second_ids
-    texts = [AttackedText(vocab, one, objective(one), second_ids=second) for one in prompts]
+    texts = [AttackedText(vocab, p, objective(p), second_ids=second) for p in prompts]
     return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer(), progress)
 
 
@@ -447,8 +448,8 @@ class Adversary:
 
     An attack is a greedy ascent of minus the log-probability of the answer, from the canonical
     tokenization, with a quarter of ``max_scored`` neighbors a step. It reads the weights when its
-    batch is loaded, which is a step before the batch is trained on. A question too long for the
-    model is not attacked.
+    batch is loaded, a step before training on it. A question too long for the model is not
+    attacked.
 
     Raises RobustokError for a number out of range.
     """
@@ -478,7 +479,7 @@ class Adversary:
         return f"every {self.every}: {self.settings}, seed {self.seed}"
 
     def __call__(self, numbers: Sequence[int], epoch: int = 0) -> Ragged:
-        """A tokenization with a low probability of the answer, for some numbers of ``items``.
+        """A tokenization with a low probability of the answer, for each of some numbers of items.
 
         In another ``epoch`` other neighbors of a question are scored.
         """
@@ -489,9 +490,9 @@ class Adversary:
             key, item = str(number), self.items[number]
             ids[key] = self.vocab.encode(item.question)
             losses[key] = _AnswerLoss(self.model, self.vocab, item.answer, prefix=self.prefix)
-            longest = losses[key].max_length
+            max_length = losses[key].max_length
             # A question too long for an attack is left to the data set's overflow policy.
-            if longest is None or len(ids[key]) <= longest:
+            if max_length is None or len(ids[key]) <= max_length:
                 prompts.append(Prompt(key, item.question))
         if prompts:
             attacks = attack_prompts(

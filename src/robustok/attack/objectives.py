@@ -1,9 +1,8 @@
 """Objectives: a score for each candidate tokenization, minus infinity for one that is excluded.
 
 The search knows nothing else about the model. Objectives have names. An objective on a causal
-language model scores continuations of (prefix, candidate, suffix): it gives the engine its
-requests, so that the candidates of many texts are scored in one batch, through the prefix tree that
-they form together (`robustok.scoring`).
+language model scores continuations of (prefix, candidate, suffix). The engine joins the requests of
+many texts into one batch, scored through one prefix tree (`robustok.scoring`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Objective(Protocol):
-    """What an attack maximizes over the tokenizations of one text.
+    """The function of tokenizations of one text that an attack maximizes.
 
     >>> objective = as_objective(lambda rows: -rows.lengths)
     >>> isinstance(objective, Objective), objective(rt.Ragged.from_rows([[5, 6], [7]])).tolist()
@@ -69,7 +68,7 @@ class Objective(Protocol):
     def __call__(self, rows: Ragged) -> np.ndarray:
         """The score of each candidate, float64 [candidates]; minus infinity excludes one.
 
-        ``rows`` are tokenizations of the text without what is around it.
+        ``rows`` are tokenizations of the text, without the ids around it.
         """
         ...
 
@@ -81,8 +80,8 @@ class FrameIds(TypedDict, total=False):
     >>> TargetLikelihood(model, vocab, " world", **frame).prefix.tolist()
     [0]
 
-    ``prefix`` are the ids before a candidate, such as those of a chat template, and ``suffix``
-    those between it and a continuation; by default there are none.
+    ``prefix`` are the ids before a candidate, such as those of a chat template, ``suffix`` the ids
+    between it and a continuation; by default there are none.
     """
 
     prefix: Ids | None
@@ -107,13 +106,13 @@ def as_objective(
 
     An attack raises RobustokError where there is not one number for each candidate.
     """
-    own_name = getattr(function, "__name__", type(function).__name__)
-    return FunctionObjective(function, name or own_name, threshold)
+    function_name = getattr(function, "__name__", type(function).__name__)
+    return FunctionObjective(function, name or function_name, threshold)
 
 
 @dataclass(frozen=True)
 class FunctionObjective:
-    """What :func:`as_objective` makes."""
+    """An objective that calls a Python function."""
 
     function: Callable[[Ragged], Any]
     name: str
@@ -170,8 +169,8 @@ class CausalObjective:
         self.continuations = encode_options(vocab, continuations)
         self.max_length = max_length_of(model)
         if self.max_length is not None:
-            around = sum(len(ids) for ids in (prefix, suffix) if ids is not None)
-            self.max_length -= around + max(map(len, self.continuations), default=0)
+            n_around = sum(len(ids) for ids in (prefix, suffix) if ids is not None)
+            self.max_length -= n_around + max(map(len, self.continuations), default=0)
             if window is None and self.max_length < 1:
                 raise RobustokError(
                     "the chat template, the system prompt and the target alone fill the model's "
@@ -181,14 +180,13 @@ class CausalObjective:
             self.max_length = None
 
     def request(self, rows: Ragged) -> Request:
-        """What to score for the candidates ``rows``."""
+        """The request that scores the candidates ``rows``."""
         return Request(append(rows, self.suffix), self.continuations, self.prefix)
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
         """The score of each candidate, float64 [candidates].
 
-        ``log_probs`` are those of the continuations after it, in nats, float64 [candidates,
-        continuations].
+        ``log_probs`` are those of the continuations, in nats, float64 [candidates, continuations].
         """
         raise NotImplementedError
 
@@ -307,7 +305,7 @@ class LogOdds(CausalObjective):
         vocab: the model's vocabulary.
         wanted: continuations that the attack wants; empty for everything but ``unwanted``.
         unwanted: continuations that it avoids, at least one.
-        threshold: log-odds above which an attack succeeds; by default 0, where both are equal.
+        threshold: log-odds above which an attack succeeds; by default 0, equal probabilities.
         name: what is maximized.
         frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
 
@@ -331,11 +329,11 @@ class LogOdds(CausalObjective):
             raise RobustokError(f"{name} needs an opening to avoid: give at least one")
         super().__init__(model, vocab, [*wanted, *unwanted], **frame)
         self.threshold, self.name, self.wanted = threshold, name, len(wanted)
-        for one, other in permutations([ids.tolist() for ids in self.continuations], 2):
-            if other[: len(one)] == one:
+        for shorter, longer in permutations([ids.tolist() for ids in self.continuations], 2):
+            if longer[: len(shorter)] == shorter:
                 raise RobustokError(
-                    f"opening {vocab.decode(other)!r} begins with the tokens of "
-                    f"{vocab.decode(one)!r}: keep one"
+                    f"opening {vocab.decode(longer)!r} begins with the tokens of "
+                    f"{vocab.decode(shorter)!r}: keep one"
                 )
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
@@ -343,7 +341,7 @@ class LogOdds(CausalObjective):
         unwanted = np.logaddexp.reduce(log_probs[:, self.wanted :], axis=1)
         if self.wanted:
             return np.logaddexp.reduce(log_probs[:, : self.wanted], axis=1) - unwanted
-        # Rounding may bring the sum to 1, where the rest has no logarithm.
+        # Rounding may bring the sum to 1; the rest then has no logarithm.
         rest = np.log(np.maximum(-np.expm1(np.minimum(unwanted, 0.0)), 1e-300))
         return rest - unwanted
 
@@ -384,13 +382,13 @@ class NamedObjective:
         prefix: Any = self.frame.get("prefix")
         if not callable(prefix):
             return self._make(self, prompt)
-        of_prompt = copy(self)
-        of_prompt.frame = {**self.frame, "prefix": prefix(prompt.text)}
-        return self._make(of_prompt, prompt)
+        with_prefix = copy(self)
+        with_prefix.frame = {**self.frame, "prefix": prefix(prompt.text)}
+        return self._make(with_prefix, prompt)
 
 
 def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
-    """What makes the objective of each prompt; needs no model.
+    """The maker of the objective of each prompt, by name; needs no model.
 
     >>> callable(objective_maker(ObjectiveSettings("target", target=" world")))
     True
@@ -404,13 +402,13 @@ def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
     Raises RobustokError for an unknown name, a function that takes other arguments, and a setting
     that the objective does not read.
     """
-    sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
-    read = SETTINGS_READ.get(settings.name, sometimes_read)  # another one may read any
+    optional = {name for names in SETTINGS_READ.values() for name in names}
+    allowed = SETTINGS_READ.get(settings.name, optional)  # another one may read any
     if ":" in settings.name:
-        make, read = _function_maker(settings), ("threshold",)
+        make, allowed = _function_maker(settings), ("threshold",)
     else:
         make = OBJECTIVES[settings.name]
-    for name in sorted(sometimes_read.difference(read)):
+    for name in sorted(optional.difference(allowed)):
         if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(
                 f"objective '{settings.name}' does not read {name}: leave it "
@@ -420,7 +418,7 @@ def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
 
 
 def _function_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
-    """What makes an objective of a function of the user."""
+    """The maker of objectives that call a function of the user."""
     function = function_named(settings.name)
     try:
         signature(function).bind(None, None, None, None)
@@ -476,7 +474,7 @@ def _refusal(named: NamedObjective, prompt: Prompt) -> Objective:
 def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
     """Log-odds of the verdict "safe" of a guard that is a causal language model.
 
-    Its flag probability is that of an unsafe verdict among the verdicts given.
+    Its flag probability is the probability of an unsafe verdict among all given verdicts.
     """
     settings = named.settings
     unsafe = settings.flag_probability

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from robustok.models.served import CausalModel
 
 Judge = Callable[[str, str], Any]
-_OF_PROMPT = ("key", "id", "prompt", "query", "question")  # fields of a row: its key and its text
+_PROMPT_FIELDS = ("key", "id", "prompt", "query", "question")  # of a row: its key and its text
 
 
 class Prompt(NamedTuple):
-    """A text to attack, with what a file says about it.
+    """A text to attack, with further fields of its row.
 
     >>> Prompt("a", "hello world", {"target": " Sure"}).fields["target"]
     ' Sure'
@@ -75,28 +75,28 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
         (f"{path}:{number}", row if isinstance(row, dict) else {})
         for number, row in islice(json_lines(Path(path)), limit)
     ]
-    first = rows[0][1] if rows else {}
-    if "choices" in first and ("query" in first or "prompt" not in first):
+    first_row = rows[0][1] if rows else {}
+    if "choices" in first_row and ("query" in first_row or "prompt" not in first_row):
         prompts = [Prompt.of_item(item) for item in read_items(path, limit=limit)]
     else:
         prompts = [_prompt(row, str(i)) for i, (_, row) in enumerate(rows)]
     for i, (where, row) in enumerate(rows):
         if not isinstance(prompts[i].text, str) or not prompts[i].text:
             raise RobustokError(f"{where}: the row has no prompt: give one as text")
-        others = {name: row[name] for name in row if name not in _OF_PROMPT}
-        prompts[i] = prompts[i]._replace(fields=others | prompts[i].fields)
+        other_fields = {name: row[name] for name in row if name not in _PROMPT_FIELDS}
+        prompts[i] = prompts[i]._replace(fields=other_fields | prompts[i].fields)
     return check_keyed("prompt", prompts)
 
 
 def _prompt(row: JsonObject, key: str) -> Prompt:
-    """The prompt of a row as it is written; ``key`` is that of a row without one."""
+    """The prompt of a row; ``key`` is the key of a row without one."""
     names = (row[name] for name in ("key", "id") if row.get(name) is not None)
     texts = (row[name] for name in ("prompt", "query", "question") if row.get(name))
     return Prompt(str(next(names, key)), next(texts, ""))
 
 
 class Step(NamedTuple):
-    """A tokenization that scored higher than all before it, or that succeeded first at their score.
+    """A tokenization that scored higher than all before, or was the first success at that score.
 
     >>> Step([5, 6], -1.5, 7, 2).n_scored
     7
@@ -105,7 +105,7 @@ class Step(NamedTuple):
         ids: the token ids, int32 [n].
         score: its score.
         n_scored: tokenizations scored by then.
-        round: number of the batch it was scored in, the start's being 0.
+        round: number of the batch that scored it; 0 for the start.
         log_probs: log-probabilities of the objective's continuations, such as the options of a
             question, in nats; empty for an objective without them.
     """
@@ -137,8 +137,8 @@ class Attack:
         success: whether the attack succeeded: for a question, whether the answer is wrong. None
             where the objective has no threshold.
         proved: whether the canonical tokenization and all those at the attack's distances from it
-            were scored, and none succeeded: then "not broken" is a proof for them, up to the
-            model's floating point.
+            were scored, and none succeeded: then "not broken" is proved for them, up to the model's
+            floating point.
         reached_at: number of tokenizations scored at the first success; None for never.
         n_scored: tokenizations that the search scored, each counted once.
         steps: each :class:`Step` of the search, the start first.
@@ -181,8 +181,8 @@ class Attack:
     @property
     def moves(self) -> list[Step]:
         """The start, and the best tokenization of each round that gained."""
-        after = (*self.steps[1:], None)
-        pairs = zip(self.steps, after, strict=True)
+        next_steps = (*self.steps[1:], None)
+        pairs = zip(self.steps, next_steps, strict=True)
         return [step for step, later in pairs if later is None or later.round > step.round]
 
     @property
@@ -197,7 +197,7 @@ class Attack:
 
     def as_row(self) -> JsonObject:
         """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
-        row = {one.name: getattr(self, one.name) for one in fields(self)}
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
         row |= {name: finite_or_none(row[name]) for name in ("score", "canonical_score")}
         row["steps"] = [
@@ -213,12 +213,12 @@ class Attack:
 
     @classmethod
     def from_row(cls, row: JsonObject) -> Attack:
-        """The attack of a ``row`` of :meth:`as_row`, also after being read from a file.
+        """The attack of a ``row`` of :meth:`as_row`, also of one read from a file.
 
         Raises RobustokError for a row that is no attack.
         """
         try:
-            values = {one.name: row[one.name] for one in fields(cls)}
+            values = {field.name: row[field.name] for field in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
             values |= {name: _score(row[name]) for name in ("score", "canonical_score")}
             values["steps"] = tuple(
@@ -256,7 +256,7 @@ class Attack:
 
 
 def worst_attacks(parts: Sequence[Sequence[Attack]]) -> list[Attack]:
-    """The worst attack on each prompt: one that succeeded, and of these that of the highest score.
+    """The worst attack on each prompt: successful ones first, then the highest score.
 
     >>> from robustok.attack import as_objective, attack_prompts
     >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
@@ -270,18 +270,18 @@ def worst_attacks(parts: Sequence[Sequence[Attack]]) -> list[Attack]:
         parts: the attacks of each search, all on the same prompts in the same order.
     """
     return [
-        max(attacks, key=lambda one: (bool(one.success), one.score))
+        max(attacks, key=lambda attack: (bool(attack.success), attack.score))
         for attacks in zip(*parts, strict=True)
     ]
 
 
 def finite_or_none(score: float) -> float | None:
-    """A score for JSON, which has no minus infinity: None for a tokenization that is excluded."""
+    """A score for JSON; None for minus infinity, an excluded tokenization."""
     return score if math.isfinite(score) else None
 
 
 def _score(value: float | None) -> float:
-    """A score of a file, as the search gave it."""
+    """A score read from JSON; None is minus infinity."""
     return -math.inf if value is None else value
 
 
@@ -328,7 +328,7 @@ def read_attacks(path: str | Path) -> list[Attack]:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answers to a prompt, tokenized canonically and by an attack.
+    """The answers of a model to a prompt tokenized canonically and by an attack.
 
     >>> Answers("a", "hi", "hello", "bye").as_row()["attacked"]
     'bye'
@@ -338,8 +338,8 @@ class Answers:
         text: the prompt.
         canonical: answer to its canonical tokenization.
         attacked: answer to the attacked one.
-        canonical_verdict: what the judge gave for ``canonical``; None without a judge.
-        attacked_verdict: what it gave for ``attacked``.
+        canonical_verdict: the judge's number for ``canonical``; None without a judge.
+        attacked_verdict: the judge's number for ``attacked``.
         seed: seed of the attack; None where it is unknown.
     """
 
@@ -382,17 +382,17 @@ def greedy_answer(
 
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
-    whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
+    all_ids = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
     limit = max_length_of(model)
-    if limit is not None and len(whole) + max_new_tokens > limit:
+    if limit is not None and len(all_ids) + max_new_tokens > limit:
         raise RobustokError(
-            f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
+            f"{len(all_ids)} tokens and {max_new_tokens} to generate are more than the model's "
             f"{limit} positions: shorten the prompt or generate fewer"
         )
     if isinstance(model, ServedModel):
-        return model.continuation(whole.tolist(), max_new_tokens)
-    check_no_overflow(model, f"a prompt of {len(whole)} tokens")
-    input_ids = torch.as_tensor(whole, device=model.device)[None]
+        return model.continuation(all_ids.tolist(), max_new_tokens)
+    check_no_overflow(model, f"a prompt of {len(all_ids)} tokens")
+    input_ids = torch.as_tensor(all_ids, device=model.device)[None]
     end = getattr(model.generation_config, "eos_token_id", None)
     generate: Any = model.generate
     with quiet(model):
@@ -407,13 +407,13 @@ def greedy_answer(
             top_p=None,
             top_k=None,
         )
-    answer = output[0, len(whole) :].tolist()
-    kept = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
-    return vocab.decode_bytes(kept).decode("utf-8", "replace")
+    answer = output[0, len(all_ids) :].tolist()
+    ordinary = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
+    return vocab.decode_bytes(ordinary).decode("utf-8", "replace")
 
 
 def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """The logits of the next token as they are: a step of transformers' generation."""
+    """A logits processor of transformers: raises for bad logits and returns them unchanged."""
     if not bool(torch.isfinite(logits.amax(dim=-1)).all()):  # NaN, or no token with a probability
         raise not_a_number(f"a prompt of {ids.shape[1]} tokens", "next-token distribution")
     return logits
@@ -428,7 +428,7 @@ def generate_answers(
     judge: Judge | None = None,
     progress: Progress = no_progress,
 ) -> list[Answers]:
-    """Answers to the canonical and the attacked tokenization of each prompt, inside its frame.
+    """Answers to the canonical and the attacked ids of each prompt, between prefix and suffix.
 
     >>> from robustok.attack import as_objective, attack_prompt
     >>> length = as_objective(lambda rows: rows.lengths, name="length")
@@ -459,7 +459,7 @@ def generate_answers(
             )
             for ids in (attack.canonical_ids, attack.ids)
         )
-        before, after = (_verdict(judge, attack.text, one) for one in (canonical, attacked))
+        before, after = (_verdict(judge, attack.text, answer) for answer in (canonical, attacked))
         rows.append(
             Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
         )

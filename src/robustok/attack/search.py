@@ -1,9 +1,9 @@
 """Searches for the tokenization of a text with the highest score, many texts in one batch.
 
 A search is a generator: it yields candidate tokenizations and receives the score of each. It knows
-neither the objective nor the other texts. :func:`run_trials` advances many searches at once, and
-scores all the tokenizations that they ask for in one batch. A :class:`Trial` keeps what one search
-has scored, each tokenization once, and makes the record.
+neither the objective nor the other texts. :func:`run_trials` advances many searches at once and
+scores all their candidates in one batch. A :class:`Trial` has the scores of one search, each
+tokenization once, and makes the record.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _IDLE = 20  # restarts in a row without a new tokenization that end the search
 
 @dataclass(eq=False)
 class AttackedText:
-    """A text under attack: its tokenizations, and what is maximized.
+    """A text under attack: its tokenizations and the objective.
 
     Its random draws depend on the seed and on ``key``, by default the text. ``filtered`` counts the
     candidates left out because they do not fit the model. With ``second_ids`` neighbors also have
@@ -68,19 +68,19 @@ class AttackedText:
         self.draw_key = item_key(self.prompt.text if self.key is None else self.key)
 
     @computed_once
-    def _placed(self) -> tuple[np.ndarray, np.ndarray]:
+    def _prefix_and_ids(self) -> tuple[np.ndarray, np.ndarray]:
         prefix = getattr(self.objective, "prefix", None)
         return after_prefix(self.vocab, prefix, self.prompt.text)
 
     @property
     def prefix(self) -> np.ndarray:
-        """The ids before the text: those of the objective, less a token that the text begins in."""
-        return self._placed[0]
+        """The objective's prefix ids before the text, without a token that the text begins in."""
+        return self._prefix_and_ids[0]
 
     @property
     def canonical(self) -> np.ndarray:
-        """The canonical ids of the text after what the objective has before it, int32."""
-        return self._placed[1]
+        """The canonical ids of the text after the objective's prefix, int32."""
+        return self._prefix_and_ids[1]
 
     @computed_once
     def lattice(self) -> Lattice:
@@ -96,9 +96,9 @@ class AttackedText:
     def fitting(self, rows: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The rows that the model has positions for; the others are counted."""
         rows, limit = list(rows), self.objective.max_length
-        kept = [row for row in rows if limit is None or len(row) <= limit]
-        self.filtered += len(rows) - len(kept)
-        return kept
+        fitting = [row for row in rows if limit is None or len(row) <= limit]
+        self.filtered += len(rows) - len(fitting)
+        return fitting
 
     def neighbors(self, ids: np.ndarray, distance: int) -> list[np.ndarray]:
         """The tokenizations at a distance from ``ids`` that fit the model."""
@@ -115,9 +115,9 @@ class AttackedText:
         return self.fitting(self.draw_all(spec, seed, draws, epoch))
 
     def draw_all(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
-        """As :meth:`draw`, with those that do not fit.
+        """As :meth:`draw`, with tokenizations that do not fit.
 
-        Draws of different epochs are independent; that of a start is 0.
+        Draws of different epochs are independent; a start is drawn in epoch 0.
         """
         keys = np.array([self.draw_key], np.int64)
         return sampler(spec, self.vocab).sample_batch(
@@ -127,7 +127,7 @@ class AttackedText:
     def start(self, spec: str, seed: int) -> np.ndarray:
         """The tokenization at which a search begins, "canonical" or drawn by the scheme ``spec``.
 
-        The canonical one for a start too long.
+        A drawn start that is too long is replaced by the canonical ids.
         """
         check_candidate_length("the prompt", len(self.canonical), self.objective.max_length)
         if spec == "canonical":
@@ -136,7 +136,7 @@ class AttackedText:
         return drawn[0] if drawn else self.canonical
 
     def request(self, rows: Ragged) -> Request | None:
-        """What to score for these tokenizations; None where the overflow policy drops the text.
+        """The request for these tokenizations; None where the overflow policy drops the text.
 
         Raises RobustokError where a tokenization does not fit and the policy is to raise.
         """
@@ -152,24 +152,21 @@ class AttackedText:
     def is_dropped(self, spec: str, seed: int) -> bool:
         """Whether the overflow policy drops the text: its start or canonical tokens do not fit.
 
-        ``spec`` and ``seed`` are those of :meth:`start`.
-
-        Raises RobustokError where they do not fit and the policy is neither to drop nor to cut.
+        ``spec`` and ``seed`` are those of :meth:`start`. The window counts the tokenizations of a
+        dropped text. Raises RobustokError where they do not fit and the policy is an error.
         """
         assert isinstance(self.objective, CausalObjective) and self.objective.window is not None
         start = [] if spec == "canonical" else self.draw_all(spec, seed, 1, 0)
         if self.request(Ragged.from_rows([*start, self.canonical])) is None:
             return True
-        self.objective.window.overflowed = 0  # the rows are counted when they are scored
+        self.objective.window.overflowed = 0  # scoring counts the rows
         return False
 
     def as_record(self, ids: np.ndarray) -> JsonObject:
-        """The fields of an :class:`Attack` that gave ``ids``, but for scores and search."""
-        around = {
+        """The fields of an :class:`Attack` with ``ids``, without scores and search."""
+        return {
             "prefix": plain_ids(self.prefix),
             "suffix": plain_ids(getattr(self.objective, "suffix", None)),
-        }
-        return around | {
             "ids": ids,
             "canonical_ids": self.canonical,
             "vocabulary": self.vocab.fingerprint,
@@ -182,25 +179,25 @@ def neighbors_with_second_ids(
 ) -> Iterator[np.ndarray]:
     """The tokenizations at a distance from ``ids`` over V and its second ids, int32 [tokens] each.
 
-    ``ids`` may hold second ids. A tokenization at distance e over V has new tokens, each of which
-    may be any id of its bytes, and distance - e of the tokens that it has in common with ``ids``
-    are exchanged for another id of their bytes. Second ids of the canonical tokenization stay.
+    ``ids`` may hold second ids. Each new token of a neighbor at distance e over V may be any id of
+    its bytes, and distance - e of the tokens shared with ``ids`` are exchanged for another id of
+    their bytes. Second ids of the canonical tokenization stay.
 
-    Raises RobustokError for more than a million of them.
+    Raises RobustokError for more than a million neighbors.
     """
     vocab = lattice.vocab
     fixed = lattice.reference[~vocab.ordinary[lattice.reference]].tolist()
-    same_bytes = vocab.derived("ids of the same bytes", lambda: _ids_of_the_same_bytes(vocab))
-    choices = {i: several for i, several in same_bytes.items() if i not in fixed}
-    present = dict(zip(_spans(vocab, ids), ids.tolist(), strict=True))
+    same_bytes = vocab.derived("ids of the same bytes", lambda: _same_bytes(vocab))
+    choices = {i: alternatives for i, alternatives in same_bytes.items() if i not in fixed}
+    id_at = dict(zip(_token_spans(vocab, ids), ids.tolist(), strict=True))
     plain = np.array([choices.get(i, [i])[0] for i in ids.tolist()], np.int32)
-    rows = (
-        made
-        for new in range(distance + 1)
-        for row in lattice.neighbors(plain, distance=new)
-        for made in _exchanged(row.tolist(), _spans(vocab, row), present, choices, distance - new)
+    candidates = (
+        exchanged
+        for n_new in range(distance + 1)
+        for row in lattice.neighbors(plain, distance=n_new)
+        for exchanged in _exchange(vocab, row, id_at, choices, distance - n_new)
     )
-    for count, row in enumerate(rows):
+    for count, row in enumerate(candidates):
         if count == _MOST_NEIGHBORS:
             raise RobustokError(
                 f"distance {distance} with second ids has over a million neighbors: give a "
@@ -209,45 +206,45 @@ def neighbors_with_second_ids(
         yield np.array(row, np.int32)
 
 
-def _exchanged(
-    tokens: list[int],
-    spans: list[tuple[int, int]],
-    present: dict[tuple[int, int], int],
+def _exchange(
+    vocab: Vocabulary,
+    row: np.ndarray,
+    id_at: dict[tuple[int, int], int],
     choices: dict[int, list[int]],
     count: int,
 ) -> Iterator[tuple[int, ...]]:
-    """The ids that differ from those ``present`` at their spans in exactly ``count`` of these."""
-    kept = [at for at, span in enumerate(spans) if span in present]
-    options = [choices.get(i, [i]) for i in tokens]  # of a new token, all ids of its bytes
-    for at in kept:
-        options[at] = [present[spans[at]]]
-    for places in combinations([at for at in kept if tokens[at] in choices], count):
-        others = options.copy()
-        for at in places:
-            others[at] = [i for i in choices[tokens[at]] if i != present[spans[at]]]
-        yield from product(*others)
+    """The ids that differ from ``id_at`` in exactly ``count`` of the spans that both have."""
+    tokens, spans = row.tolist(), _token_spans(vocab, row)
+    shared = [index for index, span in enumerate(spans) if span in id_at]
+    options = [choices.get(i, [i]) for i in tokens]  # for a new token, all ids of its bytes
+    for index in shared:
+        options[index] = [id_at[spans[index]]]
+    for exchanged in combinations([index for index in shared if tokens[index] in choices], count):
+        variant = options.copy()
+        for index in exchanged:
+            variant[index] = [i for i in choices[tokens[index]] if i != id_at[spans[index]]]
+        yield from product(*variant)
 
 
-def _spans(vocab: Vocabulary, ids: np.ndarray) -> list[tuple[int, int]]:
+def _token_spans(vocab: Vocabulary, ids: np.ndarray) -> list[tuple[int, int]]:
     """The begin and the end in bytes of each token."""
     ends = np.cumsum(vocab.token_lengths[ids]).tolist()
     return list(pairwise([0, *ends]))
 
 
-def _ids_of_the_same_bytes(vocab: Vocabulary) -> dict[int, list[int]]:
-    """By id, all ids of its bytes where these are several; that of V is the first."""
+def _same_bytes(vocab: Vocabulary) -> dict[int, list[int]]:
+    """By id, all ids of its bytes where there are several; the id of V is first."""
     by_bytes: dict[bytes, list[int]] = {}
     for i in [*np.flatnonzero(vocab.ordinary).tolist(), *np.flatnonzero(vocab.is_second).tolist()]:
         by_bytes.setdefault(vocab.tokens[i], []).append(i)
-    several = [ids for ids in by_bytes.values() if len(ids) > 1 and vocab.ordinary[ids[0]]]
-    return {i: ids for ids in several for i in ids}
+    groups = [ids for ids in by_bytes.values() if len(ids) > 1 and vocab.ordinary[ids[0]]]
+    return {i: ids for ids in groups for i in ids}
 
 
 class Scored(NamedTuple):
     """Scores of some candidates, [candidates] each.
 
-    ``log_probs`` are those of the objective's continuations, with a column for each; no columns for
-    an objective without them.
+    ``log_probs`` has a column for each of the objective's continuations, none without them.
     """
 
     scores: np.ndarray
@@ -256,12 +253,12 @@ class Scored(NamedTuple):
 
 
 class Trial:
-    """One attack on one text: what was scored, and the improvements.
+    """One attack on one text: the scores so far, and the improvements.
 
     A search reads ``text``, ``settings``, ``seed``, ``n_scored``, ``left``, ``succeeded`` and
     ``stopped``. ``scores`` has the score of each tokenization by the bytes of its int32 ids,
-    ``steps`` each that scored higher than all before it or that succeeded first at their score,
-    ``reached_at`` the number scored at the first success, and ``rounds`` the number of batches.
+    ``steps`` each tokenization that scored higher than all before it or was the first success at
+    that score, ``reached_at`` the number scored at the first success, ``rounds`` the batches.
     """
 
     def __init__(self, text: AttackedText, settings: AttackSettings, seed: int) -> None:
@@ -302,18 +299,18 @@ class Trial:
             except StopIteration:
                 break
             distinct = {row.tobytes(): row for row in rows}
-            new = [row for key, row in distinct.items() if key not in self.scores]
+            new = [row for row_bytes, row in distinct.items() if row_bytes not in self.scores]
             new = new if self.left is None else new[: self.left]
             if new:
                 self._add(new, (yield new))
             answer = np.array([self.scores.get(row.tobytes(), -math.inf) for row in rows])
         canonical = self.scores.get(self.text.canonical.tobytes())
-        if canonical is None:  # the search had another start, so that it does not count
+        if canonical is None:  # the search did not reach it, so it does not count
             canonical = float((yield [self.text.canonical]).scores[0])
         return self._record(canonical)
 
     def _add(self, rows: Rows, scored: Scored) -> None:
-        """Keep the scores of a batch, none of whose rows was scored before."""
+        """Record the scores of a batch of new rows."""
         for row, score, success, log_probs in zip(
             rows, scored.scores.tolist(), scored.succeeded.tolist(), scored.log_probs, strict=True
         ):
@@ -322,7 +319,7 @@ class Trial:
             if is_first:
                 self.reached_at = self.n_scored
             highest = self.steps[-1].score if self.steps else -math.inf
-            # Margins of probabilities that underflow are all 0, and one of them may be a success.
+            # Margins of probabilities that underflow are all 0, and some may be successes.
             if not self.steps or score > highest or (is_first and score == highest):
                 ids = np.array(row, np.int32)  # a copy, since a row holds its whole neighborhood
                 best = tuple(log_probs.tolist())
@@ -338,7 +335,7 @@ class Trial:
         text, scores, distances = self.text, self.scores, self.settings.distances
         if text.objective.threshold is None or self.succeeded:
             return False
-        # At least so many, without listing them.
+        # A lower bound of their number, without listing them.
         count = sum(math.exp(min(text.lattice.log_count(distance=d), 99.0)) for d in distances)
         return (
             text.canonical.tobytes() in scores
@@ -371,9 +368,9 @@ class Trial:
 
 
 class Scorer:
-    """Scores the candidates of many texts: those of one model in one batch.
+    """Scores the candidates of many texts, one batch for each model.
 
-    ``tokens_computed`` and ``tokens_naive`` are those of :class:`robustok.scoring.Scores`, summed
+    ``tokens_computed`` and ``tokens_naive`` of :class:`robustok.scoring.Scores` are summed
     over all calls.
     """
 
@@ -444,13 +441,13 @@ SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search")
 def greedy(trial: Trial) -> Search:
     """Ascent over neighborhoods (paper, algorithm 2), with a beam, and from uniform draws.
 
-    Restarts follow while the attack has not succeeded. A short text runs out of tokenizations
-    before it runs out of restarts, so they end after 20 in a row that scored nothing new.
+    Restarts follow while the attack has not succeeded. They end after 20 in a row that scored
+    nothing new, since a short text has few tokenizations.
     """
     text, settings, seed = trial.text, trial.settings, trial.seed
-    idle = 0
+    n_idle = 0
     for restart in range(settings.restarts + 1):
-        scored = trial.n_scored
+        n_before = trial.n_scored
         if restart == 0:
             start = text.start(settings.start, seed)
         elif drawn := text.draw("uniform", seed, 1, restart):
@@ -460,8 +457,8 @@ def greedy(trial: Trial) -> Search:
         if trial.left == 0:
             return
         yield from ascend(trial, start, restart)
-        idle = idle + 1 if trial.n_scored == scored else 0
-        if trial.succeeded or idle == _IDLE:
+        n_idle = n_idle + 1 if trial.n_scored == n_before else 0
+        if trial.succeeded or n_idle == _IDLE:
             return
 
 
@@ -476,11 +473,11 @@ def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
     for step in range(settings.steps):
         if trial.stopped:
             return
-        highest, known = beam[0][0], [ids for _, ids in beam]
+        highest, beam_ids = beam[0][0], [ids for _, ids in beam]
         rng = np.random.default_rng([check_seed(trial.seed), text.draw_key, restart, step])
-        rows = choose(  # which alone holds the neighborhoods: those of all texts would be large
-            [text.neighbors(ids, d) for ids in known for d in settings.distances],
-            known,
+        rows = choose(  # frees the neighborhoods that are not scored
+            [text.neighbors(ids, d) for ids in beam_ids for d in settings.distances],
+            beam_ids,
             settings.max_neighbors,
             trial.left,
             rng,
@@ -497,22 +494,21 @@ def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
 
 def choose(
     groups: Sequence[Iterable[np.ndarray]],
-    known: list[np.ndarray],
-    cap: int | None,
+    beam_ids: list[np.ndarray],
+    max_neighbors: int | None,
     left: int | None,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``.
+    """The neighbors to score: each once, none of the beam, at most ``max_neighbors`` and ``left``.
 
-    ``groups`` are the neighbors of each tokenization of the beam, ``known``, at each distance;
-    ``cap`` is ``AttackSettings.max_neighbors``, and ``left`` how many may still be scored. A choice
-    among more is a copy, so that the others can be freed.
+    ``groups`` are the neighbors of each tokenization of the beam, ``beam_ids``, at each distance.
+    Chosen rows are copies, so that the others can be freed.
     """
     rows = [row for group in groups for row in group]
     if len(groups) > 1:
-        seen = {ids.tobytes() for ids in known}
-        rows = list({row.tobytes(): row for row in rows if row.tobytes() not in seen}.values())
-    limit = min(len(rows) if cap is None else cap, len(rows) if left is None else left)
+        beam = {ids.tobytes() for ids in beam_ids}
+        rows = list({row.tobytes(): row for row in rows if row.tobytes() not in beam}.values())
+    limit = min([len(rows), *(n for n in (max_neighbors, left) if n is not None)])
     if len(rows) > limit:
         chosen = np.sort(rng.choice(len(rows), limit, replace=False)).tolist()
         rows = [rows[i].copy() for i in chosen]

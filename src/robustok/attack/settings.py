@@ -1,9 +1,9 @@
 """Settings of attacks and objectives; without torch.
 
-Every field is the one declaration of its option. Its metadata holds ``help``; ``flags`` of the
-command line where they are not those of the name; ``panel``, the group of `--help`; and, where it
-has them, ``choices`` and ``min``. An attack has a canonical string form, which names it in results,
-as in ``adversarial(distances=(2), start=canonical, steps=10)``.
+A field is the only declaration of its option. Its metadata has ``help``; ``flags`` of the command
+line where they differ from the name; ``panel``, the group of `--help`; and optional ``choices`` and
+``min``. A canonical string names an attack in results, as
+``adversarial(distances=(2), start=canonical, steps=10)``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP = 32  # questions or prompts that are searched together
 BEAM = 4  # tokenizations that ``search=beam`` keeps, where ``beam`` does not say it
 
 _NAME, _WORST = "adversarial", "worst of "  # in results
-_KINDS = {
+_TYPE_NAMES = {
     int: "a whole number",
     bool: "True or False",
     str: "a word",
@@ -66,9 +66,8 @@ class AttackSettings(Settings):
             ``"random"`` to score uniform draws instead of neighbors, a registered search, or
             ``MODULE:FUNCTION``.
         max_scored: greatest number of tokenizations that the search scores for a text, each counted
-            once, at least 1; by default there is no limit. Required by the random search. The
-            canonical one, whose score is part of the result, does not count where the search does
-            not reach it.
+            once, at least 1; by default there is no limit. The random search requires it. The
+            canonical tokenization counts only where the search reaches it.
         stop_when_wrong: whether the attack ends at the first success: the same accuracy for fewer
             scored tokenizations, but smaller margins. By default it continues while a step gains.
         second_ids: whether neighbors also have second ids: those with the bytes of an ordinary
@@ -177,7 +176,7 @@ class ObjectiveSettings(Settings):
     )
 
 
-# The settings that each of our objectives reads, of those that not all of them read.
+# The optional settings that each of our objectives reads.
 SETTINGS_READ = {
     "margin": (),
     "target": ("target", "threshold"),
@@ -187,14 +186,16 @@ SETTINGS_READ = {
 
 
 def objectives_reading(names: Iterable[str]) -> str:
-    """What an error suggests instead of an objective that does not read these settings.
+    """The advice of an error: the objectives that read these settings.
 
     >>> objectives_reading(["wanted", "unwanted"])
     'choose objective refusal or guard'
     """
-    wanted = set(names).intersection(chain(*SETTINGS_READ.values()))  # all read the others
-    readers = [name for name, read in SETTINGS_READ.items() if wanted.issubset(read)]
-    readers += ["MODULE:FUNCTION"] if wanted <= {"threshold"} else []
+    optional = set(names).intersection(chain(*SETTINGS_READ.values()))  # all read the others
+    readers = [
+        name for name, fields_read in SETTINGS_READ.items() if optional.issubset(fields_read)
+    ]
+    readers += ["MODULE:FUNCTION"] if optional <= {"threshold"} else []
     return f"choose objective {' or '.join(readers)}" if readers else "no objective reads them all"
 
 
@@ -208,7 +209,7 @@ def is_attack(text: str) -> bool:
 
 
 def worst_label(attacks: int) -> str:
-    """The worst of so many attacks by question as a string of a result.
+    """The string in a result for the worst of so many attacks by question.
 
     >>> worst_label(3)
     'worst of 3 attacks'
@@ -263,15 +264,15 @@ def named_settings(text: str) -> JsonObject:
 
 
 def _value(name: str, text: str) -> Any:
-    """The value of a setting, of the type of its default; a whole number where that is None."""
+    """A setting's value, of the type of its default; a whole number where the default is None."""
     default = _FIELDS[name]
-    kind = int if default is None else type(default)
+    expected_type = int if default is None else type(default)
     value: Any = {"True": True, "False": False}.get(text, read_value(text))
-    is_right = type(value) is kind
-    if kind is tuple:
+    is_right = type(value) is expected_type
+    if expected_type is tuple:
         inside = text.removeprefix("(").removesuffix(")")
         value = tuple(map(read_value, split_parameters(text, inside)))
         is_right = {*map(type, value)} == {int}
     if not is_right:
-        raise RobustokError(f"{name}={text}: give {_KINDS[kind]}")
+        raise RobustokError(f"{name}={text}: give {_TYPE_NAMES[expected_type]}")
     return value

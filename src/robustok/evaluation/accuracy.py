@@ -39,7 +39,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from robustok.models.served import CausalModel
 
-_BLOCK = 64  # items scored together between two calls of progress
+_CHUNK = 64  # items scored together between two calls of progress
 
 
 def evaluate(
@@ -92,7 +92,7 @@ def evaluate(
     for an item with a score that is not a number.
     Source: the paper's appendix "Random Tokenisation Robustness" (M = 10, N = 500).
     """
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     sampler = as_sampler(sampler, vocab)
@@ -102,31 +102,33 @@ def evaluate(
     before_sentences = start_ids(model) if prefix is None and has_sentences else prefix
     outcomes: list[Outcome] = []
     scored: list[Scores] = []
-    measured: list[Strength] = []
+    strengths: list[Strength] = []
     window = Window(model, overflow)
     prefix_cache: dict[bytes, Any] = {}
-    for begin in range(0, len(items), _BLOCK):
-        block = items[begin : begin + _BLOCK]
-        around = [prefix if item.question else before_sentences for item in block]
-        requests, canonical, strength = _drawn(block, around, vocab, sampler, draws, seed)
+    for begin in range(0, len(items), _CHUNK):
+        chunk = items[begin : begin + _CHUNK]
+        prefixes = [prefix if item.question else before_sentences for item in chunk]
+        requests, canonical, strength = _drawn(chunk, prefixes, vocab, sampler, draws, seed)
         requests = [
-            replace(one, questions=append(one.questions, suffix)) if item.question else one
-            for item, one in zip(block, requests, strict=True)
+            replace(scores_of_item, questions=append(scores_of_item.questions, suffix))
+            if item.question
+            else scores_of_item
+            for item, scores_of_item in zip(chunk, requests, strict=True)
         ]
-        measured.append(strength)
+        strengths.append(strength)
         fitting = [
             (item, fitted)
             for item, request, ids in zip(
-                block, requests, append(Ragged.from_rows(canonical), suffix), strict=True
+                chunk, requests, append(Ragged.from_rows(canonical), suffix), strict=True
             )
             if (fitted := window.fit(request, item.key, ids)) is not None
         ]
         requests = [request for _, request in fitting]
         scores = score_many(model, requests, prefix_cache=prefix_cache)
-        for (item, _), one in zip(fitting, scores, strict=True):
-            outcomes.append(_outcome(item, one.log_probs, ensemble))
+        for (item, _), scores_of_item in zip(fitting, scores, strict=True):
+            outcomes.append(_outcome(item, scores_of_item.log_probs, ensemble))
         scored += scores
-        progress(min(begin + _BLOCK, len(items)), len(items))
+        progress(min(begin + _CHUNK, len(items)), len(items))
     if not outcomes:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
     answers = 1 if ensemble else draws
@@ -139,20 +141,20 @@ def evaluate(
         draws=draws,
         eval_scheme=sampler.spec,
         seed=seed,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start_time,
         outcomes=tuple(outcomes),
         mode=scored[-1].mode,
-        tokens_computed=sum(one.tokens_computed for one in scored),
-        tokens_naive=sum(one.tokens_naive for one in scored),
+        tokens_computed=sum(scores_of_item.tokens_computed for scores_of_item in scored),
+        tokens_naive=sum(scores_of_item.tokens_naive for scores_of_item in scored),
         overflowed=window.overflowed,
         precision=precision_of(model),
-        strength=Strength.joined(measured).mean(),
+        strength=Strength.joined(strengths).mean(),
     )
 
 
 def _drawn(
-    block: Sequence[Item],
-    around: Sequence[Prefix],
+    chunk: Sequence[Item],
+    prefixes: Sequence[Prefix],
     vocab: Vocabulary,
     sampler: Sampler,
     draws: int,
@@ -162,25 +164,25 @@ def _drawn(
 
     With them the canonical ids of each question, none of an item without one, and the strength.
     """
-    keyed = [pair for item in block for pair in item.drawn_texts.items()]
+    keyed = [pair for item in chunk for pair in item.drawn_texts.items()]
     keys = item_keys(key for key, _ in keyed)
-    placed = [_canonical(vocab, item, prefix) for item, prefix in zip(block, around, strict=True)]
+    placed = [_canonical(vocab, item, prefix) for item, prefix in zip(chunk, prefixes, strict=True)]
     canonical = Ragged.from_rows([ids for _, texts in placed for ids in texts])
     rows = sampler.sample_batch(canonical, seed=seed, draws=draws, keys=keys)
     requests, begin = [], 0
-    for item, (before, texts) in zip(block, placed, strict=True):
+    for item, (before, texts) in zip(chunk, placed, strict=True):
         end = begin + draws * len(texts)
-        own, name = rows[begin:end], f"item '{item.key}'"
+        drawn, name = rows[begin:end], f"item '{item.key}'"
         if item.question:
-            request = Request(own, encode_options(vocab, item.choices), before, name)
+            request = Request(drawn, encode_options(vocab, item.choices), before, name)
         else:  # as options after one prefix: draw by draw, choice by choice
-            sentences = [row for d in range(draws) for row in list(own)[d::draws]]
+            sentences = [row for d in range(draws) for row in list(drawn)[d::draws]]
             request = Request(Ragged.from_rows([[]]), sentences, before, name)
         requests.append(request)
         begin = end
     questions = [
         texts[0] if item.question else np.zeros(0, np.int32)
-        for item, (_, texts) in zip(block, placed, strict=True)
+        for item, (_, texts) in zip(chunk, placed, strict=True)
     ]
     return requests, questions, measure(vocab, canonical, rows)
 
@@ -190,17 +192,18 @@ def _canonical(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The ids before an item, and the canonical ids of its question, or else of each sentence."""
     texts = list(item.drawn_texts.values())
-    given = prefix(texts[0]) if callable(prefix) else prefix
-    placed = [after_prefix(vocab, given, text) for text in texts]
+    ids_before = prefix(texts[0]) if callable(prefix) else prefix
+    placed = [after_prefix(vocab, ids_before, text) for text in texts]
     if item.question:
         before, ids = placed[0]
         return before, [ids]
     # The sentences share a prefix, so none of its tokens goes to one of them.
     before = max((before for before, _ in placed), key=len)
-    whole = len(before) if given is None else len(given)
-    alone = vocab.encode_continuations(texts)
-    rows = [own if len(b) == whole else ids for (b, own), ids in zip(placed, alone, strict=True)]
-    return (before if given is None else check_ids(given)), rows
+    n_before = len(before) if ids_before is None else len(ids_before)
+    separate = vocab.encode_continuations(texts)
+    pairs = zip(placed, separate, strict=True)
+    rows = [continued if len(b) == n_before else ids for (b, continued), ids in pairs]
+    return (before if ids_before is None else check_ids(ids_before)), rows
 
 
 def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:
@@ -211,7 +214,7 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: bool) -> Outcome:
         top = log_probs.max(axis=0)
         log_probs = (top + np.log(np.exp(log_probs - top).mean(axis=0)))[None]
     # Characters of each option: lm-eval adds the space before them itself.
-    lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
+    lengths = np.array([len(choice.lstrip()) or len(choice) for choice in item.choices], np.float64)
     return Outcome(
         item=item,
         predictions=tuple(log_probs.argmax(axis=1).tolist()),

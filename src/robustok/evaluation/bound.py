@@ -1,6 +1,6 @@
 """The paper's robustness bound from a model's weights, and the measured changes that it bounds.
 
-What the bound assumes, and what therefore it does not say of a model in use:
+Assumptions of the bound, which limit what it says of a model in use:
 
 - *One layer.* The theorem is about a 1-layer Transformer. ``log10_gamma(layer=ℓ)`` reads layer ℓ
   as such a model; without ``layer`` the layers' factors are multiplied, which is our composition.
@@ -9,14 +9,14 @@ What the bound assumes, and what therefore it does not say of a model in use:
   is read as the product of its three norms, which is its order on inputs of norm 1.
 - *Bounded embeddings* (in [0, 1]). ``largest_embedding`` is the greatest norm of a token's
   embedding, for comparison. Deeper layers' inputs are not bounded by anything here.
-- *Normalization.* The factor (d/(d−1))² stands for layer norms. Their learned gains, and that
-  dividing by a small norm stretches, are not in it; nor are position embeddings or query norms.
+- *Normalization.* The factor (d/(d−1))² stands for layer norms. It leaves out their learned gains,
+  the division by a small norm, position embeddings and query norms.
 - *Substitutions.* ‖H(s₁) − H(s₂)‖ ≤ √(2k) counts k columns that differ where they stand. A split
   moves every later token one place on, so two tokenizations at distance k in fact differ in more
   columns, and in length.
 
-So the measured ratio may exceed the number in principle, and is far below it in practice. It is
-for comparing models of one shape, which is what the paper uses it for.
+So the measured ratio may exceed the bound in principle, and is far below it in practice. As in the
+paper, it compares models of one shape.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 class LayerNorms:
     """‖·‖₂ of one layer's matrices; of query, key and value one per attention head.
 
-    A head that shares its keys and values has those of its group. ``feed_forward`` is the product
-    of the norms of the block's matrices: two, or three where it is gated.
+    A head that shares keys and values has the norms of its group. ``feed_forward`` is the product
+    of the norms of the block's matrices: two, or three if it is gated.
     """
 
     query: tuple[float, ...]
@@ -70,31 +70,31 @@ def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
     3.0
 
     ``matrix`` is [..., m, n], the result float64 [...], right to about six digits: the root of the
-    largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. AᵀA of a long
-    matrix, such as an embedding, is small, where its singular values would need all of it.
+    largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. For a long
+    matrix, such as an embedding, AᵀA is small; singular values would need the whole matrix.
 
     Raises RobustokError for numbers that are not finite, and for those whose products are not.
     """
-    a = matrix.detach().float()
-    if not bool(torch.isfinite(a).all()):
+    tall = matrix.detach().float()
+    if not bool(torch.isfinite(tall).all()):
         raise RobustokError("a weight matrix holds numbers that are not finite: is it trained?")
-    if a.shape[-2] < a.shape[-1]:
-        a = a.mT
-    products = a.mT @ a
+    if tall.shape[-2] < tall.shape[-1]:
+        tall = tall.mT
+    products = tall.mT @ tall
     if not bool(torch.isfinite(products).all()):
         raise RobustokError("the products of a weight matrix overflow: check the weights")
     return torch.linalg.eigvalsh(products.double())[..., -1].clamp(min=0).sqrt()
 
 
 def _layer_norms(model: PreTrainedModel, block: object) -> LayerNorms:
-    """The norms of one layer, whose matrices have the names that transformers gives them."""
+    """The norms of one layer; its matrices have the names of transformers."""
     attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
     mlp: Any = getattr(block, "mlp", None)
     if hasattr(attention, "q_proj") and hasattr(attention, "o_proj"):
-        joint = [getattr(attention, f"{n}_proj").weight for n in "qkv"]
+        projections = [getattr(attention, f"{n}_proj").weight for n in "qkv"]
         output = attention.o_proj.weight
     elif hasattr(attention, "c_attn"):
-        joint = attention.c_attn.weight.T.chunk(3)
+        projections = attention.c_attn.weight.T.chunk(3)
         output = attention.c_proj.weight.T
     else:
         raise _unknown(model)
@@ -104,13 +104,13 @@ def _layer_norms(model: PreTrainedModel, block: object) -> LayerNorms:
         feed_forward = [mlp.c_fc.weight.T, mlp.c_proj.weight.T]
     else:
         raise _unknown(model)
-    width = len(joint[0]) // int(model.config.get_text_config().num_attention_heads)
-    query, key, value = (spectral_norm(stack.unflatten(0, (-1, width))) for stack in joint)
-    shared = len(query) // len(key)
+    width = len(projections[0]) // int(model.config.get_text_config().num_attention_heads)
+    query, key, value = (spectral_norm(stack.unflatten(0, (-1, width))) for stack in projections)
+    group_size = len(query) // len(key)
     return LayerNorms(
         query=tuple(query.tolist()),
-        key=tuple(key.repeat_interleave(shared).tolist()),
-        value=tuple(value.repeat_interleave(shared).tolist()),
+        key=tuple(key.repeat_interleave(group_size).tolist()),
+        value=tuple(value.repeat_interleave(group_size).tolist()),
         output=float(spectral_norm(output)),
         feed_forward=prod(float(spectral_norm(m)) for m in feed_forward),
     )
@@ -125,7 +125,7 @@ def _unknown(model: PreTrainedModel) -> RobustokError:
 
 @dataclass(frozen=True)
 class Bound:
-    """The norms that the bound is made of, and the bound.
+    """The norms of a model's matrices, and the bound that they give.
 
     >>> from robustok.evaluation import lipschitz_bound
     >>> bound = lipschitz_bound(model)
@@ -161,11 +161,11 @@ class Bound:
         """
         n = 1 if tokens is None else check_integer("tokens", tokens, 1)
         norms = self.layers[layer]
-        worst = max(
+        largest = max(
             v * (4 * n / sqrt(self.head_width) * q * k + 1)
             for q, k, v in zip(norms.query, norms.key, norms.value, strict=True)
         )
-        return 1 + norms.output * sqrt(self.heads) * worst
+        return 1 + norms.output * sqrt(self.heads) * largest
 
     def c2(self, layer: int) -> float:
         """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of ``layer``, from 0."""
@@ -200,7 +200,7 @@ class Bound:
         return list(accumulate(self._log10_factors(distance, tokens, None)))
 
     def _log10_factors(self, distance: int, tokens: int | None, layer: int | None) -> list[float]:
-        """Of the embedding with the distance, of each layer (or the given one), and of the head."""
+        """The factors of the embedding with the distance, of each layer (or one), and the head."""
         if distance < 1:
             raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
         normalization = (self.width / (self.width - 1)) ** 2
@@ -214,7 +214,7 @@ class Bound:
     def changes(self, tokens: int | None = None) -> list[dict[str, Any]]:
         """The bound per square root of a distance as rows, beside those of :meth:`Ratios.table`.
 
-        ``tokens`` is that of :meth:`table`. What no float can hold is left out.
+        ``tokens`` as in :meth:`table`. Bounds beyond the range of floats are left out.
         """
         return [
             {"kind": reading, "depth": depth} | dict.fromkeys(("mean", "p95", "max"), 10**power)
@@ -416,13 +416,13 @@ def lipschitz_ratios(
 def _ratios(
     model: Any, vocab: Vocabulary, rows: list[np.ndarray], name: str
 ) -> list[np.ndarray | None]:
-    """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
+    """The ratio of every row to the first, [layers + 2] each; None for an equal row."""
     check_no_overflow(model, name)
-    apart = [distance(vocab, rows[0], row) for row in rows[1:]]
+    distances = [distance(vocab, rows[0], row) for row in rows[1:]]
     states = last_states(model, Ragged.from_rows(rows))
     logits = last_logits(model, Ragged.from_rows(rows))
     for values in (states, logits):
         check_states(values, name)
-    moved = [np.linalg.norm(s[1:] - s[:1], axis=-1) for s in [*states, logits]]
-    changes = np.stack(moved, axis=1).astype(np.float64)
-    return [c / np.sqrt(d) if d else None for c, d in zip(changes, apart, strict=True)]
+    norms = [np.linalg.norm(s[1:] - s[:1], axis=-1) for s in [*states, logits]]
+    changes = np.stack(norms, axis=1).astype(np.float64)
+    return [c / np.sqrt(d) if d else None for c, d in zip(changes, distances, strict=True)]

@@ -2,9 +2,8 @@
 
 A row is the mapping of one model under one scheme, such as a row of a report. It has ``answers``:
 by seed, then by the key of the question, the share of draws with the right answer. Seeds are paired
-by their number, questions by their key, and only what both rows have is compared. Where a row has
-no answers, its ``accuracy`` with the bounds ``low`` and ``high`` over ``n`` questions stands for
-them, and the two rows count as independent.
+by number, questions by key; others are left out. Where a row has no answers, its ``accuracy`` with
+the bounds ``low`` and ``high`` over ``n`` questions is compared, and the rows count as independent.
 
 The interval and its p are those of :func:`robustok.evaluation.intervals.compare_answers`.
 """
@@ -43,8 +42,8 @@ class Difference:
             exactly where the interval of a single comparison excludes zero.
         n: number of questions.
         seeds: number of seeds.
-        lost: questions answered less often by the second; None where answers are not known.
-        won: questions answered more often by the second; None where answers are not known.
+        lost: questions answered right less often by the second; None without answers.
+        won: questions answered right more often by the second; None without answers.
     """
 
     before: float
@@ -75,7 +74,7 @@ class Difference:
 
         A bound that would be rounded to zero has more digits.
         """
-        low, high = (_beside(bound, 0.0, "+.{}f", 3) for bound in (self.low, self.high))
+        low, high = (_rounded_beside(bound, 0.0, "+.{}f", 3) for bound in (self.low, self.high))
         return f"[{low}, {high}]"
 
     def p_text(self) -> str:
@@ -84,13 +83,13 @@ class Difference:
         >>> Difference(before=0.8, after=0.5, low=-0.4, high=-0.1, p=0.0496, n=9).p_text()
         '0.0496'
         """
-        return _beside(self.p, LEVEL, ".{}g", 2)
+        return _rounded_beside(self.p, LEVEL, ".{}g", 2)
 
 
-def _beside(value: float, threshold: float, form: str, digits: int) -> str:
-    """A number with so many digits, or as many more as show on which side of a threshold it is."""
-    for more in range(digits, digits + 18):
-        text = format(value, form.format(more))
+def _rounded_beside(value: float, threshold: float, form: str, digits: int) -> str:
+    """A number with at least ``digits`` digits that is rounded to its side of the threshold."""
+    for n_digits in range(digits, digits + 18):
+        text = format(value, form.format(n_digits))
         if np.sign(float(text) - threshold) == np.sign(value - threshold):
             break
     return text
@@ -112,13 +111,13 @@ def difference(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
     """
     answers = _shared_answers(first, second)
     if answers is None:
-        parts = [(variance_of(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
+        variances = [(variance_of(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
         before, after = first["accuracy"], second["accuracy"]
-        low, high, p = interval(after - before, parts, level=level)
+        low, high, p = interval(after - before, variances, level=level)
         counts = {"n": second["n"], "seeds": len(second.get("seeds") or (None,))}
     else:
         low, high, p = compare_answers(*answers, level=level)
-        before, after = (float(part.mean()) for part in answers)
+        before, after = (float(rows.mean()) for rows in answers)
         changes = (answers[1] - answers[0]).mean(0)
         lost, won = int((changes < 0).sum()), int((changes > 0).sum())
         counts = {"n": len(changes), "seeds": len(answers[0]), "lost": lost, "won": won}
@@ -132,10 +131,11 @@ def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | 
     pairs = [(before[seed], after[seed]) for seed in before if seed in after]
     if not pairs:
         return None
-    keys = [key for key in pairs[0][0] if all(key in one for pair in pairs for one in pair)]
+    keys = [key for key in pairs[0][0] if all(key in answers for pair in pairs for answers in pair)]
     if not keys:
         return None
-    rows = np.array([[[one[key] for key in keys] for one in pair] for pair in pairs], np.float64)
+    shared = [[[answers[key] for key in keys] for answers in pair] for pair in pairs]
+    rows = np.array(shared, np.float64)
     return rows[:, 0], rows[:, 1]
 
 
@@ -153,10 +153,9 @@ def clear_differences(
     >>> list(clear_differences({"same": (answers[0], answers[0]), "better": tuple(answers)}))
     ['better']
 
-    ``pairs`` are the two rows of each comparison, by any name. Of k comparisons the one with the
-    smallest p has an interval that holds for k at once, the next one for k - 1, and so on, until
-    one of them includes zero. ``compare`` is the comparison of two rows, by default
-    :func:`difference`.
+    ``pairs`` are the two rows of each comparison, by any name. Of k comparisons, the smallest p
+    gets an interval that holds for k at once, the next for k - 1, and so on until an interval
+    includes zero. ``compare`` compares two rows, by default :func:`difference`.
     """
     changes: dict[Any, Difference] = {}
     smallest_first = sorted(pairs, key=lambda name: compare(*pairs[name]).p)
@@ -249,7 +248,7 @@ def accuracy_line(row: JsonFields, details: str) -> str:
 
 
 def evaluation_line(row: JsonFields) -> str:
-    """An evaluation on one line; ``row`` has its fields, and ``consistency`` where there is one."""
+    """An evaluation on one line; ``row`` has its fields and maybe ``consistency``."""
     normalized = "{acc_norm:.3f} [{acc_norm_low:.3f}, {acc_norm_high:.3f}]".format_map(row)
     same = "" if row.get("consistency") is None else f", consistency {row['consistency']:.3f}"
     draws = f"{counted(row['n'], 'item')} × {counted(row['draws'], 'draw')}"
@@ -291,13 +290,13 @@ class Evaluation(Accuracy):
 
     @property
     def consistency(self) -> float | None:
-        """Share of items with one prediction in all draws; None where an item has one only.
+        """Share of items with one prediction in all draws; None for a single draw.
 
         The other items change their answer between draws. A wrong answer counts as consistent.
         """
-        if max(len(one.predictions) for one in self.outcomes) < 2:
+        if max(len(outcome.predictions) for outcome in self.outcomes) < 2:
             return None
-        return sum(len(set(one.predictions)) == 1 for one in self.outcomes) / self.n
+        return sum(len(set(outcome.predictions)) == 1 for outcome in self.outcomes) / self.n
 
     def __str__(self) -> str:
         return evaluation_line({**vars(self), "consistency": self.consistency})
@@ -343,7 +342,7 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
 
     Raises RobustokError where the items differ, also in their question or choices alone.
     """
-    before, after = ({o.item.key: o.item for o in one.outcomes} for one in (first, second))
+    before, after = ({o.item.key: o.item for o in e.outcomes} for e in (first, second))
     if before != after:
         raise RobustokError(
             "the two evaluations have different items: compare evaluations of the same items"
@@ -352,5 +351,5 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
 
 
 def _row_of(evaluation: Evaluation) -> JsonObject:
-    """The answers of an evaluation as a row to compare, as those of one seed."""
-    return {"answers": {0: {one.item.key: one.correct for one in evaluation.outcomes}}}
+    """An evaluation as a row to compare, with the answers of one seed."""
+    return {"answers": {0: {outcome.item.key: outcome.correct for outcome in evaluation.outcomes}}}

@@ -50,21 +50,21 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
 
     Raises RobustokError without rows, and for an empty one.
     """
-    states: list[np.ndarray] = []  # one array, once its number of layers is known
+    states: list[np.ndarray] = []  # one array, made when the number of layers is known
 
-    def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
+    def keep(hidden: torch.Tensor, output_rows: Ints, numbers: Ints) -> None:
         values = hidden.cpu().numpy().swapaxes(0, 1)
         if not states:
             states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
-        states[0][:, read] = values[:, which]
+        states[0][:, numbers] = values[:, output_rows]
 
-    # The head is not needed, and for a large vocabulary it is most of a small model's work.
+    # Without the head, which with a large vocabulary is most of a small model's work.
     _read_last(model, model.base_model, rows, prefix, keep, _states_at)
     return states[0]
 
 
 def last_logits(model: Any, rows: Ragged) -> np.ndarray:
-    """The model's logits after each row, float32 [rows, vocabulary], scaled or capped as it does.
+    """The model's final logits after each row, float32 [rows, vocabulary].
 
     >>> last_logits(model, Ragged.from_rows([[5, 6], [7]])).shape
     (2, 278)
@@ -73,10 +73,10 @@ def last_logits(model: Any, rows: Ragged) -> np.ndarray:
     """
     logits: dict[int, np.ndarray] = {}
 
-    def keep(outputs: Outputs, which: Ints, read: Ints) -> None:
+    def keep(outputs: Outputs, output_rows: Ints, numbers: Ints) -> None:
         values, head = outputs
-        whole = (values if head is None else head(values)).float().cpu().numpy()
-        logits.update(zip(read.tolist(), whole[which], strict=True))
+        all_logits = (values if head is None else head(values)).float().cpu().numpy()
+        logits.update(zip(numbers.tolist(), all_logits[output_rows], strict=True))
 
     _read_last(model, model, rows, None, keep, outputs_at)
     return np.stack([logits[i] for i in range(len(rows))])
@@ -84,30 +84,30 @@ def last_logits(model: Any, rows: Ragged) -> np.ndarray:
 
 def _read_last(
     model: Any,
-    part: Any,
+    submodel: Any,
     rows: Ragged,
     prefix: object,
     keep: Callable[..., None],
     outputs: Callable[..., object],
 ) -> None:
-    """Call ``keep`` with what ``outputs`` reads from a part of the model at each row's last id."""
+    """Call ``keep`` with the ``outputs`` of ``submodel`` at the last id of each row."""
     if not len(rows) or not rows.lengths.min():
         raise RobustokError("an empty row has no last token: give rows of at least one id")
-    before = check_ids([] if prefix is None else prefix).astype(np.int64)
+    prefix_ids = check_ids([] if prefix is None else prefix).astype(np.int64)
     lengths = rows.lengths
     matrix = np.zeros((len(rows), int(lengths.max())), np.int64)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
-    ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
-    sequences = Sequences(before, matrix, lengths, ends)
+    targets = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
+    sequences = Sequences(prefix_ids, matrix, lengths, targets)
     check_sequences(model, sequences)
     max_batch_tokens = default_max_batch_tokens(model)
     mode = scoring_mode(model, sequences)
     with quiet(model):
-        read_outputs(part, sequences, max_batch_tokens, mode, keep, outputs, {})
+        read_outputs(submodel, sequences, max_batch_tokens, mode, keep, outputs, {})
 
 
 def check_states(states: np.ndarray, name: str) -> None:
-    """Raise RobustokError, with the ``name`` of what was read, for states that are no numbers."""
+    """Raise RobustokError, with the ``name`` of the text, for states that are no numbers."""
     if not np.isfinite(states).all():
         raise not_a_number(name, "hidden state")
 
@@ -125,8 +125,8 @@ class WordDistances(NamedTuple):
     0.8333333333333334
 
     Attributes:
-        others: share of the word's tokenizations that are not canonical; 0 where it has one only.
-        mean: mean distance of the drawn ones, [layers + 1]; empty where it has one only.
+        others: share of the word's tokenizations that are not canonical.
+        mean: mean distance of the drawn ones, [layers + 1]; empty for a single tokenization.
     """
 
     others: float
@@ -147,11 +147,11 @@ class EmbeddingDistances:
         draws: draws of each word.
         seed: seed of the draws.
 
-    The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical; its
-    text names the non-canonical ones. ``mean`` of :meth:`table` is the first reading (which gives
-    the 1.24 of its figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the
-    second. Both come from the draws of non-canonical tokenizations; the first weights the canonical
-    one in exactly.
+    The paper's formula draws from all tokenizations, at distance 0 for the canonical one; its text
+    names the non-canonical ones. ``mean`` of :meth:`table` is the first reading (which gives the
+    1.24 of its figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the
+    second. Both use draws of non-canonical tokenizations; ``mean`` adds the canonical one by its
+    exact weight.
     """
 
     by_word: dict[str, WordDistances]
@@ -178,18 +178,18 @@ class EmbeddingDistances:
 
         Raises RobustokError where no word has any.
         """
-        measured = [word for word in self.by_word.values() if word.mean]
-        if not measured:
+        with_others = [word for word in self.by_word.values() if word.mean]
+        if not with_others:
             raise RobustokError("no word has a second tokenization: give longer words")
-        gaps = np.array([word.mean for word in measured])
-        weighted = np.zeros((self.words, gaps.shape[1]))
-        weighted[: len(gaps)] = gaps * [[word.others] for word in measured]
-        mean, half = mean_of(weighted)
+        distances = np.array([word.mean for word in with_others])
+        weighted = np.zeros((self.words, distances.shape[1]))
+        weighted[: len(distances)] = distances * [[word.others] for word in with_others]
+        mean, half_width = mean_of(weighted)
         columns = {
             "mean": mean,
-            "low": np.maximum(mean - half, 0),
-            "high": np.minimum(mean + half, 2),
-            "mean_of_others": gaps.mean(axis=0),
+            "low": np.maximum(mean - half_width, 0),
+            "high": np.minimum(mean + half_width, 2),
+            "mean_of_others": distances.mean(axis=0),
         }
         shared = {
             name: getattr(self, name) for name in ("sentence", "words", "single", "draws", "seed")
@@ -247,21 +247,22 @@ def embedding_distances(
     Raises RobustokError without words or draws, and for a sentence without {word}.
     Source: the paper's appendix "Distances of Representations".
     """
-    local = check_local(model, "distances of embeddings need")
+    local_model = check_local(model, "distances of embeddings need")
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     words = check_list("words", words)
     if not words:
         raise RobustokError("there are no words to measure: give at least one")
     spellings = {word: spell(vocab, word, sentence) for word in words}
-    counts = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
-    several = [word for word in spellings if counts[word] > 1]
+    counts = {word: Lattice(vocab, spelling.ids).count() for word, spelling in spellings.items()}
+    drawn_words = [word for word in spellings if counts[word] > 1]
     means: dict[str, np.ndarray] = {}
     step = max(1, _ROWS // (draws + 1))
-    for begin in range(0, len(several), step):
-        block = several[begin : begin + step]
-        samples = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-        means |= _measure(local, {w: (spellings[w], samples[w]) for w in block}, prefix)
-        progress(len(means), len(several))
+    for begin in range(0, len(drawn_words), step):
+        chunk = drawn_words[begin : begin + step]
+        samples = draw_others(vocab, {word: spellings[word].ids for word in chunk}, draws, seed)
+        spelled = {word: (spellings[word], samples[word]) for word in chunk}
+        means |= _measure(local_model, spelled, prefix)
+        progress(len(means), len(drawn_words))
     by_word = {
         word: WordDistances(1 - 1 / counts[word], tuple(means.get(word, np.empty(0)).tolist()))
         for word in spellings
@@ -281,44 +282,44 @@ def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling
     >>> [vocab.tokens[i] for i in spell(vocab, "world", "Any {word}?").ids]
     [b' world']
 
-    In a sentence the word's own ids are the fewest tokens that hold all its bytes, so they may
-    hold a space before it too.
+    In a sentence the word's ids are the fewest tokens with all its bytes, maybe with a space before
+    it.
     """
     if sentence is None:
         ids, empty = np.asarray(vocab.encode(word), np.int32), np.empty(0, np.int32)
         return Spelling(empty, ids, empty)
     check_sentence(sentence)
-    _, _, rest = sentence.partition(PLACE)
+    _, _, after = sentence.partition(PLACE)
     ids = np.asarray(vocab.encode(sentence.replace(PLACE, word)), np.int32)
     # From the end, since some encoders put a space before the text.
-    end = len(vocab.decode_bytes(ids)) - len(rest.encode())
+    end = len(vocab.decode_bytes(ids)) - len(after.encode())
     begin = end - len(word.encode())
     if vocab.decode_bytes(ids)[begin:end] != word.encode():
         raise RobustokError(f"the tokenizer changes the text around {word!r}: give another word")
     ends = np.cumsum(vocab.token_lengths[ids])
-    first, last = (int(np.searchsorted(ends, at, "right")) for at in (begin, end - 1))
+    first, last = (int(np.searchsorted(ends, byte, "right")) for byte in (begin, end - 1))
     return Spelling(ids[:first], ids[first : last + 1], ids[last + 1 :])
 
 
 def draw_others(
     vocab: Vocabulary, texts: dict[str, np.ndarray], draws: int, seed: int
 ) -> dict[str, Ragged]:
-    """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
+    """Uniform draws of each text's tokenizations except the given ids; a text has at least two."""
     uniform = sampler("uniform", vocab)
     others: dict[str, list[np.ndarray]] = {text: [] for text in texts}
-    waiting, epoch = list(texts), 0
-    while waiting:
+    unfinished, epoch = list(texts), 0
+    while unfinished:
         rows = uniform.sample_batch(
-            Ragged.from_rows([texts[text] for text in waiting]),
+            Ragged.from_rows([texts[text] for text in unfinished]),
             seed=seed,
             draws=2 * draws,
-            keys=item_keys(waiting),
+            keys=item_keys(unfinished),
             epoch=epoch,
         )
-        for i, text in enumerate(waiting):
+        for i, text in enumerate(unfinished):
             samples = rows[2 * draws * i : 2 * draws * (i + 1)]
             others[text] += [row for row in samples if not np.array_equal(row, texts[text])]
-        waiting = [text for text in waiting if len(others[text]) < draws]
+        unfinished = [text for text in unfinished if len(others[text]) < draws]
         epoch += 1
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in others.items()}
 
@@ -326,7 +327,7 @@ def draw_others(
 def _measure(
     model: PreTrainedModel, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
-    """Mean distance per layer of each word from its canonical tokenization, read with it."""
+    """Mean distance per layer of each word's draws from its canonical tokenization."""
     check_no_overflow(model, f"the word {next(iter(words))!r}")
     rows = [
         np.concatenate([spelling.before, ids, spelling.after])
@@ -334,12 +335,12 @@ def _measure(
         for ids in (spelling.ids, *samples)
     ]
     states = last_states(model, Ragged.from_rows(rows), prefix=prefix).astype(np.float64)
-    for word, own in zip(words, np.split(states, len(words), axis=1), strict=True):
-        check_states(own, f"the word {word!r}")
+    for word, word_states in zip(words, np.split(states, len(words), axis=1), strict=True):
+        check_states(word_states, f"the word {word!r}")
     norms = np.linalg.norm(states, axis=-1, keepdims=True)
     units = np.divide(states, norms, out=states, where=norms > 0)
-    of_words = np.split(units, len(words), axis=1)  # every word has as many draws
+    by_word = np.split(units, len(words), axis=1)  # every word has as many draws
     return {
         word: np.linalg.norm(vectors[:, 1:] - vectors[:, :1], axis=-1).mean(axis=1)
-        for word, vectors in zip(words, of_words, strict=True)
+        for word, vectors in zip(words, by_word, strict=True)
     }

@@ -1,8 +1,8 @@
 """Intervals of accuracies under several draws and seeds, and of paired differences, with their p.
 
-One idea serves all accuracies: the variance between questions is taken with a few more answers (of
-an accuracy two right and two wrong ones, of a difference one question lost and one won), so it
-never falls below what a few unseen questions could add.
+All variances between questions include a few added answers (two right and two wrong for an
+accuracy, one question lost and one won for a difference), so they never fall below what a few
+unseen questions could add.
 
 - One accuracy: Clopper and Pearson's interval for the effective number of independent answers.
 - An accuracy over seeds: crossed random effects. An answer depends on the seed (initialization,
@@ -39,7 +39,7 @@ from robustok.errors import RobustokError
 Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
 LEVEL = 0.05  # of an interval, and of a family of comparisons
 _ROUNDING = 1e-12  # the half-width, relative to the mean, that rounding errors can have
-_LEAST_P = 1e-100  # smaller ones are given as this
+_LEAST_P = 1e-100  # the least p that is reported
 
 
 def wilson(correct: float, n: float) -> tuple[float, float]:
@@ -107,7 +107,7 @@ def clopper_pearson_lower(successes: float, trials: float, confidence: float = 0
 
 
 def effective_answers(fractions: np.ndarray, answers: int) -> float:
-    """The number of independent answers that those to some questions are worth.
+    """The effective number of independent answers to some questions.
 
     >>> round(effective_answers(np.array([1.0, 0.0, 1.0]), 10), 2)
     3.0
@@ -161,17 +161,17 @@ def clustered(
 
 
 def _numbers(name: str, values: Any, dimensions: int, low: float = 0) -> np.ndarray:
-    """Numbers from ``low`` to 1, float64 of so many dimensions; an error for others and for NaN."""
+    """Numbers from ``low`` to 1, float64 of ``dimensions`` dimensions; an error for others."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         array = np.empty(())
     if array.ndim != dimensions:
         raise RobustokError(f"{name}: give numbers, not {shown(values)}")
-    wrong = np.flatnonzero(~((array >= low) & (array <= 1)))
-    if len(wrong):
-        number = array.flat[wrong[0]]
-        raise RobustokError(f"{name}: number {wrong[0]} is {number}, not from {low} to 1")
+    bad_positions = np.flatnonzero(~((array >= low) & (array <= 1)))
+    if len(bad_positions):
+        number = array.flat[bad_positions[0]]
+        raise RobustokError(f"{name}: number {bad_positions[0]} is {number}, not from {low} to 1")
     return array
 
 
@@ -181,7 +181,7 @@ def share(name: str, values: Sequence[bool]) -> dict[str, float]:
     >>> share("success", [True, False])["success"]
     0.5
     """
-    mean, low, high = clustered([float(one) for one in values])
+    mean, low, high = clustered([float(is_true) for is_true in values])
     return {name: mean, "low": low, "high": high}
 
 
@@ -203,22 +203,22 @@ def over_seeds(answers: np.ndarray, draws: int = 1) -> tuple[float, float, float
     answers = _numbers("answers", answers, 2)
     seeds, n = answers.shape
     mean = math.fsum(answers.ravel()) / answers.size
-    # Away from 0 and 1, where a variance of accuracies says nothing about log-odds.
-    inner = (mean * n + 1) / (n + 2)
-    of_seeds, of_both = (part / (inner * (1 - inner)) for part in _variances(answers))
-    of_questions = 1 / effective_answers(answers.mean(0), draws * seeds)
-    parts = _Crossed(of_questions, of_both, of_seeds, n, seeds)
-    worth = (Z95 / parts.half_width(LEVEL)) ** 2
-    return mean, *wilson(min(mean * worth, worth), worth)
+    # Moved from 0 and 1, where a variance of accuracies says nothing about log-odds.
+    center = (mean * n + 1) / (n + 2)
+    seeds_variance, both_variance = (v / (center * (1 - center)) for v in _variances(answers))
+    questions_variance = 1 / effective_answers(answers.mean(0), draws * seeds)
+    variance = _Crossed(questions_variance, both_variance, seeds_variance, n, seeds)
+    n_effective = (Z95 / variance.half_width(LEVEL)) ** 2
+    return mean, *wilson(min(mean * n_effective, n_effective), n_effective)
 
 
 @dataclass(frozen=True)
 class _Crossed:
     """The variance of a mean over seeds and questions, by its source."""
 
-    of_questions: float  # as estimated from the means of the questions, which contains `of_both`
-    of_both: float  # from questions that come out differently in each seed
-    of_seeds: float  # as estimated from the means of the seeds, which contains `of_both` too
+    of_questions: float  # of the means of the questions, which contains `of_both`
+    of_both: float  # of the answers to a question between seeds
+    of_seeds: float  # of the means of the seeds, which contains `of_both` too
     questions: int
     seeds: int
 
@@ -232,8 +232,8 @@ class _Crossed:
         Source: Banerjee (1960).
         """
         degrees = max(self.questions - 1, 1)
-        own = max(self.of_questions - self.of_both, 0.0)
-        crossed = [(own, degrees), (self.of_seeds, self.seeds - 1)]
+        questions_only = max(self.of_questions - self.of_both, 0.0)
+        crossed = [(questions_only, degrees), (self.of_seeds, self.seeds - 1)]
         return max(_half_width([(self.of_questions, degrees)], level), _half_width(crossed, level))
 
 
@@ -290,7 +290,7 @@ def compare_answers(
     def bound(side: int, mean: float) -> float:
         """The end of the values that are not rejected, below or above the mean."""
         inner, outer = mean, float(side)
-        if side * mean < 0:  # 0 lies between: its test says on which side of it the bound is
+        if side * mean < 0:  # 0 is between: the test of 0 gives the side of the bound
             inner, outer = (inner, 0.0) if excess(0.0) > 0 else (0.0, outer)
         end: Any = brentq(excess, inner, outer) if excess(outer) > 0 else outer
         return end
@@ -302,7 +302,7 @@ def compare_answers(
 def _expected_changes(won: float, lost: float, n: int, delta: float) -> float:
     """The likeliest sum of ``won`` and ``lost`` of ``n`` where their difference is ``delta`` n.
 
-    It is ``won + lost`` for a ``delta`` of 0, and never less than ``n`` times the size of it.
+    It is ``won + lost`` for a ``delta`` of 0, and at least ``n`` times its absolute value.
 
     Source: Tango (1998).
     """
@@ -326,8 +326,7 @@ def interval(
             freedom.
         level: probability that the interval misses the true mean, by default 0.05.
 
-    Where no part has a variance beyond rounding errors, nothing is known of it: the bounds are
-    infinite and p is 1.
+    Where no part has a variance beyond rounding errors, the bounds are infinite and p is 1.
     """
     half = _half_width(parts, level)
     if half <= _ROUNDING * abs(mean):
@@ -348,9 +347,9 @@ def _p_of(mean: float, half_width: Callable[[float], float]) -> float:
 
 
 def _half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """The root of the sum of squares of what each part of the variance adds by itself.
+    """The root of the sum of the squared half-widths of all parts of the variance.
 
-    It is exact where one part is everything, and wider than needed in between.
+    It is exact for a single part and conservative for several.
     """
     from scipy.special import stdtrit
 
@@ -385,23 +384,23 @@ def ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float, 
         parts: one for each whole, at least 0, float64 [n].
         wholes: numbers of at least 0, one above it, float64 [n]. A whole of 0 does not count.
 
-    The error is that of the delete-one jackknife, since a few large wholes decide the ratio. The
-    quantile of Student's t is that of as many equal wholes as these are worth, (Σw)² / Σw², of two
-    at least. One whole alone has the bounds 0 and infinity.
+    The error is that of the delete-one jackknife, since a few large wholes decide the ratio.
+    Student's t has the degrees of freedom of the effective number of equal wholes, (Σw)² / Σw², at
+    least two. A single whole has the bounds 0 and infinity.
 
     Source: Tukey (1958) for the jackknife, Kish (1965) for the number of equal wholes.
     """
-    counted = wholes > 0
-    parts, wholes = parts[counted], wholes[counted]
+    is_counted = wholes > 0
+    parts, wholes = parts[is_counted], wholes[is_counted]
     n, total = len(wholes), float(wholes.sum())
     ratio = float(parts.sum()) / total
     if n == 1:
         return ratio, 0.0, math.inf
-    without = (parts.sum() - parts) / (total - wholes)  # the ratio without each one
-    variance = float(((without - ratio) ** 2).sum()) * (n - 1) / n
+    ratios_without = (parts.sum() - parts) / (total - wholes)  # the ratio without each one
+    variance = float(((ratios_without - ratio) ** 2).sum()) * (n - 1) / n
     degrees = max(total**2 / float((wholes**2).sum()) - 1, 1.0)
-    half = _half_width([(variance, degrees)], LEVEL)
-    return ratio, max(ratio - half, 0.0), ratio + half
+    half_width = _half_width([(variance, degrees)], LEVEL)
+    return ratio, max(ratio - half_width, 0.0), ratio + half_width
 
 
 def _variance_of_mean(values: np.ndarray) -> float:
@@ -414,7 +413,7 @@ def curve_of(
     limits: Sequence[int] | None = None,
     most: int = 1,
 ) -> list[dict[str, float]]:
-    """The "success" of attacks or the "accuracy" under them by the number scored, with 95% bounds.
+    """The "success" of attacks or the "accuracy" under them by the limit on tokenizations scored.
 
     >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
     [1.0, 0.5, 0.5]
@@ -431,6 +430,6 @@ def curve_of(
     table = []
     for limit in limits:
         broken = [n is not None and n <= limit for n in reached_at]
-        counted = [one == (name == "success") for one in broken]
-        table.append({"n_scored": limit, **share(name, counted)})
+        is_counted = [is_broken == (name == "success") for is_broken in broken]
+        table.append({"n_scored": limit, **share(name, is_counted)})
     return table

@@ -27,7 +27,7 @@ _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
 @dataclass(frozen=True)
 class TextPerplexity:
-    """How well a model predicts text that is tokenized by a scheme.
+    """The perplexity of text that is tokenized by a scheme.
 
     >>> result = perplexity(model, vocab, texts, "canonical", seed=0)
     >>> result.tokens, result.bytes
@@ -99,15 +99,15 @@ def perplexity(
     check_served(model, vocab)
     draws = 1 if sampler.deterministic else draws
     rows = sampler.sample_batch(texts, seed=seed, draws=draws)
-    # What the ids decode to, after the tokenizer's normalizer; every draw of a text is as long.
+    # Bytes after the tokenizer's normalizer, equal for all draws of a text.
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
     if not sum(sizes):
         raise RobustokError("there is no text to measure the perplexity of: give some")
     max_length = max_length_of(model) or _MAX_LENGTH
-    first = start_ids(model)[0] if start is None else start
-    check_embedded(model, rows.values, np.array([first]))
+    start_id = start_ids(model)[0] if start is None else start
+    check_embedded(model, rows.values, np.array([start_id]))
     nats = text_losses(
-        model, rows, max_length=max_length, start=first, draws=draws, progress=progress
+        model, rows, max_length=max_length, start=start_id, draws=draws, progress=progress
     )
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)

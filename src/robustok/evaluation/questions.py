@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
-# Of the examples' draws. An example that is also evaluated must not repeat its draw there.
+# Epoch of the examples' draws, so that an evaluated example has another draw as an example.
 _EXAMPLES_EPOCH = 1 << 20
 
 
-# Ids before a text, or a function that gives those before one.
+# Ids before a text, or a function from a text to the ids before it.
 Prefix = Ids | Callable[[str], Ids] | None
 
 
@@ -50,7 +50,7 @@ def item_keys(keys: Iterable[str]) -> np.ndarray:
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
-    """Options as ids, int32: those of text that continues a question; given ids stay."""
+    """Options as ids, int32; strings are encoded as the continuation of a question."""
     check_vocabulary(vocab)
     encoded = []
     for option in options:
@@ -73,7 +73,7 @@ def check_options(options: Sequence[str | Ids]) -> list[str | Ids]:
 def check_keyed(kind: str, values: Iterable[object]) -> list[Any]:
     """Items or prompts as a list; raises RobustokError where they are missing or share a key.
 
-    ``kind`` is what errors call one of them.
+    ``kind`` is their name in errors.
     """
     values = check_list(f"{kind}s", values)
     if not values:
@@ -108,7 +108,7 @@ def margins(log_probs: np.ndarray, label: int, scale: str = "log-probability") -
 
 
 def plain_ids(ids: Ids | None) -> list[int]:
-    """Ids as a list for JSON; none as an empty one."""
+    """Ids as a list for JSON; an empty list for None."""
     return [] if ids is None else check_ids(ids).tolist()
 
 
@@ -123,24 +123,24 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
 def start_ids(model: CausalModel) -> list[int]:
     """The id that a text begins with, for the probability of its first token.
 
-    Raises RobustokError where the model names none.
+    Raises RobustokError where the model has none.
     """
     if isinstance(model, ServedModel):
         raise RobustokError(
             "a server does not say which token begins a text, so whole sentences cannot be scored: "
             "give the start token"
         )
-    first = config_token(model, "bos_token_id", "eos_token_id")
-    if first is None:
+    start_id = config_token(model, "bos_token_id", "eos_token_id")
+    if start_id is None:
         raise RobustokError(
             "the model names no token that begins a text (bos_token_id), so whole sentences cannot "
             "be scored: set one in its config"
         )
-    return [first]
+    return [start_id]
 
 
 def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """The ids before a text, and its own canonical ids, int32: those in the middle of a text.
+    """The ids before a text, and the canonical ids of the text after them, int32.
 
     >>> before, ids = after_prefix(vocab, vocab.encode("hello"), " world")
     >>> np.array_equal(np.concatenate([before, ids]), vocab.encode("hello world"))
@@ -148,35 +148,35 @@ def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarr
 
     Args:
         vocab: the vocabulary.
-        prefix: ids before the text, or a function that gives those before one; None for none.
+        prefix: ids before the text, or a function from a text to them; None for none.
         text: the text. After ordinary ids it continues their text; after none, or after a special
             token, it is a text of its own.
 
-    A token that holds the end of the prefix and the beginning of the text belongs to the text, and
-    the prefix returned ends before it.
+    A token across the end of the prefix belongs to the text, and the returned prefix ends before
+    it.
     """
-    given = prefix(text) if callable(prefix) else prefix
-    before = check_ids([] if given is None else given, vocab.size).astype(np.int32)
+    prefix_ids = prefix(text) if callable(prefix) else prefix
+    before = check_ids([] if prefix_ids is None else prefix_ids, vocab.size).astype(np.int32)
     fixed = np.flatnonzero(~vocab.ordinary[before])
     begin = int(fixed[-1]) + 1 if len(fixed) else 0
-    spelled = vocab.decode_bytes(before[begin:])
-    if not spelled:
+    prefix_text = vocab.decode_bytes(before[begin:])
+    if not prefix_text:
         return before, vocab.encode(text)
-    (alone,) = vocab.encode_continuations([text])
-    (whole,) = vocab.encode_continuations([spelled + text.encode()])
-    if vocab.decode_bytes(whole) == spelled + vocab.decode_bytes(alone):
-        starts = _starts(vocab, whole)
-        first = int(np.searchsorted(starts, len(spelled) + 1)) - 1
-        if first == len(whole):  # an empty text
-            return before, alone
-        kept = np.flatnonzero(_starts(vocab, before[begin:]) == starts[first])
-        if len(kept):
-            return before[: begin + int(kept[0])], whole[first:]
-    return before, alone
+    (separate,) = vocab.encode_continuations([text])
+    (joint,) = vocab.encode_continuations([prefix_text + text.encode()])
+    if vocab.decode_bytes(joint) == prefix_text + vocab.decode_bytes(separate):
+        starts = _token_starts(vocab, joint)
+        first_token = int(np.searchsorted(starts, len(prefix_text) + 1)) - 1
+        if first_token == len(joint):  # an empty text
+            return before, separate
+        borders = np.flatnonzero(_token_starts(vocab, before[begin:]) == starts[first_token])
+        if len(borders):
+            return before[: begin + int(borders[0])], joint[first_token:]
+    return before, separate
 
 
-def _starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
-    """Where each token starts, in bytes, and the end of the last one, int64 [ids + 1]."""
+def _token_starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
+    """The byte at which each token starts, and the end of the last, int64 [ids + 1]."""
     lengths = np.fromiter((len(vocab.tokens[i]) for i in ids.tolist()), np.int64, len(ids))
     return np.concatenate([[0], np.cumsum(lengths)])
 
@@ -205,12 +205,12 @@ def solved_examples(
         sampler: a spec or a sampler for their questions, by default canonical. Header, answers and
             the empty lines between them are canonical.
         seed: any integer. A draw depends on it and the item's key.
-        question: the text that follows, which decides about the tokens of the last empty line; by
-            default the question of the first example stands for it.
+        question: the text that follows, on which the tokens of the last empty line depend; by
+            default the question of the first example.
         start: ids before everything, such as a start token; by default none.
 
-    Returns int32 [n]. Ids that are not drawn are those of the tokenizer for the whole prompt, so
-    with the canonical scheme and :func:`after_prefix` all are.
+    Returns int32 [n]. Ids that are not drawn are the tokenizer's ids of the whole prompt; with the
+    canonical scheme and :func:`after_prefix` all ids are.
 
     Raises RobustokError without examples.
     Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
@@ -224,44 +224,45 @@ def solved_examples(
     parts = [f"{HEADER}\n\n"]
     for example in examples:
         parts += [example.question, f"{example.answer}\n\n"]
-    cut = _encode_parts(vocab, parts, following)
-    cut[1::2] = sampler.sample_batch(
-        Ragged.from_rows(cut[1::2]),
+    encoded = _encode_parts(vocab, parts, following)
+    encoded[1::2] = sampler.sample_batch(
+        Ragged.from_rows(encoded[1::2]),
         seed=seed,
         keys=item_keys(e.key for e in examples),
         epoch=_EXAMPLES_EPOCH,
     )
-    return np.concatenate([check_ids(start), *cut]).astype(np.int32)
+    return np.concatenate([check_ids(start), *encoded]).astype(np.int32)
 
 
 def _encode_parts(vocab: Vocabulary, parts: Sequence[str], following: str) -> list[np.ndarray]:
-    """The canonical ids of a text before another one, cut where its parts begin, int32 each.
+    """The canonical ids of ``parts`` before the text ``following``, int32 for each part.
 
-    A token that holds a border belongs to the part of an even number beside it. Where one holds
-    the end of the text, what it holds of the text is encoded alone, and where the tokenizer changes
-    the text around a border, every part is.
+    A token across a border belongs to the adjacent part of an even number. Where a token holds the
+    end of the last part, its bytes of that part are encoded alone. Where the tokenizer changes the
+    text around a border, every part is encoded alone.
     """
     head, *rest = parts
-    alone = [vocab.encode(head), *vocab.encode_continuations(rest)]
-    spelled = [vocab.decode_bytes(ids) for ids in alone]
-    text, borders = b"".join(spelled), np.cumsum([len(part) for part in spelled])
-    whole = vocab.encode("".join(parts) + following)
-    if not vocab.decode_bytes(whole).startswith(text):
-        return alone
-    starts = _starts(vocab, whole)
+    separate = [vocab.encode(head), *vocab.encode_continuations(rest)]
+    texts = [vocab.decode_bytes(ids) for ids in separate]
+    text, borders = b"".join(texts), np.cumsum([len(text_) for text_ in texts])
+    joint = vocab.encode("".join(parts) + following)
+    if not vocab.decode_bytes(joint).startswith(text):
+        return separate
+    starts = _token_starts(vocab, joint)
     last = int(np.searchsorted(starts, len(text), "right")) - 1
-    whole = whole[:last]
+    joint = joint[:last]
     if starts[last] < len(text):
         (end,) = vocab.encode_continuations([text[starts[last] :]])
-        whole = np.concatenate([whole, end])
-    starts, inner = _starts(vocab, whole), borders[:-1]
-    cuts = np.searchsorted(starts, inner)  # an even part ends behind the token that holds its end
-    cuts[1::2] = np.searchsorted(starts, inner[1::2], "right") - 1
-    return np.split(whole, np.maximum.accumulate(cuts))
+        joint = np.concatenate([joint, end])
+    starts, inner_borders = _token_starts(vocab, joint), borders[:-1]
+    # An even part ends after the token across its end.
+    cuts = np.searchsorted(starts, inner_borders)
+    cuts[1::2] = np.searchsorted(starts, inner_borders[1::2], "right") - 1
+    return np.split(joint, np.maximum.accumulate(cuts))
 
 
 class Window:
-    """The model's longest input and what happens to longer ones; the policies of fine-tuning.
+    """The model's longest input and the policy for longer ones, as in fine-tuning.
 
     ``error`` raises. ``left`` cuts off the start: of the prefix first, then of the question.
     ``canonical`` puts the canonical question in place of a longer one. ``drop`` leaves the whole
@@ -276,29 +277,29 @@ class Window:
     def fit(self, request: Request, key: str, canonical: Ids) -> Request | None:
         """The request with every row in the window; None where its item is dropped.
 
-        ``canonical`` are the canonical ids of the question with the suffix that stays behind it.
+        ``canonical`` are the canonical ids of the question with its suffix.
 
-        Raises RobustokError where the policy is to raise, or cannot help.
+        Raises RobustokError where the policy is ``error``, or does not make the item fit.
         """
         if self.max_length is None:
             return request
         prefix = np.asarray([] if request.prefix is None else request.prefix, np.int32)
         rows = request.questions
         answer = max(len(option) for option in request.options)
-        longest = self.max_length - answer
-        long = rows.lengths + len(prefix) > longest
-        if not long.any():
+        max_prompt = self.max_length - answer
+        is_long = rows.lengths + len(prefix) > max_prompt
+        if not is_long.any():
             return request
-        self.overflowed += int(long.sum())
+        self.overflowed += int(is_long.sum())
         if self.overflow == "drop":
             return None
-        if self.overflow == "left" and longest > 0:
-            whole = [np.concatenate([prefix, row])[-longest:] for row in rows]
-            return replace(request, questions=Ragged.from_rows(whole), prefix=None)
-        if self.overflow == "canonical" and len(prefix) + len(canonical) <= longest:
+        if self.overflow == "left" and max_prompt > 0:
+            cut_rows = [np.concatenate([prefix, row])[-max_prompt:] for row in rows]
+            return replace(request, questions=Ragged.from_rows(cut_rows), prefix=None)
+        if self.overflow == "canonical" and len(prefix) + len(canonical) <= max_prompt:
             fitting = [
-                np.asarray(canonical, np.int32) if far else row
-                for row, far in zip(rows, long, strict=True)
+                np.asarray(canonical, np.int32) if is_too_long else row
+                for row, is_too_long in zip(rows, is_long, strict=True)
             ]
             return replace(request, questions=Ragged.from_rows(fitting))
         advice = {
@@ -312,7 +313,7 @@ class Window:
 
 
 def check_candidate_length(name: str, length: int, limit: int | None) -> None:
-    """Raise RobustokError for a text of more tokens than the model's longest input leaves to it."""
+    """Raise RobustokError for a text longer than the ``limit`` left by the model's input."""
     if limit is not None and length > limit:
         raise RobustokError(
             f"{name} has {length} tokens, and the model's longest input leaves {limit} to it: "

@@ -2,12 +2,11 @@
 
 Long texts are read in chunks of at most max_length tokens.
 
-Every score is checked here, where it is made: what is no number, since the forward pass overflowed
-or the weights are damaged, ends in an error that names the question. A probability of zero is none
-of that. A model gives it where it rules an id out by a logit of minus infinity, and half precision
-where a logit is out of its range, whose probability is zero to rounding. Its logarithm is given as
-``LOG_ZERO``, so that margins and means over it are numbers. Where all options of a question have
-it, there is nothing to choose from, which is an error.
+Every score is checked here. One that is not a number, since the forward pass overflowed or the
+weights are damaged, is an error that names the question. A probability of zero is no error: a model
+rules an id out by a logit of minus infinity, and in half precision a logit may be out of range. Its
+logarithm is ``LOG_ZERO``, so that margins and means over it are numbers. Where all options of a
+question have it, there is nothing to choose from, which is an error.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LOG_ZERO = -1e30  # logarithm of a probability of zero, in nats
 _GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
 
 _log = logging.getLogger(__name__)
-_warned: WeakSet[Any] = WeakSet()  # models whose max_length was exceeded: each is named once
+_warned_models: WeakSet[Any] = WeakSet()  # models that got the warning about too many positions
 
 
 @dataclass(frozen=True)
@@ -176,23 +175,23 @@ def score_many(
 
 
 def _score_served(model: ServedModel, requests: Sequence[Request]) -> list[Scores]:
-    """The same from a server, which shares prefixes by itself."""
-    asked = []
+    """The scores from a server, which shares prefixes by itself."""
+    served = []
     for request in requests:
         prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
         starts = [(*prefix, *question.tolist()) for question in request.questions]
         options = [tuple(np.asarray(option).tolist()) for option in request.options]
-        asked.append((starts, options))
+        served.append((starts, options))
     results = []
-    answers = served_log_probs(model, asked)
-    for request, (starts, options), (values, cost) in zip(requests, asked, answers, strict=True):
+    answers = served_log_probs(model, served)
+    for request, (starts, options), (values, cost) in zip(requests, served, answers, strict=True):
         tokens_naive = sum(len(start) + len(option) for start in starts for option in options)
         results.append(Scores(_checked(values, request.name), cost, tokens_naive, model.mode))
     return results
 
 
 def _check_not_empty(request: Request) -> None:
-    """Raise RobustokError for an empty option, and for a question after which nothing is read."""
+    """Raise RobustokError for an empty option, and for an empty question without a prefix."""
     if not request.options or not all(map(len, request.options)):
         raise RobustokError("every answer option needs at least one token: check the options")
     has_prefix = request.prefix is not None and len(request.prefix)
@@ -208,46 +207,46 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
         prefix = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
         rows = len(request.questions) * len(request.options)
         width = int(request.questions.lengths.max(initial=0))
-        members, others, widest = latest.get(prefix, ([], 0, 0))
-        if not members or (rows + others) * max(width, widest) > _GROUP_CELLS:
-            members, others, widest = [], 0, 0
+        members, n_rows, widest = latest.get(prefix, ([], 0, 0))
+        if not members or (rows + n_rows) * max(width, widest) > _GROUP_CELLS:
+            members, n_rows, widest = [], 0, 0
             groups.append(members)
         members.append(i)
-        latest[prefix] = members, rows + others, max(width, widest)
+        latest[prefix] = members, rows + n_rows, max(width, widest)
     return groups
 
 
 def _sequences_of(request: Request) -> Sequences:
-    """(Last prefix token) + question + option without its last token, after the rest of the prefix.
+    """Last prefix token + question + option without its last token, after the rest of the prefix.
 
-    The last token of an option is read but not computed, since no later token looks back to it.
+    The last token of an option is scored but not computed, since no later token looks back to it.
     """
     questions = request.questions
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
     options = [np.asarray(o, np.int64) for o in request.options]
-    lead = prefix[-1:]  # the first token of an option is read at it where a question is empty
-    lengths = questions.lengths + len(lead)
-    count, choices = len(questions), len(options)
+    last_prefix_id = prefix[-1:]  # scores the first token of an option after an empty question
+    lengths = questions.lengths + len(last_prefix_id)
+    n_questions, n_options = len(questions), len(options)
     width = int(lengths.max(initial=0)) + max(len(o) for o in options) - 1
-    matrix = np.zeros((count, choices, width), np.int64)
-    matrix[:, :, : len(lead)] = lead
-    row = np.repeat(np.arange(count), questions.lengths)
+    matrix = np.zeros((n_questions, n_options, width), np.int64)
+    matrix[:, :, : len(last_prefix_id)] = last_prefix_id
+    row = np.repeat(np.arange(n_questions), questions.lengths)
     column = np.arange(len(questions.values)) - np.repeat(questions.offsets[:-1], questions.lengths)
-    matrix[row, :, column + len(lead)] = questions.values[:, None]
-    everyone = np.arange(count)
-    reads = []
+    matrix[row, :, column + len(last_prefix_id)] = questions.values[:, None]
+    all_rows = np.arange(n_questions)
+    targets = []
     for c, option in enumerate(options):
         for j, token in enumerate(option.tolist()):
             if j + 1 < len(option):
-                matrix[everyone, c, lengths + j] = token
-            at = lengths + j - 1
-            reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
+                matrix[all_rows, c, lengths + j] = token
+            tokens = np.full(n_questions, token)
+            targets.append(np.stack([all_rows * n_options + c, lengths + j - 1, tokens]))
     option_lengths = np.array([len(o) for o in options])
     return Sequences(
         prefix[:-1],
-        matrix.reshape(count * choices, width),
+        matrix.reshape(n_questions * n_options, width),
         (lengths[:, None] + option_lengths - 1).ravel(),
-        np.concatenate(reads, axis=1),
+        np.concatenate(targets, axis=1),
     )
 
 
@@ -257,12 +256,12 @@ def _score_group(
     max_batch_tokens: int,
     prefix_cache: PrefixCache,
 ) -> list[Scores]:
-    """Requests of one prefix as one set of sequences, taken apart again afterwards."""
-    together = _joined([_sequences_of(request) for request in requests])
-    check_sequences(model, together)
-    mode = scoring_mode(model, together)
-    values, costs = log_probs(model, together, max_batch_tokens, mode, prefix_cache)
-    tokens_naive = len(together.prefix) + together.lengths + 1
+    """The scores of requests of one prefix, computed as one set of sequences."""
+    sequences = _concatenated([_sequences_of(request) for request in requests])
+    check_sequences(model, sequences)
+    mode = scoring_mode(model, sequences)
+    values, costs = log_probs(model, sequences, max_batch_tokens, mode, prefix_cache)
+    tokens_naive = len(sequences.prefix) + sequences.lengths + 1
     results, begin = [], 0
     for request in requests:
         shape = len(request.questions), len(request.options)
@@ -281,49 +280,50 @@ def _score_group(
 
 def _checked(values: np.ndarray, name: str) -> np.ndarray:
     """Log-probabilities [questions, options], finite; an error where one is not a number."""
-    # The mask is made only where there is a reason to look: NaN spoils a sum, infinity too.
+    # A sum is cheaper than a mask: NaN and infinity make it not finite.
     if not math.isfinite(float(values.sum())):
-        wrong = np.flatnonzero((np.isnan(values) | (values == np.inf)).any(axis=1))
-        if len(wrong):
-            raise not_a_number(name or f"question {wrong[0]}")
+        bad_rows = np.flatnonzero((np.isnan(values) | (values == np.inf)).any(axis=1))
+        if len(bad_rows):
+            raise not_a_number(name or f"question {bad_rows[0]}")
     values = np.maximum(values, LOG_ZERO)
     if values.shape[1] > 1:
-        none = np.flatnonzero(values.max(axis=1) == LOG_ZERO)
-        if len(none):
+        zeros = np.flatnonzero(values.max(axis=1) == LOG_ZERO)
+        if len(zeros):
             raise RobustokError(
-                f"{name or f'question {none[0]}'}: the model gives all options a probability of "
+                f"{name or f'question {zeros[0]}'}: the model gives all options a probability of "
                 "zero, so there is nothing to choose from: leave it out"
             )
     return values
 
 
 def check_no_overflow(model: PreTrainedModel, name: str) -> None:
-    """Raise RobustokError, with the ``name`` of what is read first, where the model overflows."""
+    """Raise RobustokError where the model overflows; it names the first question ``name``."""
     if overflows_silently(model):
         raise not_a_number(name)
 
 
 def not_a_number(name: str, what: str = "score") -> RobustokError:
-    """The error for a ``what`` of the question ``name`` that is not a number."""
+    """The error for a ``what`` (score) of the question ``name`` that is not a number."""
     return RobustokError(
         f"{name}: the model's {what} is not a number (NaN): its forward pass overflows or its "
         "weights are damaged; load it in another precision, or check them"
     )
 
 
-def _joined(parts: list[Sequences]) -> Sequences:
+def _concatenated(many: list[Sequences]) -> Sequences:
     """The sequences of several requests with one prefix."""
-    width = max(part.matrix.shape[1] for part in parts)
-    matrices = [np.pad(p.matrix, [(0, 0), (0, width - p.matrix.shape[1])]) for p in parts]
+    width = max(s.matrix.shape[1] for s in many)
+    matrices = [np.pad(s.matrix, [(0, 0), (0, width - s.matrix.shape[1])]) for s in many]
     begins = np.cumsum([0] + [len(matrix) for matrix in matrices])
-    reads = [np.add(p.reads, [[begin], [0], [0]]) for p, begin in zip(parts, begins, strict=False)]
-    lengths = np.concatenate([part.lengths for part in parts])
+    shifts = [[[begin], [0], [0]] for begin in begins]  # of the sequence numbers
+    targets = [np.add(s.targets, shift) for s, shift in zip(many, shifts, strict=False)]
+    lengths = np.concatenate([s.lengths for s in many])
     return Sequences(
-        parts[0].prefix, np.concatenate(matrices), lengths, np.concatenate(reads, axis=1)
+        many[0].prefix, np.concatenate(matrices), lengths, np.concatenate(targets, axis=1)
     )
 
 
-def _embedded(model: PreTrainedModel) -> int:
+def _n_embedded(model: PreTrainedModel) -> int:
     """The number of ids that the model has an embedding for."""
     embedding: Any = model.get_input_embeddings()
     return embedding.num_embeddings
@@ -336,37 +336,37 @@ def check_embedded(model: CausalModel, *ids: np.ndarray) -> None:
     """
     if isinstance(model, ServedModel):
         return
-    known = _embedded(model)
-    lowest = min(int(some.min(initial=0)) for some in ids)
-    highest = max(int(some.max(initial=0)) for some in ids)
-    if lowest < 0 or highest >= known:
+    n_ids = _n_embedded(model)
+    lowest = min(int(array.min(initial=0)) for array in ids)
+    highest = max(int(array.max(initial=0)) for array in ids)
+    if lowest < 0 or highest >= n_ids:
         raise RobustokError(
-            f"token id {lowest if lowest < 0 else highest} for a model with ids 0..{known - 1}: "
+            f"token id {lowest if lowest < 0 else highest} for a model with ids 0..{n_ids - 1}: "
             "tokenize with the model's own vocabulary"
         )
 
 
 def check_sequences(model: PreTrainedModel, sequences: Sequences) -> None:
     """Raise RobustokError for ids without an embedding and for more tokens than positions."""
-    prefix, matrix, lengths, reads = sequences
-    check_embedded(model, prefix, matrix, reads[2])
+    prefix, matrix, lengths, targets = sequences
+    check_embedded(model, prefix, matrix, targets[2])
     config = model.config.get_text_config()
-    rotary = getattr(config, "rope_parameters", None) is not None
-    most = getattr(config, "max_position_embeddings", None)
+    is_rotary = getattr(config, "rope_parameters", None) is not None
+    limit = getattr(config, "max_position_embeddings", None)
     longest = len(prefix) + int(lengths.max(initial=0))
-    if most is None or longest <= most:
+    if limit is None or longest <= limit:
         return
-    if not rotary:
+    if not is_rotary:
         raise RobustokError(
-            f"{longest} tokens are more than the model's {most} positions: shorten the prefix"
+            f"{longest} tokens are more than the model's {limit} positions: shorten the prefix"
         )
-    if model not in _warned:
-        _warned.add(model)
+    if model not in _warned_models:
+        _warned_models.add(model)
         _log.warning(
             "%d tokens are more than the %d positions that the model was made for; its scores "
             "there are unreliable",
             longest,
-            most,
+            limit,
         )
 
 
@@ -389,20 +389,20 @@ def text_losses(
     >>> losses.shape
     (2,)
 
-    Read in chunks of at most ``max_length`` ids. Each id is predicted once: a chunk begins with the
-    last id of the one before. A forward pass reads at most ``max_batch_tokens`` ids with their
-    padding (fewer for a large vocabulary), or one chunk. Each text has ``draws`` rows.
+    A row is read in chunks of at most ``max_length`` ids. Each id is predicted once: a chunk begins
+    with the last id of the previous chunk. A forward pass reads at most ``max_batch_tokens`` ids
+    with padding (fewer for a large vocabulary), or one chunk. Each text has ``draws`` rows.
 
     Raises RobustokError, with the number of the text, where its likelihood is not a number or zero.
     """
     if not isinstance(model, ServedModel):
         check_no_overflow(model, "text 0")
-    chunks: list[tuple[int, np.ndarray]] = []  # each with the number of its row
+    chunks: list[tuple[int, np.ndarray]] = []  # (number of the row, ids)
     for number, row in enumerate(rows):
         ids = np.concatenate([[start], row])
         begins = range(0, len(ids) - 1, max_length - 1)
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
-    chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
+    chunks.sort(key=lambda chunk: -len(chunk[1]))  # little padding
     if isinstance(model, ServedModel):
         numbers = [number for number, _ in chunks]
         losses = served_losses(model, [ids for _, ids in chunks], progress)
@@ -422,32 +422,32 @@ def text_losses(
 def _local_losses(
     model: PreTrainedModel,
     chunks: Sequence[tuple[int, np.ndarray]],
-    count: int,
+    n_rows: int,
     max_batch_tokens: int,
     progress: Progress,
 ) -> np.ndarray:
-    """The losses of ``count`` rows, float64, from chunks that have the numbers of their rows."""
-    most = max(1, min(max_batch_tokens, _MOST_LOGITS // _embedded(model)))
-    nats, done = np.zeros(count), 0
+    """The losses of ``n_rows`` rows, float64, from pairs of a row number and a chunk."""
+    max_tokens = max(1, min(max_batch_tokens, _MOST_LOGITS // _n_embedded(model)))
+    nats, n_done = np.zeros(n_rows), 0
     with quiet(model):
-        while done < len(chunks):
-            size = max(1, most // len(chunks[done][1]))
-            numbers, batch = zip(*chunks[done : done + size], strict=True)
+        while n_done < len(chunks):
+            size = max(1, max_tokens // len(chunks[n_done][1]))
+            numbers, batch = zip(*chunks[n_done : n_done + size], strict=True)
             sequences = _each_next_id(batch)
             mode = scoring_mode(model, sequences, "plain")
-            values, _ = log_probs(model, sequences, most, mode, {})
+            values, _ = log_probs(model, sequences, max_tokens, mode, {})
             np.subtract.at(nats, list(numbers), values)
-            done += len(batch)
-            progress(done, len(chunks))
+            n_done += len(batch)
+            progress(n_done, len(chunks))
     return nats
 
 
 def _each_next_id(chunks: Sequence[np.ndarray]) -> Sequences:
-    """The chunks as sequences, each read at all its ids but the first."""
+    """The chunks as sequences in which all ids but the first are scored."""
     lengths = np.array([len(chunk) - 1 for chunk in chunks])
-    real = np.arange(lengths.max()) < lengths[:, None]
-    matrix = np.zeros(real.shape, np.int64)
-    matrix[real] = np.concatenate([chunk[:-1] for chunk in chunks])
-    row, column = np.nonzero(real)
-    reads = np.stack([row, column, np.concatenate([chunk[1:] for chunk in chunks])])
-    return Sequences(np.zeros(0, np.int64), matrix, lengths, reads)
+    is_real = np.arange(lengths.max()) < lengths[:, None]
+    matrix = np.zeros(is_real.shape, np.int64)
+    matrix[is_real] = np.concatenate([chunk[:-1] for chunk in chunks])
+    row, column = np.nonzero(is_real)
+    targets = np.stack([row, column, np.concatenate([chunk[1:] for chunk in chunks])])
+    return Sequences(np.zeros(0, np.int64), matrix, lengths, targets)

@@ -1,8 +1,8 @@
 """Forward passes over rows of a prefix tree: masks, cached keys and values, few outputs.
 
-The output layer is multiplied where it is read, in blocks of columns: the log-sum-exp of a block is
-taken while it is in the processor's cache, and all logits are never in memory. That is only for
-models whose logits are those of a linear layer, on a CPU; others give their logits.
+On a CPU, where a linear layer gives the logits, they are computed in blocks of columns: the
+log-sum-exp of a block is taken while it is in the processor's cache, and all logits are never in
+memory. Other models return their logits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
-PrefixCache = dict[bytes, list[States]]  # those of every layer, by the prefix's ids
+PrefixCache = dict[bytes, list[States]]  # by the ids of the prefix, the states of every layer
 _PREFIXES_KEPT = 4
 
 
 @contextmanager
 def quiet(model: PreTrainedModel) -> Iterator[None]:
-    """Evaluation mode without gradients; put back afterwards."""
+    """Evaluation mode without gradients; training mode is restored afterwards."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
@@ -52,9 +52,9 @@ def default_max_batch_tokens(model: PreTrainedModel) -> int:
 def halved(size: int, error: BaseException) -> int:
     """Half the rows if ``error`` says that memory ran out; anything else is raised."""
     text = str(error).lower()
-    exhausted = isinstance(error, MemoryError) or "out of memory" in text
-    exhausted = exhausted or "can't allocate memory" in text or "not enough memory" in text
-    if not exhausted or size == 1:
+    phrases = ("out of memory", "can't allocate memory", "not enough memory")
+    is_exhausted = isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
+    if not is_exhausted or size == 1:
         raise error
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -85,10 +85,9 @@ class TreePass:
     """The forward passes of one prefix tree, under one cached prefix.
 
     Holds the keys and values of the prefix (``cached``) and of every node that later rows look back
-    to (``stored``, where node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens],
-    maybe none, read ``max_batch_tokens`` tokens at a time where ``prefix_cache`` does not hold it
-    from an earlier pass; ``prefix_computed`` counts the tokens read. ``outputs_at`` is called with
-    the model, positions and inputs.
+    to (``stored``; node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens], maybe
+    empty; unless ``prefix_cache`` has it, it is read ``max_batch_tokens`` tokens at a time, and
+    ``prefix_computed`` counts them. ``outputs_at`` is called with model, positions and inputs.
     """
 
     def __init__(
@@ -124,26 +123,25 @@ class TreePass:
         self._forward(ids, queries, masks, cache, np.zeros(1, np.int64))
         new = [layer.new for layer in cache.layers]
         if self.cached:
-            new = [_concatenated(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
+            new = [_joined(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
         self.cached = new
 
-    def run(self, rows: TreeRows, reads: Ints, keep: bool) -> Any:
-        """Compute some rows; the model's outputs at the nodes ``reads``.
+    def run(self, rows: TreeRows, output_nodes: Ints, keep_states: bool) -> Any:
+        """Compute rows and return the model's outputs at ``output_nodes``, which are in them.
 
-        ``reads`` must be among the rows' nodes; with ``keep``, what later rows need
-        of these nodes is stored.
+        ``keep_states`` stores the keys and values of the rows' nodes for later rows.
         """
-        tree, real = self.tree, rows.nodes >= 0
-        ids = np.where(real, tree.tokens[rows.nodes], 0)
-        positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.prefix)
+        tree, is_node = self.tree, rows.nodes >= 0
+        ids = np.where(is_node, tree.tokens[rows.nodes], 0)
+        positions = np.where(is_node, tree.depth[rows.nodes], 0) + len(self.prefix)
         masks = self._masks(positions, *self._keys(rows))
         n_past = len(self.prefix) + rows.past.shape[1]
-        cache = self._cache(rows.past, n_past) if keep or n_past else None
-        nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
+        cache = self._cache(rows.past, n_past) if keep_states or n_past else None
+        nodes, flat = rows.nodes[is_node], np.flatnonzero(is_node.ravel())
         by_node = np.argsort(nodes)
-        at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
-        outputs = self._forward(ids, positions, masks, cache, at)
-        if keep and cache is not None:
+        index = flat[by_node[np.searchsorted(nodes, output_nodes, sorter=by_node)]]
+        outputs = self._forward(ids, positions, masks, cache, index)
+        if keep_states and cache is not None:
             self._store(nodes, flat, cache)
         return outputs
 
@@ -164,67 +162,67 @@ class TreePass:
         index = torch.as_tensor(np.where(past >= 0, self.slot[past], 0), device=self.model.device)
         layers = []
         for layer in range(self.layer_count):
-            parts = self.cached[layer : layer + 1]
+            states = self.cached[layer : layer + 1]
             if past.shape[1]:
                 keys, values = self.stored[layer]
-                parts = [*parts, (_gather(keys, index), _gather(values, index))]
-            layers.append(_Past(parts, length))
+                states = [*states, (_gather(keys, index), _gather(values, index))]
+            layers.append(_Past(states, length))
         return Cache(layers=layers)
 
     def _store(self, nodes: Ints, flat: Ints, cache: Any) -> None:
-        """Keep the new keys and values of ``nodes``, which are at ``flat`` (row, position)."""
-        where = torch.as_tensor(flat, device=self.model.device)
+        """Store the new keys and values of ``nodes``, which are at ``flat`` (row, position)."""
+        index = torch.as_tensor(flat, device=self.model.device)
         new = []
         for layer in cache.layers:
             keys, values = layer.new
-            new.append((_select(keys, where), _select(values, where)))
+            new.append((_select(keys, index), _select(values, index)))
         if self.stored:
-            new = [_concatenated(a, b, 1) for a, b in zip(self.stored, new, strict=True)]
+            new = [_joined(a, b, 1) for a, b in zip(self.stored, new, strict=True)]
         self.stored = new
         self.slot[nodes] = self.stored_count + np.arange(len(nodes))
         self.stored_count += len(nodes)
 
     def _keys(self, rows: TreeRows) -> tuple[Ints, np.ndarray]:
-        """Positions of the keys [rows, keys], and which queries see them [rows, queries, keys]."""
+        """Positions of the keys [rows, keys], whether a query sees a key [rows, queries, keys]."""
         tree, nodes = self.tree, rows.nodes
         keys = np.concatenate([rows.past, nodes], axis=1)
         ends = np.where(keys >= 0, tree.end[keys], -1)
-        seen = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
-        seen |= nodes[:, :, None] < 0  # padding sees all: a softmax over nothing is no number
+        is_seen = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
+        is_seen |= nodes[:, :, None] < 0  # padding sees all: a softmax over nothing is no number
         before = np.broadcast_to(np.arange(len(self.prefix)), (len(nodes), len(self.prefix)))
-        everyone = np.ones((*nodes.shape, len(self.prefix)), bool)
+        all_seen = np.ones((*nodes.shape, len(self.prefix)), bool)
         positions = np.where(keys >= 0, tree.depth[keys], 0) + len(self.prefix)
-        return np.concatenate([before, positions], 1), np.concatenate([everyone, seen], 2)
+        return np.concatenate([before, positions], 1), np.concatenate([all_seen, is_seen], 2)
 
-    def _masks(self, queries: Ints, keys: Ints, seen: np.ndarray) -> Any:
-        """Additive masks [rows, 1, queries, keys]: one, or one for each kind of layer."""
+    def _masks(self, queries: Ints, keys: Ints, is_seen: np.ndarray) -> Any:
+        """Additive masks [rows, 1, queries, keys]: one for all layers, or by type of layer."""
         masks, dtype = {}, self.model.dtype
-        for kind, window in self.windows.items():
-            near = seen
+        for layer_type, window in self.windows.items():
+            is_near = is_seen
             if window is not None:
-                near = seen & (queries[:, :, None] - keys[:, None, :] < window)
-            hidden = torch.as_tensor(~near, device=self.model.device)
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            masks[kind] = mask.masked_fill_(hidden, torch.finfo(dtype).min)[:, None]
+                is_near = is_seen & (queries[:, :, None] - keys[:, None, :] < window)
+            is_hidden = torch.as_tensor(~is_near, device=self.model.device)
+            mask = torch.zeros(is_hidden.shape, dtype=dtype, device=is_hidden.device)
+            masks[layer_type] = mask.masked_fill_(is_hidden, torch.finfo(dtype).min)[:, None]
         return masks.get("", masks)
 
 
 def attention_windows(config: object) -> dict[str, int | None]:
-    """How far each kind of layer looks back; the key "" means that all layers are alike.
+    """How far each type of layer looks back; the key "" means that all layers are alike.
 
-    Models whose layers differ take one mask for each of their ``layer_types``.
+    Models with different layers take a mask for each of their ``layer_types``.
     """
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types is None:
         return {"": window}
-    if set(kinds) == {"full_attention"}:
+    if set(layer_types) == {"full_attention"}:
         return {"": None}
     return {"full_attention": None, "sliding_attention": window}
 
 
-def _concatenated(first: States, then: States, dim: int) -> States:
-    return torch.cat([first[0], then[0]], dim), torch.cat([first[1], then[1]], dim)
+def _joined(old: States, new: States, dim: int) -> States:
+    return torch.cat([old[0], new[0]], dim), torch.cat([old[1], new[1]], dim)
 
 
 def _gather(stored: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -253,29 +251,29 @@ class Outputs(NamedTuple):
 
 
 def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> Outputs:
-    """Outputs of the positions ``flat`` (indices into [batch · length]) and of no other.
+    """Outputs at the positions ``flat`` only, indices into [batch · length].
 
-    The hidden states are picked before the output layer. Where the model does something to its
-    logits afterwards (scaling, soft-capping), that is still done.
+    The hidden states are picked before the output layer. What the model does to its logits
+    afterwards (scaling, soft-capping) is still done.
     """
     head = model.get_output_embeddings()
     if head is None:
         logits = model(**inputs).logits
         return Outputs(logits.reshape(-1, logits.shape[-1])[flat].float(), None)
-    in_blocks = _in_blocks(model, head)
+    uses_blocks = _uses_blocks(model, head)
     picked: list[torch.Tensor] = []
 
     def pick(_module: object, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
         hidden = args[0]
         picked.append(hidden.reshape(-1, hidden.shape[-1])[flat][None])
-        return (picked[0][:, :0] if in_blocks else picked[0],)
+        return (picked[0][:, :0] if uses_blocks else picked[0],)
 
     hook = head.register_forward_pre_hook(pick)
     try:
         logits = model(**inputs).logits
     finally:
         hook.remove()
-    return Outputs(picked[0][0], head) if in_blocks else Outputs(logits[0].float(), None)
+    return Outputs(picked[0][0], head) if uses_blocks else Outputs(logits[0].float(), None)
 
 
 def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
@@ -291,14 +289,14 @@ def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
         return _by_blocks(values, head, rows, tokens)
     row = torch.as_tensor(rows, device=values.device)
     token = torch.as_tensor(tokens, device=values.device)
-    chosen = values[row, token] - torch.logsumexp(values, dim=-1)[row]
-    return chosen.double().cpu().numpy()
+    log_probs = values[row, token] - torch.logsumexp(values, dim=-1)[row]
+    return log_probs.double().cpu().numpy()
 
 
 def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: Ints) -> np.ndarray:
     """The log-probabilities of :func:`log_probs_of`, without all logits in memory.
 
-    Pairs are read in the order of their tokens, so that those of a block of columns are a slice.
+    Pairs are sorted by token, so the pairs of a block of columns are a slice.
     """
     by_token = np.argsort(tokens, kind="stable")
     row, token = torch.as_tensor(rows[by_token]), torch.as_tensor(tokens[by_token])
@@ -317,7 +315,7 @@ def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: 
 
 
 def _column_blocks(n_states: int, vocabulary: int, ordered: Ints) -> list[tuple[slice, slice]]:
-    """Blocks of columns whose logits fit the cache; with each, its part of ``ordered`` tokens."""
+    """(columns, pairs): blocks of columns whose logits fit the cache, and their sorted tokens."""
     width = int(np.clip(_BLOCK // max(1, n_states), *_COLUMNS)) & -64
     edges = [*range(0, vocabulary, width), vocabulary]
     bounds = np.searchsorted(ordered, edges).tolist()
@@ -336,25 +334,25 @@ def _log_sum_exp_(logits: torch.Tensor, out: torch.Tensor) -> None:
     out.log_().add_(highest[:, 0])
 
 
-def _in_blocks(model: PreTrainedModel, head: object) -> bool:
-    """Whether logits are those of ``head`` alone, and in more than one block; kept for a model."""
+def _uses_blocks(model: PreTrainedModel, head: object) -> bool:
+    """Whether logits come from ``head`` alone and in several blocks; cached by model."""
     if type(head) is not torch.nn.Linear or head.weight.device.type != "cpu":
         return False
     if len(head.weight) <= _COLUMNS[1]:
         return False
-    known = _linear_heads.get(model)
-    if known is None:
-        known = _linear_heads[model] = _logits_are_of(model, head)
-    return known
+    is_linear = _linear_heads.get(model)
+    if is_linear is None:
+        is_linear = _linear_heads[model] = _logits_are_of(model, head)
+    return is_linear
 
 
 def _logits_are_of(model: PreTrainedModel, head: torch.nn.Linear) -> bool:
-    """Whether the model returns what its head gives, tested with large values in its place."""
-    given: list[torch.Tensor] = []
+    """Whether the model returns its head's outputs, tested with large values in their place."""
+    head_outputs: list[torch.Tensor] = []
 
     def replace(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
         values = torch.linspace(-100, 100, output.shape[-1], dtype=output.dtype)
-        given.append(values.expand_as(output))
+        head_outputs.append(values.expand_as(output))
         return values.repeat(*output.shape[:-1], 1)
 
     hook = head.register_forward_hook(replace)
@@ -362,4 +360,4 @@ def _logits_are_of(model: PreTrainedModel, head: torch.nn.Linear) -> bool:
         logits = model(input_ids=torch.zeros(1, 2, dtype=torch.int64), use_cache=False).logits
     finally:
         hook.remove()
-    return len(given) == 1 and bool((logits == given[0]).all())
+    return len(head_outputs) == 1 and bool((logits == head_outputs[0]).all())

@@ -1,8 +1,8 @@
 """The three modes of scoring many sequences, and the first one that is right for a model.
 
 "tree" computes each node of a prefix tree once, "plain" every sequence whole, in padded batches,
-and "single" one sequence after another, which is what the others are compared with. Logits are
-computed only where they are read.
+and "single" one sequence after another; the others are compared with "single". Logits are computed
+only where they are needed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 MODES = ("tree", "plain", "single")
-# The attention implementation of each model that was tested, and for each size of a probe and each
-# mode whether its scores are right.
-_known: WeakKeyDictionary[Any, tuple[str, dict[tuple[int, int, str], bool]]] = WeakKeyDictionary()
-_slow: WeakSet[Any] = WeakSet()  # models with the mode "single": each is named once
+# By tested model: its attention implementation, and by size of the probe and mode whether the
+# scores are right.
+_tested: WeakKeyDictionary[Any, tuple[str, dict[tuple[int, int, str], bool]]] = WeakKeyDictionary()
+_warned_models: WeakSet[Any] = WeakSet()  # models that got the warning about the mode "single"
 _overflowing: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-# Called with outputs of one forward pass, and for some of the reads of the sequences the number of
-# the output and that of the read.
+# Called with the outputs of a forward pass, and for some targets of the sequences the number of the
+# output and the number of the target.
 Use = Callable[[Any, Ints, Ints], None]
 
 
@@ -57,54 +57,51 @@ def log_probs(
     mode: str,
     prefix_cache: PrefixCache,
 ) -> tuple[np.ndarray, Ints]:
-    """Sum of the read log-probabilities of each sequence, float64 [sequences], and its costs.
+    """Sum of the log-probabilities of each sequence's targets, float64 [sequences], and its cost.
 
     The costs are those of :func:`read_outputs`.
     """
     if mode == "single":
         sequences = _with_last_tokens(model, sequences)
-    owners, _, tokens = sequences.reads
-    of_reads = np.zeros(len(tokens))
+    owners, _, tokens = sequences.targets
+    target_log_probs = np.zeros(len(tokens))
     pending: list[tuple[Outputs, Ints, Ints]] = []
 
     def run_head() -> None:
-        """The log-probabilities at the outputs of several passes, by one run through the head.
-
-        Out of memory, fewer outputs go through at a time.
-        """
-        outputs, numbers, reads = zip(*pending, strict=True)
-        begins = np.cumsum([0] + [len(one.values) for one in outputs])
-        which = np.concatenate([n + begin for n, begin in zip(numbers, begins, strict=False)])
-        read = np.concatenate(reads)
-        # One alone may be as large as memory allows, so it is not copied.
-        states = torch.cat([one.values for one in outputs]) if outputs[1:] else outputs[0].values
+        """Run the head over the pending outputs of several passes; out of memory, over fewer."""
+        outputs, rows, targets = zip(*pending, strict=True)
+        begins = np.cumsum([0] + [len(o.values) for o in outputs])
+        row = np.concatenate([n + begin for n, begin in zip(rows, begins, strict=False)])
+        target = np.concatenate(targets)
+        # A single one may be as large as memory allows, so it is not copied.
+        states = torch.cat([o.values for o in outputs]) if outputs[1:] else outputs[0].values
         begin, size = 0, len(states)
         while begin < len(states):
-            here = np.flatnonzero((which >= begin) & (which < begin + size))
-            part = Outputs(states[begin : begin + size], outputs[0].head)
+            in_chunk = np.flatnonzero((row >= begin) & (row < begin + size))
+            chunk = Outputs(states[begin : begin + size], outputs[0].head)
             try:
-                read_here = log_probs_of(part, which[here] - begin, tokens[read[here]])
+                values = log_probs_of(chunk, row[in_chunk] - begin, tokens[target[in_chunk]])
             except (RuntimeError, MemoryError) as error:
                 size = halved(size, error)
                 continue
-            of_reads[read[here]] = read_here
+            target_log_probs[target[in_chunk]] = values
             begin += size
         pending.clear()
 
-    def use(outputs: Outputs, which: Ints, read: Ints) -> None:
-        pending.append((outputs, which, read))
-        n_states = sum(len(one.values) for one, *_ in pending)
+    def use(outputs: Outputs, rows: Ints, targets: Ints) -> None:
+        pending.append((outputs, rows, targets))
+        n_states = sum(len(o.values) for o, *_ in pending)
         if outputs.head is None or n_states >= max_batch_tokens:
             try:
                 run_head()
             except (RuntimeError, MemoryError):
-                pending.pop()  # its reads come again, in a smaller pass
+                pending.pop()  # its targets come again, in a smaller pass
                 raise
 
     costs = read_outputs(model, sequences, max_batch_tokens, mode, use, outputs_at, prefix_cache)
     if pending:
         run_head()
-    return np.bincount(owners, of_reads, minlength=len(sequences.matrix)), costs
+    return np.bincount(owners, target_log_probs, minlength=len(sequences.matrix)), costs
 
 
 def read_outputs(
@@ -116,10 +113,10 @@ def read_outputs(
     outputs_at: Callable[..., object],
     prefix_cache: PrefixCache,
 ) -> Ints:
-    """Call ``use`` with the outputs that ``outputs_at`` gives at all reads of the sequences.
+    """Call ``use`` with the outputs of ``outputs_at`` for all targets of the sequences.
 
-    Out of memory, fewer rows go through at a time, and some reads come twice. Returns int64
-    [sequences], the tokens that each one added, padding included.
+    Out of memory, fewer rows go through at a time, and some targets come twice. Returns int64
+    [sequences], the tokens that each sequence added, padding included.
     """
     if not len(sequences.matrix):
         return np.zeros(0, np.int64)
@@ -130,17 +127,17 @@ def read_outputs(
 
 
 def _with_last_tokens(model: PreTrainedModel, sequences: Sequences) -> Sequences:
-    """The sequences with the token that is read at the end of each, for a model that looks ahead.
+    """The sequences with the last target of each appended, for a model that looks ahead.
 
     A causal model need not compute it, so it is left out where it would change the rotations.
     """
     prefix, matrix, lengths, (owners, columns, tokens) = sequences
     matrix = np.pad(matrix, [(0, 0), (0, 1)])
-    at_end = columns == lengths[owners] - 1
-    matrix[owners[at_end], columns[at_end] + 1] = tokens[at_end]
-    longer = lengths.copy()
-    longer[owners[at_end]] += 1
-    result = Sequences(prefix, matrix, longer, sequences.reads)
+    is_last = columns == lengths[owners] - 1
+    matrix[owners[is_last], columns[is_last] + 1] = tokens[is_last]
+    new_lengths = lengths.copy()
+    new_lengths[owners[is_last]] += 1
+    result = Sequences(prefix, matrix, new_lengths, sequences.targets)
     groups = _rope_groups(model, sequences), _rope_groups(model, result)
     return result if np.array_equal(*groups) else sequences
 
@@ -169,63 +166,62 @@ def _read_tree(
     outputs_at: Callable[..., object],
     prefix_cache: PrefixCache,
 ) -> Ints:
-    """Each node of the prefix tree once, in rows, shorter ones where one alone is too much."""
-    prefix, matrix, lengths, reads = sequences
+    """Compute each node of the prefix tree once, in rows that are shortened when memory is out."""
+    prefix, matrix, lengths, targets = sequences
     tree = build_tree(matrix, lengths)
-    node_of_read = tree.path[reads[0], reads[1]]
+    target_nodes = tree.path[targets[0], targets[1]]
     width = min(row_width(model, len(prefix)), max_batch_tokens)
     while True:
         try:
             tree_pass = TreePass(model, tree, prefix, max_batch_tokens, prefix_cache, outputs_at)
-            return _run_tree(tree_pass, node_of_read, width, max_batch_tokens, use)
+            return _run_tree(tree_pass, target_nodes, width, max_batch_tokens, use)
         except (RuntimeError, MemoryError) as error:
             width = max_batch_tokens = halved(width, error)
 
 
 def _run_tree(
-    tree_pass: TreePass, node_of_read: Ints, width: int, max_batch_tokens: int, use: Use
+    tree_pass: TreePass, target_nodes: Ints, width: int, max_batch_tokens: int, use: Use
 ) -> Ints:
     tree = tree_pass.tree
     costs = np.bincount(tree.owner, minlength=len(tree.path))
     costs[0] += tree_pass.prefix_computed
-    cut = levels(tree, width)
-    for rows in cut:
-        fill = (rows.nodes >= 0).sum(axis=1)
-        order = np.argsort(-fill, kind="stable")
+    cuts = levels(tree, width)
+    for rows in cuts:
+        n_nodes = (rows.nodes >= 0).sum(axis=1)
+        order = np.argsort(-n_nodes, kind="stable")
         begin, size = 0, max(1, max_batch_tokens // width)
         while begin < len(order):
-            # Rows much emptier than the first wait for a pass of their own: they would be padding.
-            full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
-            chunk = _take(rows, order[begin : begin + min(size, full)])
+            # Rows much emptier than the first would be mostly padding: they wait for another pass.
+            n_full = int((n_nodes[order[begin:]] >= 0.9 * n_nodes[order[begin]]).sum())
+            chunk = _take(rows, order[begin : begin + min(size, n_full)])
             nodes = chunk.nodes[chunk.nodes >= 0]
-            read = np.flatnonzero(np.isin(node_of_read, nodes))
-            wanted, which = np.unique(node_of_read[read], return_inverse=True)
+            numbers = np.flatnonzero(np.isin(target_nodes, nodes))
+            output_nodes, output_rows = np.unique(target_nodes[numbers], return_inverse=True)
             try:
-                outputs = tree_pass.run(chunk, wanted, keep=rows is not cut[-1])
+                outputs = tree_pass.run(chunk, output_nodes, keep_states=rows is not cuts[-1])
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
-            use(outputs, which, read)
+            use(outputs, output_rows, numbers)
             costs[0] += chunk.nodes.size - len(nodes)
             begin += len(chunk.nodes)
     return costs
 
 
 def row_width(model: PreTrainedModel, prefix: int) -> int:
-    """How many nodes a row may hold.
+    """The greatest number of nodes of a row.
 
     Every node attends to its whole row and masks most of it, which costs about
-    width / (6 · hidden size) of the rest of a layer, more where attention is slower than
-    the rest; a narrow row fills less well. A long prefix is copied for each row, so rows
-    grow with it.
+    width / (6 · hidden size) of the rest of a layer, more where attention is slow; a narrow row
+    fills less well. A long prefix is copied for each row, so rows grow with it.
     """
     hidden = int(model.config.get_text_config().hidden_size)
     return max(min(512, max(112, hidden // 5)), min(1024, prefix))
 
 
-def _take(rows: TreeRows, chosen: Ints) -> TreeRows:
+def _take(rows: TreeRows, index: Ints) -> TreeRows:
     """Some of the rows, without the columns that are padding in all of them."""
-    nodes, past = rows.nodes[chosen], rows.past[chosen]
+    nodes, past = rows.nodes[index], rows.past[index]
     width = int((nodes >= 0).sum(axis=1).max())
     return TreeRows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
 
@@ -237,51 +233,52 @@ def _read_padded(
     use: Use,
     outputs_at: Callable[..., object],
 ) -> Ints:
-    """Right-padded batches: what follows a token changes nothing at it in a causal model.
+    """Compute right-padded batches: in a causal model later tokens do not change earlier outputs.
 
-    A sequence that begins another one is read in the row of that one. Batches of one token hold one
-    sequence each, as it is.
+    A sequence that is the beginning of another is read in the row of the other. A batch of one
+    token holds one sequence.
     """
-    prefix, matrix, lengths, reads = sequences
-    whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
+    prefix, matrix, lengths, targets = sequences
+    padded = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(prefix)
-    group = _rope_groups(model, sequences)
+    rope_group = _rope_groups(model, sequences)
     if max_batch_tokens == 1:
         carrier = np.arange(len(matrix))
     else:
-        carrier = _carriers(np.column_stack([group, whole]), lengths + 1)
+        carrier = _carriers(np.column_stack([rope_group, padded]), lengths + 1)
     costs = np.zeros(len(matrix), np.int64)
     order = np.unique(carrier)
-    order = order[np.lexsort([-lengths[order], group[order]])]
-    if group.any():
+    order = order[np.lexsort([-lengths[order], rope_group[order]])]
+    if rope_group.any():
         # Dynamic NTK keeps the base of the longest sequence so far, which a short one resets.
-        model(input_ids=torch.as_tensor(whole[:1, :1], device=model.device), use_cache=False)
-    host, column, begin = carrier[reads[0]], reads[1] + len(prefix), 0
+        model(input_ids=torch.as_tensor(padded[:1, :1], device=model.device), use_cache=False)
+    target_rows, target_columns, begin = carrier[targets[0]], targets[1] + len(prefix), 0
     size = max(1, max_batch_tokens // int(lengths.max()))
     while begin < len(order):
-        chosen = order[begin : begin + size]
-        chosen = chosen[group[chosen] == group[chosen[0]]]
-        widest = int(lengths[chosen].max())
-        row_of = np.full(len(matrix), -1, np.int64)
-        row_of[chosen] = np.arange(len(chosen))
-        read = np.flatnonzero(row_of[host] >= 0)
-        wanted, which = np.unique(row_of[host[read]] * widest + column[read], return_inverse=True)
+        batch = order[begin : begin + size]
+        batch = batch[rope_group[batch] == rope_group[batch[0]]]
+        widest = int(lengths[batch].max())
+        place = np.full(len(matrix), -1, np.int64)
+        place[batch] = np.arange(len(batch))
+        numbers = np.flatnonzero(place[target_rows] >= 0)
+        positions = place[target_rows[numbers]] * widest + target_columns[numbers]
+        positions, output_rows = np.unique(positions, return_inverse=True)
         try:
-            ids = torch.as_tensor(whole[chosen, :widest], device=model.device)
-            flat = torch.as_tensor(wanted, device=model.device)
-            use(outputs_at(model, flat, input_ids=ids, use_cache=False), which, read)
+            ids = torch.as_tensor(padded[batch, :widest], device=model.device)
+            flat = torch.as_tensor(positions, device=model.device)
+            use(outputs_at(model, flat, input_ids=ids, use_cache=False), output_rows, numbers)
         except (RuntimeError, MemoryError) as error:
             size = halved(size, error)
             continue
-        costs[chosen] += widest
-        begin += len(chosen)
+        costs[batch] += widest
+        begin += len(batch)
     return costs
 
 
-def _carriers(whole: Ints, lengths: Ints) -> Ints:
-    """For each sequence, one that starts with it (itself, or a longer one): the one to compute."""
-    tree = build_tree(whole, lengths)
-    last = tree.path[np.arange(len(whole)), lengths - 1]
+def _carriers(padded: Ints, lengths: Ints) -> Ints:
+    """For each sequence, the sequence to compute: itself, or a longer one that starts with it."""
+    tree = build_tree(padded, lengths)
+    last = tree.path[np.arange(len(padded)), lengths - 1]
     leaf = tree.end - 1  # in preorder the last node of a subtree is a leaf
     return tree.owner[leaf[last]]
 
@@ -296,32 +293,32 @@ def scoring_mode(
 
     Args:
         model: any causal language model of transformers, or a served one, whose mode is "served".
-        sequences: what is scored; by default something of 17 tokens.
+        sequences: the sequences to score; by default a probe of 17 tokens.
         first: the first mode to try.
 
     "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
-    nothing; "single" does not even share a batch. Models differ in what they do with masks,
-    positions, padding and keys that are passed to them, some silently, and some only with many
-    tokens. So a mode is tested on random ids of about the lengths at hand, once for a model.
+    nothing; "single" does not even share a batch. Models treat masks, positions, padding and cached
+    keys differently, some silently, and some only with many tokens. So a mode is tested once a
+    model, on random ids of about the lengths at hand.
     """
     if isinstance(model, ServedModel):
         return model.mode
     attention = str(getattr(model.config, "_attn_implementation", ""))
-    known = _known.get(model)
-    if known is None or known[0] != attention:
-        known = _known[model] = attention, {}
+    tested = _tested.get(model)
+    if tested is None or tested[0] != attention:
+        tested = _tested[model] = attention, {}
         overflows_silently(model)  # all tests of a model at once
     sizes = {_SMALLEST, *([] if sequences is None else [_size_at_hand(model, sequences)])}
     for mode in MODES[MODES.index(first) : -1]:
         for size in sorted(sizes):
-            if (*size, mode) not in known[1]:
-                known[1][*size, mode] = _is_right(model, mode, size)
-            if not known[1][*size, mode]:
+            if (*size, mode) not in tested[1]:
+                tested[1][*size, mode] = _is_right(model, mode, size)
+            if not tested[1][*size, mode]:
                 break
         else:
             return mode
-    if model not in _slow:
-        _slow.add(model)
+    if model not in _warned_models:
+        _warned_models.add(model)
         _log.warning(
             "the model's scores depend on padding or on later tokens: each sequence is scored on "
             "its own, which is slow"
@@ -330,11 +327,11 @@ def scoring_mode(
 
 
 def _size_at_hand(model: PreTrainedModel, sequences: Sequences) -> tuple[int, int]:
-    """Lengths of a prefix and of sequences after it, for a probe of what is scored.
+    """Lengths of the prefix and of the sequences of a probe for these sequences.
 
     The sequences are twice as long, since few tokens beyond a window change little. Both are
-    rounded up, by at most a quarter, so that there are few sizes. Where the sum passes a limit at
-    which the model does something else, they are those at hand.
+    rounded up, by at most a quarter, so that there are few sizes. The lengths stay unchanged where
+    the rounded sum would pass a limit at which the model computes differently.
     """
     lengths = len(sequences.prefix), int(sequences.lengths.max(initial=1))
     rounded = _rounded(max(lengths[0], _SMALLEST[0])), _rounded(2 * max(lengths[1], 8))
@@ -355,31 +352,29 @@ def _rounded(length: int) -> int:
     return -(-length // step) * step
 
 
-# What norms are made of: an infinite mean of squares scales a state to zero.
+# Operations of norms: an infinite mean of squares scales a state to zero.
 _SQUARES = {"pow", "__pow__", "square", "mean", "var"}
 _NORMS = {"layer_norm", "rms_norm"}
 
 
 class _OverflowWatch(TorchFunctionMode):
-    """Notes whether a product of a query and a key, or the squares that a norm adds, may be beyond
-    the range of float32.
-    """
+    """Records whether a product of query and key, or the squares in a norm, may exceed float32."""
 
     overflows = False
 
     def __torch_function__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
     ) -> Any:
-        given = {} if kwargs is None else kwargs
+        keywords = {} if kwargs is None else kwargs
         name = getattr(func, "__name__", "")
-        result = func(*args, **given)
+        result = func(*args, **keywords)
         if func is functional.scaled_dot_product_attention:
-            values = {**dict(zip(("query", "key"), args, strict=False)), **given}
+            values = {**dict(zip(("query", "key"), args, strict=False)), **keywords}
             query, key = (float(values[name].abs().amax()) for name in ("query", "key"))
             product = query * key * values["query"].shape[-1]
             self.overflows |= not product <= torch.finfo(torch.float32).max
         elif name in _NORMS:
-            squares = (args[0] if args else given["input"]).float().square().sum(-1)
+            squares = (args[0] if args else keywords["input"]).float().square().sum(-1)
             self.overflows |= not bool(squares.isfinite().all())
         elif name in _SQUARES and result.dtype in (torch.float32, torch.bfloat16):
             self.overflows |= bool(result.isposinf().any())
@@ -389,25 +384,25 @@ class _OverflowWatch(TorchFunctionMode):
 def overflows_silently(model: PreTrainedModel) -> bool:
     """Whether the attention or a norm of a model overflows on a tiny input; kept for the model.
 
-    PyTorch's attention gives zeros for a query whose products with all keys are no numbers, by some
-    of its kernels and lengths, and a norm gives zeros for a state whose squares are infinite. The
-    scores are then numbers too, and say nothing.
+    Some kernels of PyTorch's attention give zeros for a query whose products with all keys are no
+    numbers, and a norm gives zeros for a state whose squares are infinite. The scores are then
+    finite and meaningless.
     """
-    known = _overflowing.get(model)
-    if known is None:
+    overflows = _overflowing.get(model)
+    if overflows is None:
         watch = _OverflowWatch()
         vocabulary = int(model.config.get_text_config().vocab_size)
-        # Whatever a model raises here, it raises again where it is used.
+        # An exception here is raised again where the model is used.
         with suppress(Exception), quiet(model), watch:
             log_probs(model, _probe(vocabulary), 64, "plain", {})
-        known = _overflowing[model] = watch.overflows
-    return known
+        overflows = _overflowing[model] = watch.overflows
+    return overflows
 
 
 def _is_right(model: PreTrainedModel, mode: str, size: tuple[int, int]) -> bool:
     """Whether a mode scores a probe of a size as one sequence at a time does."""
     attention = getattr(model.config, "_attn_implementation", "")
-    if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
+    if mode == "tree" and (attention not in ("sdpa", "eager") or not _masks_all_layers(model)):
         return False
     vocabulary = int(model.config.get_text_config().vocab_size)
     if size == _SMALLEST:  # in several levels of narrow rows
@@ -415,42 +410,42 @@ def _is_right(model: PreTrainedModel, mode: str, size: tuple[int, int]) -> bool:
     else:
         probe = _probe(vocabulary, *size, row_width(model, size[0]))
         tokens = default_max_batch_tokens(model)
-    some = np.array([0, 2, len(probe.matrix) - 1])
-    is_read = np.isin(probe.reads[0], some)
-    owners = np.searchsorted(some, probe.reads[0, is_read])
-    reads = np.stack([owners, *probe.reads[1:, is_read]])
-    # Each ends at its last read: what follows it in the probe must change nothing.
-    ends = np.array([reads[1, owners == i].max() + 1 for i in range(len(some))])
-    alone = Sequences(probe.prefix, probe.matrix[some], ends, reads)
+    sampled = np.array([0, 2, len(probe.matrix) - 1])
+    is_read = np.isin(probe.targets[0], sampled)
+    owners = np.searchsorted(sampled, probe.targets[0, is_read])
+    targets = np.stack([owners, *probe.targets[1:, is_read]])
+    # Each ends at its last target: later tokens of the probe must change nothing.
+    ends = np.array([targets[1, owners == i].max() + 1 for i in range(len(sampled))])
+    single = Sequences(probe.prefix, probe.matrix[sampled], ends, targets)
     try:
         with quiet(model):
-            wanted, _ = log_probs(model, alone, tokens, "single", {})
+            expected, _ = log_probs(model, single, tokens, "single", {})
             values, _ = log_probs(model, probe, tokens, mode, {})
-    except Exception as error:  # whatever a model raises here means that it can't
+    except Exception as error:  # any exception means that the mode does not work
         _log.info("scoring mode %s is not for this model: %s", mode, error)
         return False
-    if not np.isfinite(wanted).all():
-        return True  # an error wherever it is scored
-    # A wrong mask or position is off by about as much as the sequences differ from each other;
-    # rounding, which grows with the numbers too, by a small part of that.
-    share, least = (2e-4, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
-    difference, spread = float(np.abs(values[some] - wanted).max()), float(np.ptp(wanted))
-    good = difference <= least + share * spread
-    if not good:
+    if not np.isfinite(expected).all():
+        return True  # scoring raises the error
+    # A wrong mask or position is off by about the differences between sequences; rounding, which
+    # grows with the values too, by a small fraction of them.
+    relative, absolute = (2e-4, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
+    difference, spread = float(np.abs(values[sampled] - expected).max()), float(np.ptp(expected))
+    is_close = difference <= absolute + relative * spread
+    if not is_close:
         _log.info("scoring mode %s is off by %.2g on this model at %s", mode, difference, size)
-    return good
+    return is_close
 
 
-def _known_layers(model: PreTrainedModel) -> bool:
+def _masks_all_layers(model: PreTrainedModel) -> bool:
     """Whether the masks of a :class:`TreePass` cover every kind of layer of the model.
 
-    GPT-Neo's local layers, which its ``attention_layers`` names, look back by the place in a row
-    and not by the position, over windows that are longer than the tiny input.
+    The local layers of GPT-Neo (``attention_layers``) look back by the place in a row and not by
+    the position, over windows longer than the probe.
     """
     config = model.config.get_text_config()
-    named = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
-    kinds = set(named or ())
-    return kinds <= set(attention_windows(config)) | {"full_attention"}
+    layer_types = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    types = set(layer_types or ())
+    return types <= set(attention_windows(config)) | {"full_attention"}
 
 
 _SMALLEST = 5, 12  # the size of the first probe of every model
@@ -460,15 +455,15 @@ _PROBE_READS = 6
 def _probe(
     vocabulary: int, prefix: int = _SMALLEST[0], length: int = _SMALLEST[1], width: int = 0
 ) -> Sequences:
-    """Sequences that branch early and late, each read at some tokens, not all at its end.
+    """Sequences that branch early and late, with targets inside and at the end.
 
-    They have together at least ``width`` tokens after the prefix.
+    Together they have at least ``width`` tokens after the prefix.
     """
     count = max(6, -(-width // length))
-    drawn = np.random.default_rng(0).integers(1, max(2, vocabulary), (count + 1, prefix + length))
-    matrix = drawn[:count, :length].copy()
-    for row, kept in ((1, length * 3 // 4), (2, length // 3), (3, length // 3), (5, 1)):
-        matrix[row, :kept] = matrix[0, :kept]
+    ids = np.random.default_rng(0).integers(1, max(2, vocabulary), (count + 1, prefix + length))
+    matrix = ids[:count, :length].copy()
+    for row, n_shared in ((1, length * 3 // 4), (2, length // 3), (3, length // 3), (5, 1)):
+        matrix[row, :n_shared] = matrix[0, :n_shared]
     matrix[3, length * 2 // 3 :] = matrix[0, length * 2 // 3 :]
     lengths = np.full(count, length)
     lengths[2] -= 1
@@ -477,5 +472,5 @@ def _probe(
     ends = lengths.copy()
     ends[0], ends[2] = length // 2, length * 3 // 4
     columns = (ends[:, None] - np.arange(1, _PROBE_READS + 1)).ravel()
-    tokens = np.resize(drawn[count], len(rows))
-    return Sequences(drawn[count, :prefix], matrix, lengths, np.stack([rows, columns, tokens]))
+    tokens = np.resize(ids[count], len(rows))
+    return Sequences(ids[count, :prefix], matrix, lengths, np.stack([rows, columns, tokens]))

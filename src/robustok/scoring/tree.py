@@ -17,16 +17,16 @@ _OPEN_ROWS = 8  # rows that a subtree may still be put into
 
 
 class Sequences(NamedTuple):
-    """Token sequences after one prefix, and which of their tokens are scored; all int64.
+    """Token sequences after one prefix, and the tokens in them to score; all int64.
 
     ``prefix`` is [tokens] and ``matrix`` [sequences, longest], padded with anything beyond
-    ``lengths``. ``reads`` is [3, scored]: sequence, column (of the token before), token.
+    ``lengths``. ``targets`` is [3, scored]: sequence, column of the token before, token.
     """
 
     prefix: Ints
     matrix: Ints
     lengths: Ints
-    reads: Ints
+    targets: Ints
 
 
 class Tree(NamedTuple):
@@ -56,30 +56,30 @@ def build_tree(matrix: Ints, lengths: Ints) -> Tree:
     """
     width = matrix.shape[1]
     columns = np.arange(width)
-    inside = columns < lengths[:, None]
-    keys = np.where(inside, matrix + 1, 0).astype(">u4")
+    is_token = columns < lengths[:, None]
+    keys = np.where(is_token, matrix + 1, 0).astype(">u4")
     order = np.argsort(np.ascontiguousarray(keys).view(f"V{4 * width}").ravel(), kind="stable")
-    keys, inside = keys[order], inside[order]
+    keys, is_token = keys[order], is_token[order]
 
-    new = inside.copy()  # a node is new from the first column that differs from the row before
-    new[1:] &= np.logical_or.accumulate(keys[1:] != keys[:-1], axis=1)
-    first = np.where(new.any(axis=1), new.argmax(axis=1), width)
-    rows, depth = np.nonzero(new)
-    nodes = np.cumsum(new).reshape(new.shape) - 1
-    path = np.maximum.accumulate(np.where(new, nodes, -1), axis=0)
+    is_new = is_token.copy()  # a node is new from the first column that differs from the row before
+    is_new[1:] &= np.logical_or.accumulate(keys[1:] != keys[:-1], axis=1)
+    first_column = np.where(is_new.any(axis=1), is_new.argmax(axis=1), width)
+    rows, depth = np.nonzero(is_new)
+    nodes = np.cumsum(is_new).reshape(is_new.shape) - 1
+    path = np.maximum.accumulate(np.where(is_new, nodes, -1), axis=0)
 
     total = len(rows)
-    starts = np.concatenate([[0], np.cumsum(new.sum(axis=1))])[:-1]
-    closes = np.where(first[:, None] <= columns, starts[:, None], total)
-    closes = np.minimum.accumulate(closes[::-1], axis=0)[::-1]
-    closes = np.vstack([closes, np.full((1, width), total)])
+    starts = np.concatenate([[0], np.cumsum(is_new.sum(axis=1))])[:-1]
+    ends = np.where(first_column[:, None] <= columns, starts[:, None], total)
+    ends = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
+    ends = np.vstack([ends, np.full((1, width), total)])
     unsorted = np.empty_like(path)
     unsorted[order] = path
     return Tree(
         tokens=keys[rows, depth].astype(np.int64) - 1,
         depth=depth,
         parent=np.where(depth > 0, path[rows, depth - 1], -1),
-        end=closes[rows + 1, depth],
+        end=ends[rows + 1, depth],
         owner=order[rows],
         path=unsorted,
     )
@@ -99,19 +99,18 @@ class TreeRows(NamedTuple):
 def levels(tree: Tree, width: int) -> list[TreeRows]:
     """Cut a tree into rows of at most ``width`` nodes, in the order to compute them.
 
-    A subtree of at most half a row stays in one row; the nodes above are cut the same
-    way and computed before, so that each node is computed exactly once and a row looks
-    back only to its own ancestors.
+    A subtree of at most half a row stays in one row. The nodes above are cut the same way and
+    computed before, so each node is computed once and a row looks back only to its ancestors.
     """
     result: list[TreeRows] = []
     level = np.arange(len(tree.tokens))
     while len(level):
         size = np.searchsorted(level, tree.end[level]) - np.arange(len(level))
-        small = size <= max(1, width // 2)
-        above = level[~small]
+        is_small = size <= max(1, width // 2)
+        above = level[~is_small]
         parent = tree.parent[level]
-        root = small & ~np.isin(parent, level[small])
-        result.append(_rows(tree, level, np.flatnonzero(root), size[root], width, above))
+        is_root = is_small & ~np.isin(parent, level[is_small])
+        result.append(_rows(tree, level, np.flatnonzero(is_root), size[is_root], width, above))
         level = above
     return result[::-1]
 
@@ -119,13 +118,13 @@ def levels(tree: Tree, width: int) -> list[TreeRows]:
 def _pack(sizes: Ints, width: int) -> Ints:
     """The row of each subtree: rows about equally full, neighbors in the tree mostly together.
 
-    Best fit among a few open rows, the large ones of each chunk of the tree first: rows
-    fill well and the subtrees of one still share most of their ancestors.
+    Best fit among a few open rows, the large subtrees of each chunk of the tree first. Rows fill
+    well, and the subtrees of a row still share most of their ancestors.
     """
     total = int(sizes.sum())
     chunk = np.cumsum(sizes) // (_OPEN_ROWS * width)
-    rows = -(-total // width)
-    capacity = max(int(sizes.max()), -(-total // rows) + width // 50)
+    min_rows = -(-total // width)
+    capacity = max(int(sizes.max()), -(-total // min_rows) + width // 50)
     groups = np.empty(len(sizes), np.int64)
     open_rows: dict[int, int] = {}  # row -> room left
     n_rows = 0
@@ -156,9 +155,11 @@ def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: 
     starts = level[roots]
     owners, ancestors = [], []
     for row, row_starts in enumerate(np.split(starts, np.flatnonzero(np.diff(groups)) + 1)):
-        covered = np.searchsorted(row_starts, tree.end[above]) > np.searchsorted(row_starts, above)
-        ancestors.append(above[covered])
-        owners.append(np.full(int(covered.sum()), row))
+        is_ancestor = np.searchsorted(row_starts, tree.end[above]) > np.searchsorted(
+            row_starts, above
+        )
+        ancestors.append(above[is_ancestor])
+        owners.append(np.full(int(is_ancestor.sum()), row))
     past = _by_group(np.concatenate(ancestors), np.concatenate(owners), len(nodes))
     return TreeRows(nodes, past)
 
