@@ -6,7 +6,7 @@
 Every round runs, one after another, the same corpus through (a) a loop that reads it and encodes it
 canonically with `tokenizers`, once on one thread and once on as many as `--workers`, and (b)
 `run_corpus` with one worker and with `--workers`. Prints medians and ratios, as Markdown or --json:
-the rate from the first batch on, without the seconds that processes and vocabularies take to start;
+the rate from the first shard on, without the seconds that processes and vocabularies take to start;
 the wall and processor seconds of the whole job; and the peak memory of all its processes together
 (their proportional set size: shared libraries count once). A byte is one of the files as they are
 stored: compare rates of one format only. On a busy machine compare rates to each
@@ -39,40 +39,38 @@ READ_AND_ENCODE = "read and encode with tokenizers, {} thread(s)"
 
 
 class Rate:
-    """Bytes a second between the first and the last time it is told."""
+    """Bytes a second between the first and the last shard."""
 
-    def __init__(self) -> None:
-        self.reports: list[tuple[float, int]] = []
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.reports: list[tuple[float, float]] = []
 
     def __call__(self, done: int, total: int) -> None:
-        self.reports.append((time.perf_counter(), done))
+        self.reports.append((time.perf_counter(), self.size * done / total))
 
     def __float__(self) -> float:
         (first, start), (last, done) = self.reports[0], self.reports[-1]
         if done == start:
-            raise SystemExit("the corpus is one batch, too small for a rate: give a larger one")
+            raise SystemExit("the corpus is one shard, too small for a rate: give a larger one")
         return (done - start) / (last - first)
 
 
-def baseline(inputs: list[str], tokenizer: str, rate: Rate) -> None:
+def baseline(files: list[Any], tokenizer: str, rate: Rate) -> None:
     """Read the corpus as run_corpus does, and encode it with `tokenizers`."""
     from tokenizers import Tokenizer
 
     from robustok.corpus.read import cut_tasks, find_fields, read_task
-    from robustok.runtime.inputs import find_inputs
 
     path = Path(tokenizer)
     encoder = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
-    files = find_inputs(inputs).files
     schema = find_fields(files, None, ())
-    done = 0
-    for task in cut_tasks(files):
-        for batch in read_task(task, schema, BATCH):
-            texts = [text.decode() for text in batch.table.column(0).to_pylist()]
+    tasks = cut_tasks(files)
+    for task in tasks:
+        for table, _ in read_task(task, schema, BATCH):
+            texts = [text.decode() for text in table.column(0).to_pylist()]
             encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
             sum(len(e.ids) for e in encoded)
-            rate(done + batch.read, 0)
-        done += task.size
+        rate(task.number + 1, len(tasks))
 
 
 def in_process(arguments: list[str], threads: int) -> dict[str, float]:
@@ -219,13 +217,16 @@ def ratios(rows: list[dict[str, Any]], schemes: list[str], workers: int) -> list
 def job(arguments: list[str]) -> None:
     """One job; prints its bytes a second."""
     from robustok.corpus import run_corpus
+    from robustok.runtime.inputs import find_inputs
 
     kind, tokenizer, *rest = arguments
-    rate = Rate()
+    inputs = rest if kind == "baseline" else rest[3:]
+    files = find_inputs(inputs).files
+    rate = Rate(sum(file.size for file in files))
     if kind == "baseline":
-        baseline(rest, tokenizer, rate)
+        baseline(files, tokenizer, rate)
     else:
-        scheme, workers, out, *inputs = rest
+        scheme, workers, out = rest[:3]
         with tempfile.TemporaryDirectory() as folder:
             run_corpus(
                 inputs, folder if out == "-" else out, tokenizer, scheme, seed=0,

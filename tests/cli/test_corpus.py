@@ -48,15 +48,13 @@ def test_one_line_on_what_cannot_be(
     assert message in shell.fails(line)
 
 
-def test_a_log_has_rate_and_time_left(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with terminal.bar("input", in_bytes=True) as progress:
-        for clock[0], done in ((30.0, 0), (40.0, 1_000_000), (70.0, 50_000_000)):
-            progress(done, 200_000_000)
+def test_a_log_has_the_time_left(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.bar("shards") as progress:
+        for clock[0], done in ((30.0, 0), (40.0, 10), (70.0, 500)):
+            progress(done, 2000)
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "input: 0.0% of 200.0 MB"
-    assert second == "input: 25.0% of 200.0 MB, 1.6 MB/s, 0:01:32 left"
+    assert first == "shards: 0.0% of 2,000"
+    assert second == "shards: 25.0% of 2,000, 0:01:32 left"
 
 
 @pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "de")])

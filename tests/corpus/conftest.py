@@ -12,7 +12,7 @@ import pytest
 
 from robustok.corpus import Receipt, run_corpus
 from robustok.corpus.read import Task
-from robustok.corpus.shard import Job, make_shard
+from robustok.corpus.run import Job, make_shard
 from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
 

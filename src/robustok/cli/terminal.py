@@ -13,16 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
@@ -44,17 +35,10 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], left: i
 
 
 @contextmanager
-def bar(label: str, *, in_bytes: bool = False) -> Iterator[ProgressCallback]:
-    """A bar for one call; yields the callback for its `progress`. In a log, a line now and then.
-
-    Counts of bytes are shown with their rate.
-    """
-    columns = ()
-    if in_bytes:
-        rates = DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        columns = (TextColumn("{task.description}"), BarColumn(), *rates)
-    with Bars(*columns, console=Console(stderr=True, highlight=False), transient=True) as bars:
-        task = bars.add_task(label, total=None if in_bytes else 100.0, in_bytes=in_bytes)
+def bar(label: str) -> Iterator[ProgressCallback]:
+    """A bar for one call; yields the callback for its `progress`. In a log, a line now and then."""
+    with Bars(console=Console(stderr=True, highlight=False), transient=True) as bars:
+        task = bars.add_task(label)
 
         def progress(done: int, total: int, label: str | None = None) -> None:
             bars.update(task, completed=done, total=total, description=label)
@@ -82,10 +66,7 @@ class Bars(Progress):
         if not self.disable or now - task.fields.get("printed", task.start_time) < EVERY:
             return
         task.fields["printed"] = now
-        in_bytes = task.fields.get("in_bytes")
-        total = decimal(int(task.total or 0)) if in_bytes else f"{task.total:,.0f}"
-        line = f"{task.description}: {task.percentage:.1f}% of {total}"
+        line = f"{task.description}: {task.percentage:.1f}% of {task.total:,.0f}"
         if task.speed:  # unknown at first
-            line += f", {decimal(int(task.speed))}/s" if in_bytes else ""
             line += f", {timedelta(seconds=int(task.time_remaining or 0))} left"
         self.console.print(line, soft_wrap=True, markup=False)

@@ -1,7 +1,7 @@
 """Re-tokenizes corpora of any size into shards, in processes of this machine or on a Ray cluster.
 
-Reading order: read (files to tasks and documents), transform (canonical ids and draws), shard (one
-task), run (all tasks, or Ray Data).
+Reading order: read (files to tasks and documents), transform (canonical ids and draws), run (all
+tasks, or Ray Data).
 """
 
 from robustok.corpus.run import Receipt as Receipt

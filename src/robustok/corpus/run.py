@@ -1,20 +1,36 @@
-"""Runs a corpus: writes a plan, makes the shards in worker processes, and writes a receipt."""
+"""Runs a corpus: writes a plan, makes the shards in worker processes, and writes a receipt.
+
+A shard is a Parquet file with a row for each draw.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from robustok.checks import check_epoch, check_integer
-from robustok.corpus.read import TEXT, Task, cut_tasks, find_fields
-from robustok.corpus.shard import COUNTED, RUN, Job, make_shard
+from robustok.corpus.read import (
+    POSITION,
+    TEXT,
+    DamagedFile,
+    Reject,
+    Task,
+    as_text,
+    cut_tasks,
+    find_fields,
+    read_task,
+)
 from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress, no_progress
@@ -24,16 +40,24 @@ from robustok.runtime.files import (
     clear_parts,
     disk_full_in_one_line,
     locked,
+    part_of,
     write_json,
 )
-from robustok.runtime.inputs import InputFile, find_inputs
+from robustok.runtime.inputs import find_inputs
 from robustok.runtime.packages import require, versions
 from robustok.runtime.processes import Processes, RunTask, Worker, dispatch
-from robustok.runtime.records import claim
+from robustok.runtime.records import claim, read_finished, sha256_of, write_record
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 TRIES = 3  # attempts at a task whose process died
+# `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.
+RUN = "__run__"
+SUMS = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
+COUNTED = ("documents", "rejects", *SUMS)
+_BATCH = 1 << 19  # bytes of text processed at once, divided by the number of draws
+_LEAST = 1 << 16
+_GROUP = 1 << 20  # least number of ids in a row group
 
 
 @dataclass(frozen=True)
@@ -116,7 +140,7 @@ def run_corpus(
         keep_columns: names of fields to copy beside each draw, or ``"all"``.
         workers: shards in work at once, at least 1; by default one for each core.
         shard_bytes: input bytes of a shard; by default a 256th of the input, within 2 and 64 MiB.
-        progress: called with (input bytes done, all input bytes).
+        progress: called with (shards done, all shards).
 
     The files written are the same from any number of workers. A run that was stopped continues
     when called again with the same arguments; finished shards are recognized by their checksums.
@@ -136,22 +160,28 @@ def run_corpus(
     spec = sampler(scheme, vocab).spec
     files, unread = find_inputs(inputs)
     folder = Path(out)
-    _refuse_overlap(inputs, files, folder)
+    for read in map(Path, [inputs] if isinstance(inputs, (str, Path)) else inputs):
+        if read.is_dir() and folder.resolve().is_relative_to(read.resolve()):
+            raise RobustokError(
+                f"the output folder {folder} is in the input folder {read}, which would be read "
+                "again with it: give another folder"
+            )
     schema = find_fields(files, column, keep_columns)
-    document, _, *others = schema
-    kept = {name: str(schema.field(name).type) for name in _kept(keep_columns, document, others)}
+    document = schema.names[0]
+    names = schema.names[2:] if keep_columns == "all" else dict.fromkeys(keep_columns)
+    kept = {name: str(schema.field(name).type) for name in names}
     settings = {
         "tokenizer": vocab.fingerprint,
         "scheme": spec,
         "seed": seed,
         "epoch": epoch,
         "draws": draws,
-        "column": document.name,
-        "kind": "text" if document.type == TEXT else "ids",
+        "column": document,
+        "kind": "text" if schema.types[0] == TEXT else "ids",
         **({"keep_columns": kept} if kept else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }
-    retokenize = Retokenize(vocab, spec, seed, epoch, draws, document.name, tuple(kept))
+    retokenize = Retokenize(vocab, spec, seed, epoch, draws, document, tuple(kept))
     with disk_full_in_one_line(folder), locked(folder):
         inputs_as_listed = [[file.name, file.size, file.modified] for file in files]
         claim(folder, f"{RUN}/plan.json", {**settings, "input files": inputs_as_listed})
@@ -161,52 +191,89 @@ def run_corpus(
             manifests = _work(Job(folder.absolute(), retokenize, schema), tasks, workers, progress)
         finally:
             _clear(folder)
-        receipt = _receipt(settings, tasks, manifests, unread)
+        totals = {name: sum(manifest[name] for manifest in manifests) for name in COUNTED}
+        canonical = max(totals["canonical_tokens"], 1)
+        splits, distance = totals.pop("splits"), totals.pop("distance")
+        shards = tuple(manifest["files"] for manifest in manifests)
+        digests = "".join(digest for shard in shards for digest in shard.values())
+        receipt = Receipt(
+            settings=settings,
+            versions=versions() | {"pyarrow": pa.__version__},
+            **totals,
+            input_bytes=sum(file.size for file in files),
+            realized={
+                "splits": splits / canonical,
+                "distance": distance / canonical,
+                "growth": totals["tokens"] / canonical,
+            },
+            digest=hashlib.sha256(digests.encode()).hexdigest(),
+            shards=shards,
+            unread=tuple(unread),
+        )
         write_json(folder / RUN / "receipt.json", asdict(receipt))
     return _check_useful(receipt, folder)
 
 
-def _kept(keep: Sequence[str] | str, document: pa.Field, others: Sequence[pa.Field]) -> list[str]:
-    """The names of the columns to keep; the documents are among them where they were named."""
-    return [field.name for field in others] if keep == "all" else list(dict.fromkeys(keep))
+def _clear(folder: Path) -> None:
+    """Remove temporary files of killed workers."""
+    for name in ("data", RUN, f"{RUN}/manifests", f"{RUN}/rejects"):
+        clear_parts(folder / name)
+
+
+def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
+    """The receipt; raises RobustokError where the run read or changed nothing."""
+    if not receipt.documents and not receipt.rejects:
+        raise RobustokError("the input has no document: its files are empty")
+    if not receipt.documents:
+        raise RobustokError(
+            f"no document could be read: all {receipt.rejects:,} rows are in {folder}/{RUN}/rejects"
+            ", each with its reason"
+        )
+    if not receipt.changed and receipt.settings["scheme"] != "canonical":
+        raise RobustokError(
+            f"the run changed nothing: all {receipt.rows:,} rows in {folder} are canonical; choose"
+            f" a scheme that changes something, not {receipt.settings['scheme']}"
+        )
+    return receipt
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all shards share: the output folder, what draws, and the fields of `find_fields`."""
+
+    out: Path
+    retokenize: Retokenize
+    schema: pa.Schema
 
 
 def _work(
     job: Job, tasks: Sequence[Task], workers: int | None, progress: Progress
 ) -> list[JsonObject]:
-    """Make the shard of every task; returns the manifests. Reports progress in bytes.
+    """Make the shard of every task; returns the manifests.
 
     A worker that dies is replaced and its task repeated, at most twice.
     """
-    total = sum(task.size for task in tasks)
-    done, part = 0, [0] * len(tasks)  # bytes: their sum, and those of each task
     manifests: dict[int, JsonObject] = {}
-    deaths: Counter[int] = Counter()
-
-    def task_progress(task: Task, read: int) -> None:
-        nonlocal done
-        done += read - part[task.number]
-        part[task.number] = read
-        progress(done, total)
+    deaths: Counter[Task] = Counter()
 
     def check_deaths(worker: Worker) -> None:
         if worker.task is None:
             return
-        task: Task = worker.task
-        deaths[task.number] += 1
-        if deaths[task.number] >= TRIES:
+        deaths[worker.task] += 1
+        if deaths[worker.task] >= TRIES:
             raise RobustokError(
-                f"the process that worked on {task.file.name} died {TRIES} times, the last time"
-                f" {worker.exit_reason()}: if memory was short, give fewer workers; the same"
+                f"the process that worked on {worker.task.file.name} died {TRIES} times, the last"
+                f" time {worker.exit_reason()}: if memory was short, give fewer workers; the same"
                 " command continues from the last finished shard"
             )
 
     count = min(workers or available_cores(), len(tasks))
-    with Processes(partial(Worker, _prepare, job), count, task_progress, check_deaths) as pool:
+    make = partial(Worker, _prepare, job)
+    with Processes(make, count, lambda task, value: None, check_deaths) as pool:
         give_back_memory()  # that pickling the job took
         for task, manifest in dispatch(tasks, pool):
             manifests[task.number] = manifest
-            task_progress(task, task.size)
+            progress(len(manifests), len(tasks))
     return [manifests[task.number] for task in tasks]
 
 
@@ -219,73 +286,94 @@ def _prepare(job: Job) -> RunTask:
     return partial(make_shard, job)
 
 
-def _clear(folder: Path) -> None:
-    """Remove temporary files of killed workers."""
-    for name in ("data", RUN, f"{RUN}/manifests", f"{RUN}/rejects"):
-        clear_parts(folder / name)
+def make_shard(job: Job, task: Task, _progress: object = None) -> JsonObject:
+    """Write the shard of a task, its rejects, and last its manifest, which is returned.
+
+    A shard with a sound manifest and intact files is kept. The files depend on the input of the
+    task and the settings only, and are renamed when complete: a kill loses the work on this shard
+    only. A damaged input file is one reject.
+    """
+    name = f"part-{task.number:06d}"
+    read = {"file": task.file.name, "start": task.start, "stop": task.stop}
+    path = job.out / RUN / "manifests" / f"{name}.json"
+    manifest = read_finished(path, f"shard {name}", job.out)
+    if manifest is None or manifest["input"] != read:
+        size = max(_BATCH // job.retokenize.draws, _LEAST)
+        try:
+            made = _written(job, name, task, read_task(task, job.schema, size))
+        except DamagedFile as error:
+            nothing = job.schema.append(POSITION).empty_table()
+            made = _written(job, name, task, [(nothing, [Reject(-1, str(error))])])
+        manifest = {"input": read, **made}
+        write_record(path, manifest)
+    return manifest
 
 
-def _receipt(
-    settings: dict[str, Any],
-    tasks: Sequence[Task],
-    manifests: Sequence[JsonObject],
-    unread: Sequence[str],
-) -> Receipt:
-    """Add up the manifests, in the order of the shards."""
-    totals = {
-        name: sum(manifest[name] for manifest in manifests) for name in ("documents", *COUNTED)
-    }
-    canonical = max(totals["canonical_tokens"], 1)
-    realized = {
-        "splits": totals.pop("splits") / canonical,
-        "distance": totals.pop("distance") / canonical,
-        "growth": totals["tokens"] / canonical,
-    }
-    shards = tuple(manifest["files"] for manifest in manifests)
-    digests = "".join(digest for files in shards for digest in files.values())
-    return Receipt(
-        settings=settings,
-        versions=versions() | {"pyarrow": pa.__version__},
-        **totals,
-        input_bytes=sum(task.size for task in tasks),
-        realized=realized,
-        digest=hashlib.sha256(digests.encode()).hexdigest(),
-        shards=shards,
-        unread=tuple(unread),
+def _written(
+    job: Job, name: str, task: Task, tables: Iterable[tuple[pa.Table, Sequence[Reject]]]
+) -> JsonObject:
+    """Write the shard of the tables of a task, and its rejects; returns digests and counts."""
+    counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+    data, refused = f"data/{name}.parquet", f"{RUN}/rejects/{name}.jsonl"
+    schema = job.retokenize(job.schema.empty_table()).schema
+    with ExitStack() as stack:
+        parts = {data: stack.enter_context(part_of(job.out / data))}
+        with pq.ParquetWriter(parts[data], schema, compression="zstd") as writer:
+            waiting: list[pa.Table] = []  # of the next row group
+            for table, rejects in tables:
+                for drawn in _drawn(job.retokenize, table):
+                    if isinstance(drawn, Reject):
+                        rejects = [*rejects, drawn]
+                        continue
+                    waiting.append(drawn)
+                    counts.update(_counts(drawn))
+                    if sum(map(_n_ids, waiting)) >= _GROUP:
+                        writer.write_table(pa.concat_tables(waiting), 1 << 30)
+                        waiting = []
+                if rejects:
+                    if refused not in parts:
+                        parts[refused] = stack.enter_context(part_of(job.out / refused))
+                    lines = ({"file": task.file.name, **one._asdict()} for one in rejects)
+                    with parts[refused].open("a", encoding="utf8") as file:
+                        file.writelines(json.dumps(line) + "\n" for line in lines)
+                    counts["rejects"] += len(rejects)
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting), 1 << 30)
+        digests = {name: sha256_of(part) for name, part in parts.items()}
+    counts["documents"] = counts["rows"] // job.retokenize.draws
+    return {"files": digests, **counts}
+
+
+def _drawn(retokenize: Retokenize, table: pa.Table) -> Iterator[pa.Table | Reject]:
+    """The draws of a table; rows that cannot be tokenized are isolated by bisection."""
+    if not len(table):
+        return
+    try:
+        drawn = retokenize(table)
+    except RobustokError as error:
+        if len(table) == 1:
+            (position,) = table.column(POSITION.name).to_pylist()
+            yield Reject(position, str(error), as_text(table.column(0)[0].as_py()))
+            return
+        half = len(table) // 2
+        yield from _drawn(retokenize, table.slice(0, half))
+        yield from _drawn(retokenize, table.slice(half))
+    else:
+        yield drawn
+
+
+def _counts(table: pa.Table) -> Counter[str]:
+    """What `SUMS` lists, of a table of draws."""
+    splits, distance, canonical = (
+        table.column(name).to_numpy() for name in ("splits", "distance", "canonical_tokens")
     )
+    changed = np.count_nonzero(distance)
+    sums = (len(table), changed, _n_ids(table), canonical.sum(), splits.sum(), distance.sum())
+    return Counter(dict(zip(SUMS, map(int, sums), strict=True)))
 
 
-def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
-    """The receipt; raises RobustokError where the run read or changed nothing."""
-    if not receipt.documents and not receipt.rejects:
-        raise RobustokError("the input has no document: its files are empty")
-    if not receipt.documents:
-        raise RobustokError(
-            f"no document could be read: all {receipt.rejects:,} rows are in"
-            f" {folder}/{RUN}/rejects,"
-            " each with its reason"
-        )
-    if not receipt.changed and receipt.settings["scheme"] != "canonical":
-        raise RobustokError(
-            f"the run changed nothing: all {receipt.rows:,} rows in {folder} are canonical; choose"
-            f" a scheme that changes something, not {receipt.settings['scheme']}"
-        )
-    return receipt
-
-
-def _refuse_overlap(inputs: Any, files: Sequence[InputFile], folder: Path) -> None:
-    here = folder.resolve()
-    for read in map(Path, [inputs] if isinstance(inputs, (str, Path)) else inputs):
-        if read.is_dir() and here.is_relative_to(read.resolve()):
-            raise RobustokError(
-                f"the output folder {folder} is in the input folder {read}, which would be read "
-                "again with it: give another folder"
-            )
-    for file in files:
-        if file.path.resolve().is_relative_to(here):
-            raise RobustokError(
-                f"the input {file.path} is in the output folder {folder}; give another folder"
-            )
+def _n_ids(table: pa.Table) -> int:
+    return sum(len(chunk.values) for chunk in table.column("input_ids").chunks)
 
 
 def run_on_ray(

@@ -151,17 +151,6 @@ class Retokenize:
                 "holds: take fewer draws, or shorter documents"
             )
 
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the output for tables of ``schema``.
-
-        >>> retokenize = Retokenize(vocab, "uniform", seed=0, keep=("url",))
-        >>> retokenize.output_schema(pa.schema([("text", pa.string()), ("url", pa.string())])).names
-        ['id', 'key', 'draw', 'input_ids', 'canonical_tokens', 'splits', 'distance', 'url']
-        """
-        kept = ((name, schema.field(name).type) for name in self.keep)
-        texts = {pa.large_binary(): pa.string()}
-        return pa.schema([*SCHEMA, *((name, texts.get(kind, kind)) for name, kind in kept)])
-
     def _canonical(self, column: pa.ChunkedArray) -> Ragged:
         if column.null_count:
             raise RobustokError(f"column '{self.column}' has null rows: fill or drop them first")
@@ -208,20 +197,15 @@ def document_ids(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     >>> document_ids(pa.chunked_array([[1.0, 2.5]])).to_pylist()
     ['1', '2.5']
     """
-    check_id_type(column.type)
+    if pa.types.is_nested(column.type):
+        raise RobustokError(
+            f"the field 'id' is a {column.type}; a document's id is a text or a number: drop or "
+            "rename the field"
+        )
     try:
         return column.cast(pa.string()).combine_chunks()
     except pa.ArrowException as error:
         raise RobustokError(f"the field 'id' is not text: {error}") from None
-
-
-def check_id_type(kind: pa.DataType, where: str = "") -> None:
-    """Raise RobustokError for a column of ids of documents that are no texts and no numbers."""
-    if pa.types.is_nested(kind):
-        raise RobustokError(
-            f"{where}the field 'id' is a {kind}; a document's id is a text or a number: drop or "
-            "rename the field"
-        )
 
 
 def check_column(name: str | None) -> None:
@@ -243,9 +227,8 @@ def check_kept(names: Sequence[str]) -> None:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a column is of lists, of either width of offsets or of one length."""
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(kind) for test in tests)
+    """Whether a column is of lists, of any layout."""
+    return pa.types.is_nested(kind) and hasattr(kind, "value_type")
 
 
 def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -74,7 +74,7 @@ def corpus(
         run_on_ray(inputs, out, tokenizer, scheme, seed=seed, **options)
         print_json({"out": str(out)}) if as_json else click.echo(f"drawn by Ray Data: {out}")
         return
-    with bar("input", in_bytes=True) as progress:
+    with bar("shards") as progress:
         receipt = run_corpus(
             inputs, out, tokenizer, scheme, seed=seed, progress=progress, **options
         )
