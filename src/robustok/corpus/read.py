@@ -126,25 +126,7 @@ def find_fields(
     that has the name of an output column.
     """
     check_column(column)
-    wanted = COLUMNS if column is None else (column,)
-    problem = ""
-    for file in files:
-        try:
-            types = _first_types(file)
-        except DamagedFile as error:
-            problem = problem or f"{file.path}: {error}"
-            continue
-        kinds = ((name, _document_type(types[name])) for name in wanted if name in types)
-        document = next((pa.field(name, kind) for name, kind in kinds if kind), None)
-        if document is not None:
-            break
-        fields = f"its fields are {', '.join(map(repr, types))}" if types else "it has no field"
-        problem = problem or (
-            f"{file.path}: no field {' or '.join(map(repr, wanted))} with a text or a list of ids: "
-            f"{fields}; give the one of the documents as column"
-        )
-    else:
-        raise RobustokError(problem)
+    file, types, document = _first_documents(files, COLUMNS if column is None else (column,))
     names = [name for name in types if name not in (document.name, "id")] if keep == "all" else keep
     for name in names:
         if name not in types:
@@ -157,6 +139,31 @@ def find_fields(
         if name != document.name
     )
     return pa.schema([document, ("id", pa.string()), *kept])
+
+
+def _first_documents(
+    files: Sequence[InputFile], wanted: Sequence[str]
+) -> tuple[InputFile, dict[str, pa.DataType], pa.Field]:
+    """The first file that has documents, the types of its fields, and the field of the documents.
+
+    Raises RobustokError where none has, with what is wrong with the first one.
+    """
+    problem = ""
+    for file in files:
+        try:
+            types = _first_types(file)
+        except DamagedFile as error:
+            problem = problem or f"{file.path}: {error}"
+            continue
+        for name in wanted:
+            if name in types and (kind := _document_type(types[name])):
+                return file, types, pa.field(name, kind)
+        fields = f"its fields are {', '.join(map(repr, types))}" if types else "it has no field"
+        problem = problem or (
+            f"{file.path}: no field {' or '.join(map(repr, wanted))} with a text or a list of ids: "
+            f"{fields}; give the one of the documents as column"
+        )
+    raise RobustokError(problem)
 
 
 def _first_types(file: InputFile) -> dict[str, pa.DataType]:

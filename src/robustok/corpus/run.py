@@ -191,27 +191,35 @@ def run_corpus(
             manifests = _work(Job(folder.absolute(), retokenize, schema), tasks, workers, progress)
         finally:
             _clear(folder)
-        totals = {name: sum(manifest[name] for manifest in manifests) for name in COUNTED}
-        canonical = max(totals["canonical_tokens"], 1)
-        splits, distance = totals.pop("splits"), totals.pop("distance")
-        shards = tuple(manifest["files"] for manifest in manifests)
-        digests = "".join(digest for shard in shards for digest in shard.values())
-        receipt = Receipt(
-            settings=settings,
-            versions=versions() | {"pyarrow": pa.__version__},
-            **totals,
-            input_bytes=sum(file.size for file in files),
-            realized={
-                "splits": splits / canonical,
-                "distance": distance / canonical,
-                "growth": totals["tokens"] / canonical,
-            },
-            digest=hashlib.sha256(digests.encode()).hexdigest(),
-            shards=shards,
-            unread=tuple(unread),
-        )
+        size = sum(file.size for file in files)
+        receipt = _receipt(settings, manifests, size, unread)
         write_json(folder / RUN / "receipt.json", asdict(receipt))
     return _check_useful(receipt, folder)
+
+
+def _receipt(
+    settings: JsonObject, manifests: Sequence[JsonObject], input_bytes: int, unread: Sequence[str]
+) -> Receipt:
+    """Add up the manifests, in the order of the shards."""
+    totals = {name: sum(manifest[name] for manifest in manifests) for name in COUNTED}
+    canonical = max(totals["canonical_tokens"], 1)
+    splits, distance = totals.pop("splits"), totals.pop("distance")
+    shards = tuple(manifest["files"] for manifest in manifests)
+    digests = "".join(digest for shard in shards for digest in shard.values())
+    return Receipt(
+        settings=settings,
+        versions=versions() | {"pyarrow": pa.__version__},
+        **totals,
+        input_bytes=input_bytes,
+        realized={
+            "splits": splits / canonical,
+            "distance": distance / canonical,
+            "growth": totals["tokens"] / canonical,
+        },
+        digest=hashlib.sha256(digests.encode()).hexdigest(),
+        shards=shards,
+        unread=tuple(unread),
+    )
 
 
 def _clear(folder: Path) -> None:
