@@ -111,7 +111,7 @@ def test_doctor_checks_a_tokenizer(
 
 def test_the_time_of_a_long_study_is_given_on_two_cores_too(shell: Shell) -> None:
     last = shell.ok("study", "plan", "finetuning-curve", "--scale", "small").splitlines()[-1]
-    assert "hours on two cores or" in last and last.endswith("GPU hours")
+    assert "hours on two cores or" in last and last.endswith("hours on an H100")
 
 
 def test_studies_are_listed_and_planned(shell: Shell, tmp_path: Path) -> None:

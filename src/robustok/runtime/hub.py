@@ -227,7 +227,7 @@ def packaged_hint(name: str | Path) -> str:
     """
     if own_tokenizer(name):
         return "; demo is a tokenizer, not a model"
-    close = get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.8)
+    close = get_close_matches(str(name).lower(), [*PACKAGED, "demo"], n=1, cutoff=0.8)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -318,6 +318,8 @@ def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
         raise RobustokError(
             f"{path}:{number} is {error}: give a file of one JSON object a line"
         ) from None
+    except FileNotFoundError:
+        raise RobustokError(f"{path}: no such file") from None
     except DAMAGE as error:
         raise RobustokError(
             f"{path} cannot be read after line {number} ({damage_of(error)})"

@@ -49,7 +49,7 @@ class Item:
     def __post_init__(self) -> None:
         choices = self.choices
         if not isinstance(choices, (tuple, list)):
-            raise RobustokError(f"item '{self.key}' has choices {shown(choices)}: give a tuple")
+            raise RobustokError(f"item '{self.key}' has choices {shown(choices)}: give a list")
         _check_texts("item", self.key, question=self.question, kind=self.kind)
         if not all(isinstance(choice, str) for choice in choices):
             raise RobustokError(f"item '{self.key}' has a choice that is no text")
@@ -58,7 +58,8 @@ class Item:
         is_integer = isinstance(self.label, (int, np.integer)) and not isinstance(self.label, bool)
         if not is_integer or not 0 <= self.label < len(choices):
             raise RobustokError(
-                f"item '{self.key}' has label {self.label!r}: it must number one of its choices"
+                f"item '{self.key}' has label {self.label!r}: give the index of the right choice, "
+                f"an integer from 0 to {len(choices) - 1}"
             )
         if not all(choices):
             raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
@@ -242,13 +243,18 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
     """Each object of a JSON Lines file, with its place and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
-    number = 0
+    number, first = 0, {}
     for number, row in json_lines(path):
         where = f"{path}:{number}"
         if not isinstance(row, dict):
             raise RobustokError(f"{where} is not a JSON object: write one object a line")
         names = (row[field] for field in ("key", "id") if row.get(field) is not None)
-        yield row, where, str(next(names, f"{path.stem}-{number}"))
+        key = str(next(names, f"{path.stem}-{number}"))
+        if first.setdefault(key, number) != number:
+            raise RobustokError(
+                f"{where} has the id '{key}' of line {first[key]}: give each its own"
+            )
+        yield row, where, key
     if not number:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
 
@@ -314,6 +320,8 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
     try:
         Item(key, "", row["choices"], row["label"])
         question, choices, kind = word(row)
+        if word is plain and question.endswith(" "):
+            raise RobustokError("the question ends with a space: an answer follows after its own")
         return Item(key, question, tuple(choices), row["label"], kind)
     except KeyError as e:
         advice = "give question, choices and label"

@@ -171,6 +171,7 @@ def run(
     from robustok.report.readme import write_readme
     from robustok.report.write import write_sources
     from robustok.study import run_study
+    from robustok.study.config import scales_of
     from robustok.study.work import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -181,6 +182,9 @@ def run(
             "to run several at once"
         )
     console = Console(highlight=False)
+    smaller = scales_of(name) if "scale" not in options and study.scale == "full" else []
+    if smaller:
+        console.print(f"at full scale; smaller ones: --scale {', '.join(smaller)}")
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
     source = read_source(folder)
@@ -267,10 +271,9 @@ def _needs(study: Study) -> str:
 
     cells = plan_cells(study, by_content=False)
     family = ARCHITECTURES[study.model.architecture]
-    model = (
-        study.model.name
-        or f"a {family} of {parameters(study.model, study.tokenizer) / 1e6:.1f}M parameters"
-    )
+    model = (study.model.name or "").partition("@")[
+        0
+    ] or f"a {family} of {parameters(study.model, study.tokenizer) / 1e6:.1f}M parameters"
     # Without text, the perplexity of a study with questions is theirs.
     needs_text = study.task is None or (study.pretrain and study.pretrain.source == "corpus")
     own_text = "your own text (--corpus, --held-out)" if needs_text else ""
@@ -286,5 +289,7 @@ def _time(work: list[float]) -> str:
     minutes = sum(work) / 2 / 60
     if minutes > 600:
         on_gpu = max(sum(work) * CORE / GPU / 3600, 0.1)
-        return f"{minutes / 60:,.0f} hours on two cores or {on_gpu:.1f} GPU hours"
+        return f"{minutes / 60:,.0f} hours on two cores or {on_gpu:.1f} hours on an H100"
+    if minutes > 90:
+        return f"{minutes / 60:.0f} hours on two cores"
     return f"{counted(max(round(minutes), 1), 'minute')} on two cores"
