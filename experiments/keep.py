@@ -112,6 +112,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
     The bounds are those that today's code gives these answers.
     """
+    row = {name: value for name, value in row.items() if name != "start_answers"}
     if "answers" not in row:
         return row
     answers = {key: round(share, 5) for key, share in row["answers"].items()}

@@ -69,7 +69,7 @@ def read_source(folder: Path) -> ReportSource:
             raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
     files = (folder / name for name in ("study.json", "run.json"))
     study, record = (read_object(file) if file.is_file() else {} for file in files)
-    rows = _with_all_kinds([*_with_starts([row | _answers(row, folder) for row in rows])])
+    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
     return ReportSource(folder, rows, study, record)
 
 
@@ -95,18 +95,26 @@ def _answers(row: Row, folder: Path) -> Row:
     return parts
 
 
-_AFTER_START = "proved", "splits", "distance", "length_ratio", "n_scored", "unsearched_ids"
+_AFTER_START = (
+    "start_answers",
+    "proved",
+    "splits",
+    "distance",
+    "length_ratio",
+    "n_scored",
+    "unsearched_ids",
+)
 
 
 def _with_starts(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows, and canonical questions where an attack on them alone was measured."""
 
     def subject(row: Row) -> tuple[Any, ...]:
-        return measurement_of(row | {"eval_scheme": ""}), row["seed"]
+        return measurement_of(row | {"eval_scheme": ""}), row.get("seed")
 
-    known = {subject(row) for row in rows if row["eval_scheme"] == "canonical"}
+    known = {subject(row) for row in rows if row.get("eval_scheme") == "canonical"}
     for row in rows:
-        answers = row.pop("start_answers", None)
+        answers = row.get("start_answers")
         yield row
         if answers and subject(row) not in known:
             known.add(subject(row))
@@ -252,7 +260,7 @@ class Results:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.all_rows = rows
         """The rows as they were measured, of any kind, seeds and steps not merged."""
-        finished = [row for row in rows if "step" not in row]
+        finished = [row for row in _with_starts(rows) if "step" not in row]
         self.frame: DataFrame = rows_with([*finished, *worst_rows(finished)], "accuracy")
         self.exist = False
         """Whether the models exist, so that each is called by its name and no training."""
