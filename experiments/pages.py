@@ -57,7 +57,7 @@ READING = (
     "consistency, the share of questions with one answer in all draws. The axis of strength has "
     "the measured splits per canonical token; α is the parameter of the scheme that gave them. "
     "Settings stand in the [ledger](fidelity.md); the report of a run also has all differences, "
-    "and the accuracies by step and by kind of question."
+    "the accuracies by step and by kind of question, and the paper's models that were not run."
 )
 # Of the report of a run: what the ledger has, and what READING says once.
 _LEFT_OUT = (
@@ -109,8 +109,15 @@ def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
         if title.startswith(_FIGURE_ALONE):
             blocks = blocks[:1]
         if not title.startswith(left_out):
-            kept.append("\n\n".join([title, *blocks]))
+            kept.append("\n\n".join([title, *map(_of_what_was_run, blocks)]))
     return "\n\n## ".join(one.strip() for one in kept) + "\n"
+
+
+def _of_what_was_run(block: str) -> str:
+    """A table without the lines that have the paper's values alone; other blocks as they are."""
+    lines = block.split("\n")
+    run = [line for line in lines if "| not run" not in line or re.search(r"\d \[", line)]
+    return "\n".join(run) if block.startswith("|") and len(run) > 2 else block
 
 
 def _source(name: str) -> str:
