@@ -209,10 +209,8 @@ def checked_study(data: Mapping[str, object], error: Callable[[str, str], Robust
     ``error`` makes the exception of the first problem from the dotted name of the field and a
     message that begins with this name.
     """
-    if field := _boolean_number(data, Study):
-        raise error(field, f"{field} is no number: give one")
-    try:
-        study = STUDY.validate_python(data)
+    try:  # in JSON, of which a list makes a tuple where pydantic is strict
+        study = STUDY.validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as invalid:
         raise error(*_first_problem(invalid)) from None
     if study.strength is not None:
@@ -258,11 +256,19 @@ def _replaced(base: object, over: object) -> Any:
     return {**base, **{name: _replaced(base.get(name), value) for name, value in over.items()}}
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as YAML 1.2 has it."""
+
+
+_FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+
+
 def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
     """The values of a YAML text, and the line of every field by its dotted name."""
     if len(text) > MAX_BYTES:
         raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         lines = _lines_of(root, source)
@@ -347,22 +353,6 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
         return field, f"{field}: {reason.removeprefix('Value error, ')}"
     shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
     return field, f"{field}{shown}: {reason[0].lower()}{reason[1:]}"
-
-
-def _boolean_number(value: object, hint: object, field: str = "") -> str:
-    """The dotted name of a field that has true or false in place of a number; empty for none."""
-    types = [*types_in(hint)]
-    if isinstance(value, bool):
-        is_number = {int, float} & {*types} and bool not in types
-        return field if is_number and not any(one is value for one in types) else ""
-    if isinstance(value, dict):
-        section: Any = next(filter(dataclasses.is_dataclass, types), None)
-        hints = get_type_hints(section) if section else {}
-        parts = [(name, one, hints.get(name)) for name, one in value.items()]
-    else:
-        parts = [(i, one, hint) for i, one in enumerate(value)] if isinstance(value, list) else []
-    named = (_boolean_number(one, own, f"{field}.{name}".lstrip(".")) for name, one, own in parts)
-    return next(filter(None, named), "")
 
 
 def _allowed(path: tuple[str | int, ...]) -> list[str]:

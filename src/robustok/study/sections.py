@@ -51,6 +51,8 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
 
 def _listed(value: object) -> Any:
     """One value as a list of one; none as an empty list."""
+    if isinstance(value, list):
+        return tuple(value)
     return () if value is None else (value,) if isinstance(value, str) else value
 
 
