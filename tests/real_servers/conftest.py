@@ -11,8 +11,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -53,25 +54,23 @@ def vllm_server(
         "--port", str(port), "--max-model-len", "256", "--dtype", "float32", "--enforce-eager",
         *options,
     ]  # fmt: skip
-    log = model.parent / "vllm.log"
-    with log.open("wb") as file:
-        server = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        for _ in range(STARTS):
-            if server.poll() is not None:
-                break
-            try:
-                with urlopen(f"{address}/health", timeout=5):
+    with TemporaryFile() as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            for _ in range(STARTS):
+                if server.poll() is not None:
+                    log.seek(0)
+                    raise AssertionError(
+                        f"vLLM ended: {log.read().decode(errors='replace')[-2000:]}"
+                    )
+                with suppress(URLError, OSError), urlopen(f"{address}/health", timeout=5):
                     break
-            except (URLError, OSError):
                 time.sleep(1)
-        if server.poll() is not None:
-            raise AssertionError(f"vLLM ended: {log.read_text(errors='replace')[-2000:]}")
-        yield address
-    finally:
-        server.terminate()
-        server.wait(60)
+            yield address
+        finally:
+            server.terminate()
+            server.wait(60)
 
 
 def post(url: str, body: Any) -> tuple[int, Any]:
