@@ -39,10 +39,10 @@ from robustok.attack import (
     write_attacks,
 )
 from robustok.evaluation import clustered
-from robustok.evaluation.questions import Ids, encode_options, item_keys, start_ids
+from robustok.evaluation.questions import Ids, encode_options, item_keys
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
-from robustok.scoring import Request, score_many
+from robustok.scoring import Request, score_many, scored_model
 from robustok.tasks import Item
 from robustok.training import finetune
 
@@ -361,7 +361,7 @@ def likelihood_scores(
     Costs two forward passes for each tokenization, and none for a canonical one.
     """
     scores, cache = [], {}
-    before = start_ids(model) if prefix is None else prefix
+    before = scored_model(model).start_ids() if prefix is None else prefix
     for row in rows:
         pair = [vocab.canonicalize(row), np.asarray(row, np.int32)]
         if np.array_equal(*pair):

@@ -61,7 +61,7 @@ class ServedStandIn:
         ]
         return {
             "index": index,
-            "text": self.vocab.decode([best]),
+            "token_ids": [best] if body.get("return_token_ids") else None,
             "logprobs": {"top_logprobs": [{f"token_id:{i}": p for i, p in top.items()}]},
             "prompt_logprobs": rows if "prompt_logprobs" in body else None,
         }
@@ -111,6 +111,10 @@ def serving(stand_in: ServedStandIn) -> Iterator[str]:
                 return self.answer(
                     400, {"error": {"message": f"Token id {out_of_range[0]} is out of vocabulary"}}
                 )
+            limit = stand_in.model.config.max_position_embeddings
+            if max(map(len, prompts)) + body["max_tokens"] > limit:
+                message = f"This model's maximum context length is {limit} tokens"
+                return self.answer(400, {"error": {"message": message}})
             choices = [stand_in.choice(i, prompt, body) for i, prompt in enumerate(prompts)]
             return self.answer(200, {"choices": choices[::-1]})  # in any order
 

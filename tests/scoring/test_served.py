@@ -92,7 +92,8 @@ def test_evaluation_few_shot_and_attack_are_those_of_the_local_model(
 def test_perplexity_is_that_of_the_local_model(
     local: Any, served: ServedModel, vocab: Vocabulary
 ) -> None:
-    texts = ["hello world, hello revolution", "the world"]
+    long = "hello revolution " * local.config.max_position_embeddings  # read in chunks
+    texts = ["hello world, hello revolution", "the world", long]
     here, there = (
         perplexity(model, vocab, texts, "uniform", draws=2, seed=0, start=0)
         for model in (local, served)
@@ -237,6 +238,28 @@ def test_evaluate_asks_a_server_as_it_asks_a_folder(
     asked = stand_in.n_completions
     assert run([*again, "-s", "characters", "--out", "out1"]) == 0
     assert 0 < stand_in.n_completions - asked < asked
+
+
+def test_red_team_attacks_a_served_model_as_a_folder(
+    stand_in: ServedStandIn,
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in.vocab = Vocabulary.load("demo")
+    stand_in.model = tiny_model("llama", stand_in.vocab.size, seed=1)
+    stand_in.model.save_pretrained(tmp_path / "local")
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    for name, out in (("local", "here"), (url, "there")):
+        options = ["--tokenizer", "demo", "--text", "hello world", "--target", " yes", "--json"]
+        options += ["-s", "adversarial(steps=1)"]
+        assert run(["red-team", name, "--objective", "target", *options, "--out", out]) == 0
+        printed.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    (here,), (there,) = printed
+    assert here["ids"] == there["ids"]
+    assert there["score"] == pytest.approx(here["score"], abs=1e-4)
 
 
 @pytest.mark.parametrize(

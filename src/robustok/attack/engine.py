@@ -36,12 +36,11 @@ from robustok.evaluation.questions import (
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
 from robustok.runtime.files import JsonFields, JsonObject
-from robustok.scoring import scoring_mode
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +242,7 @@ def attack_items(
         seconds=time.perf_counter() - start_time,
         attacks=tuple(attacks),
         **unsearched_ids(vocab, settings),
-        mode=scoring_mode(model),
+        mode=scorer.mode,
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
         overflowed=n_overflowed + sum(a.overflowed for a in attacks),

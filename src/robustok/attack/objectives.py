@@ -34,14 +34,13 @@ from robustok.evaluation.questions import (
     encode_options,
     margins,
 )
-from robustok.models.load import check_served, max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
-from robustok.scoring import Request, score_many
+from robustok.scoring import Request, score_many, scored_model
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel, ScoredModel
 
 
 @runtime_checkable
@@ -163,18 +162,19 @@ class CausalObjective:
         suffix: Ids | None = None,
         window: Window | None = None,
     ) -> None:
-        check_served(model, vocab)
+        asked = scored_model(model)
+        asked.check_vocabulary(vocab)
         self.model, self.vocab, self.suffix, self.window = model, vocab, suffix, window
         self.prefix = None if prefix is None or not len(prefix) else check_ids(prefix)
         self.continuations = encode_options(vocab, continuations)
-        self.max_length = max_length_of(model)
+        self.max_length = asked.max_length
         if self.max_length is not None:
             n_around = sum(len(ids) for ids in (prefix, suffix) if ids is not None)
             self.max_length -= n_around + max(map(len, self.continuations), default=0)
             if window is None and self.max_length < 1:
                 raise RobustokError(
                     "the chat template, the system prompt and the target alone fill the model's "
-                    f"{max_length_of(model)} positions: shorten them"
+                    f"{asked.max_length} positions: shorten them"
                 )
         if window is not None and window.overflow not in ("drop", "canonical"):
             self.max_length = None
@@ -376,6 +376,11 @@ class NamedObjective:
     ) -> None:
         self.model, self.vocab, self.settings, self.frame = model, vocab, settings, frame
         self._make = objective_maker(settings)
+
+    @property
+    def scored(self) -> ScoredModel:
+        """The model as it is scored: with its precision and its fingerprint."""
+        return scored_model(self.model)
 
     def __call__(self, prompt: Prompt) -> Objective:
         """The objective of one prompt."""

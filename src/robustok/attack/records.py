@@ -10,23 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, check_keyed, plain_ids
-from robustok.models.load import max_length_of
-from robustok.models.served import ServedModel
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
-from robustok.scoring.engine import check_no_overflow, not_a_number
-from robustok.scoring.forward import quiet
+from robustok.scoring import scored_model
 from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 Judge = Callable[[str, str], Any]
 _PROMPT_FIELDS = ("key", "id", "prompt", "query", "question")  # of a row: its key and its text
@@ -371,7 +367,7 @@ def greedy_answer(
     True
 
     Args:
-        model: any causal language model of transformers.
+        model: any causal language model of transformers, or one that is served.
         vocab: the model's vocabulary.
         ids: the tokenization of the prompt.
         prefix: ids before it, such as those of a chat template; by default none.
@@ -382,41 +378,17 @@ def greedy_answer(
 
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
-    all_ids = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
-    limit = max_length_of(model)
+    all_ids = [*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)]
+    asked = scored_model(model)
+    limit = asked.max_length
     if limit is not None and len(all_ids) + max_new_tokens > limit:
         raise RobustokError(
             f"{len(all_ids)} tokens and {max_new_tokens} to generate are more than the model's "
             f"{limit} positions: shorten the prompt or generate fewer"
         )
-    if isinstance(model, ServedModel):
-        return model.continuation(all_ids.tolist(), max_new_tokens)
-    check_no_overflow(model, f"a prompt of {len(all_ids)} tokens")
-    input_ids = torch.as_tensor(all_ids, device=model.device)[None]
-    end = getattr(model.generation_config, "eos_token_id", None)
-    generate: Any = model.generate
-    with quiet(model):
-        output = generate(
-            input_ids=input_ids,
-            attention_mask=torch.ones_like(input_ids),
-            max_new_tokens=max_new_tokens,
-            pad_token_id=end[0] if isinstance(end, list) else end or 0,
-            logits_processor=[_checked],
-            do_sample=False,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-        )
-    answer = output[0, len(all_ids) :].tolist()
+    answer = asked.continuation(all_ids, max_new_tokens)
     ordinary = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
     return vocab.decode_bytes(ordinary).decode("utf-8", "replace")
-
-
-def _checked(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """A logits processor of transformers: raises for bad logits and returns them unchanged."""
-    if not bool(torch.isfinite(logits.amax(dim=-1)).all()):  # NaN, or no token with a probability
-        raise not_a_number(f"a prompt of {ids.shape[1]} tokens", "next-token distribution")
-    return logits
 
 
 def generate_answers(

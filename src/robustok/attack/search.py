@@ -375,7 +375,7 @@ class Scorer:
     """
 
     def __init__(self) -> None:
-        self.tokens_computed, self.tokens_naive = 0, 0
+        self.tokens_computed, self.tokens_naive, self.mode = 0, 0, ""
         self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
     def score(self, pending: Sequence[tuple[AttackedText, Rows]]) -> list[Scored]:
@@ -401,6 +401,7 @@ class Scorer:
             for (i, objective, _), result in zip(members, results, strict=True):
                 self.tokens_computed += result.tokens_computed
                 self.tokens_naive += result.tokens_naive
+                self.mode = result.mode
                 log_probs = result.log_probs
                 scored[i] = Scored(
                     objective.read(log_probs), objective.succeeds(log_probs), log_probs

@@ -25,19 +25,17 @@ from robustok.evaluation.questions import (
     encode_options,
     item_keys,
     margins,
-    start_ids,
 )
-from robustok.models.load import check_served, precision_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.samplers.strength import Strength
-from robustok.scoring import Request, Scores, score_many
+from robustok.scoring import Request, Scores, score_many, scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 _CHUNK = 64  # items scored together between two calls of progress
 
@@ -96,10 +94,11 @@ def evaluate(
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     sampler = as_sampler(sampler, vocab)
-    check_served(model, vocab)
+    asked = scored_model(model)
+    asked.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
     has_sentences = not all(item.question for item in items)
-    before_sentences = start_ids(model) if prefix is None and has_sentences else prefix
+    before_sentences = asked.start_ids() if prefix is None and has_sentences else prefix
     outcomes: list[Outcome] = []
     scored: list[Scores] = []
     strengths: list[Strength] = []
@@ -147,7 +146,7 @@ def evaluate(
         tokens_computed=sum(scores_of_item.tokens_computed for scores_of_item in scored),
         tokens_naive=sum(scores_of_item.tokens_naive for scores_of_item in scored),
         overflowed=window.overflowed,
-        precision=precision_of(model),
+        precision=asked.precision,
         strength=Strength.joined(strengths).mean(),
     )
 

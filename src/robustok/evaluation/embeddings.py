@@ -32,7 +32,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once

@@ -12,15 +12,15 @@ import numpy as np
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import ratio_of_sums
-from robustok.evaluation.questions import as_sampler, start_ids
-from robustok.models.load import check_served, max_length_of
+from robustok.evaluation.questions import as_sampler
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
-from robustok.scoring.engine import check_embedded, text_losses
+from robustok.scoring import scored_model
+from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
@@ -96,18 +96,21 @@ def perplexity(
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
-    check_served(model, vocab)
+    asked = scored_model(model)
+    asked.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
     rows = sampler.sample_batch(texts, seed=seed, draws=draws)
     # Bytes after the tokenizer's normalizer, equal for all draws of a text.
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
     if not sum(sizes):
         raise RobustokError("there is no text to measure the perplexity of: give some")
-    max_length = max_length_of(model) or _MAX_LENGTH
-    start_id = start_ids(model)[0] if start is None else start
-    check_embedded(model, rows.values, np.array([start_id]))
     nats = text_losses(
-        model, rows, max_length=max_length, start=start_id, draws=draws, progress=progress
+        model,
+        rows,
+        max_length=asked.max_length or _MAX_LENGTH,
+        start=asked.start_ids()[0] if start is None else start,
+        draws=draws,
+        progress=progress,
     )
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)

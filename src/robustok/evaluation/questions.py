@@ -16,18 +16,17 @@ import numpy as np
 
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
-from robustok.models.load import OVERFLOW, config_token, max_length_of
-from robustok.models.served import ServedModel
+from robustok.models.load import OVERFLOW
+from robustok.models.scored import Ids
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
-from robustok.scoring import Request
-from robustok.scoring.engine import Ids
+from robustok.scoring import Request, scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
@@ -118,25 +117,6 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
         return rows
     end = check_ids(suffix)
     return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
-
-
-def start_ids(model: CausalModel) -> list[int]:
-    """The id that a text begins with, for the probability of its first token.
-
-    Raises RobustokError where the model has none.
-    """
-    if isinstance(model, ServedModel):
-        raise RobustokError(
-            "a server does not say which token begins a text, so whole sentences cannot be scored: "
-            "give the start token"
-        )
-    start_id = config_token(model, "bos_token_id", "eos_token_id")
-    if start_id is None:
-        raise RobustokError(
-            "the model names no token that begins a text (bos_token_id), so whole sentences cannot "
-            "be scored: set one in its config"
-        )
-    return [start_id]
 
 
 def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -271,7 +251,7 @@ class Window:
 
     def __init__(self, model: CausalModel, overflow: str = "error") -> None:
         check_choice("overflow policy", overflow, OVERFLOW)
-        self.max_length = max_length_of(model)
+        self.max_length = scored_model(model).max_length
         self.overflow, self.overflowed = overflow, 0
 
     def fit(self, request: Request, key: str, canonical: Ids) -> Request | None:

@@ -27,6 +27,7 @@ import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
+from robustok.models.scored import ScoredModel
 from robustok.models.served import ServedModel
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.files import write_json
@@ -49,13 +50,13 @@ from robustok.tokenizer.sources import (
     tokenizer_files,
     whole_file,
 )
-from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+from robustok.tokenizer.vocabulary import PROBES, Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from robustok.models.served import CausalModel
+    from robustok.models.scored import CausalModel
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
@@ -129,13 +130,6 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
     return "bfloat16" if native else "float32"
 
 
-def precision_of(model: CausalModel) -> str:
-    """The type of the weights, such as ``"float32"``; ``"served"`` of a model behind a server."""
-    if isinstance(model, ServedModel):
-        return model.precision
-    return str(model.dtype).removeprefix("torch.")
-
-
 def _fast_bfloat16() -> bool:
     """Whether products of bfloat16 are faster than those of float32 on the processor, by its flags.
 
@@ -151,8 +145,6 @@ def _fast_bfloat16() -> bool:
 _log = logging.getLogger(__name__)
 _LARGE = 3_000_000_000  # parameters, which would take 12 GB in float32
 CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
-# Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
-_PROBES = ("hello world", " a  b", "a\nb ", "the year 1234", "naïve 根", "")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -387,7 +379,7 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
 def _are_alike(file: Path, folder: Path) -> bool:
     """Whether a folder with a copy of a tokenizer's file gives the ids that the file gives."""
     try:
-        rows = [Vocabulary.load(source).encode_batch(_PROBES) for source in (file, folder)]
+        rows = [Vocabulary.load(source).encode_batch(PROBES) for source in (file, folder)]
     except RobustokError:
         return False
     return all(np.array_equal(a, b) for a, b in zip(*rows, strict=True))
@@ -408,10 +400,8 @@ def _roles(file: Path) -> dict[str, str]:
     return dict.fromkeys(roles, END_OF_TEXT)
 
 
-def max_length_of(model: CausalModel) -> int | None:
+def max_length_of(model: PreTrainedModel) -> int | None:
     """The model's longest input, in tokens; None where its configuration has none."""
-    if isinstance(model, ServedModel):
-        return model.max_length
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
@@ -443,15 +433,9 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
         )
 
 
-def check_served(model: CausalModel, vocab: Vocabulary) -> None:
-    """Raise RobustokError where a model is served and its tokenizer is not that of ``vocab``."""
-    if isinstance(model, ServedModel):
-        model.check_vocabulary(check_vocabulary(vocab))
-
-
 def check_local(model: CausalModel, what: str) -> PreTrainedModel:
     """The model, or RobustokError where it is served; ``what`` needs its weights or its states."""
-    if isinstance(model, ServedModel):
+    if isinstance(model, ScoredModel):
         raise RobustokError(
             f"{what} a model of this process, and {model} is behind a server: give its folder"
         )

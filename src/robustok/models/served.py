@@ -1,13 +1,15 @@
 """A causal language model behind an HTTP server of vLLM, asked by token ids.
 
-It gives what scoring needs: log-probabilities of chosen ids after a prompt, those of all ids of a
-prompt, and greedy continuations. All requests are `POST /v1/completions` with prompts as lists of
-ids, in batches and several at once. A request that meets a lost connection or a busy server (429,
-502, 503, 504) is sent again. The server's own tokenizer is asked only to compare it with a
-vocabulary. Nothing that needs weights or hidden states is possible here.
+All requests are `POST /v1/completions` with prompts as lists of ids, in batches and several at
+once. An option of several tokens is a chain: after the question the first token is wanted, after
+both the second, and so on. Prompts that several options share are asked once. This form can use the
+server's prefix cache. Losses of texts are read from the log-probabilities of the prompt itself. A
+request that meets a lost connection or a busy server (429, 502, 503, 504) is sent again. The
+server's own tokenizer is asked only to compare it with a vocabulary.
 
-The fields `logprob_token_ids`, `prompt_logprobs` and `return_tokens_as_token_ids` are vLLM's; tried
-with 0.32. A server without them ends in an error that names the missing part.
+The fields `logprob_token_ids`, `prompt_logprobs`, `return_token_ids` and
+`return_tokens_as_token_ids` are vLLM's; tried with 0.32. A server without them ends in an error
+that names the missing part.
 """
 
 from __future__ import annotations
@@ -17,27 +19,27 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.models.scored import Request, ScoredModel, Scores
+from robustok.runtime.display import Progress
 from robustok.runtime.packages import require
+from robustok.tokenizer.vocabulary import PROBES
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from robustok.tokenizer.vocabulary import Vocabulary
-
-    CausalModel: TypeAlias = "PreTrainedModel | ServedModel"  # what can be scored
 
 KEY_VARIABLE = "ROBUSTOK_API_KEY"  # environment variable of the key that the server asks for
 _BUSY = (429, 502, 503, 504)
 _LEAST_LOG_PROB = -9999.0  # vLLM gives no smaller one, since JSON has no infinity
 _LONGEST_ERROR = 300  # characters of a server's message
-# Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
-_PROBES = ("hello world", " a  b", "a\nb", "the year 1234", "naïve 根", "I'm not…", "\t{}()=>")
 
 
-class ServedModel:
+class ServedModel(ScoredModel):
     """A model that vLLM serves, for scoring, evaluation and attacks.
 
     >>> model = ServedModel("http://127.0.0.1:8000/v1")  # doctest: +SKIP
@@ -64,7 +66,7 @@ class ServedModel:
     Raises RobustokError where no server answers, and where it does not have the model.
     """
 
-    precision = mode = "served"  # of the weights, which the server does not say; of scoring
+    precision = "served"  # a server does not say the type of the weights
 
     def __init__(
         self,
@@ -109,8 +111,7 @@ class ServedModel:
         parent = models.get(described.get("parent") or "", {})  # an adapter has its base model's
         self.max_length: int | None = described.get("max_model_len", parent.get("max_model_len"))
 
-    @property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """What the server says of the model, as one line: its name, source and longest input."""
         return f"{self.name} from {self.root}, {self.max_length} tokens"
 
@@ -128,7 +129,7 @@ class ServedModel:
         """
         if vocab in self._compared:
             return
-        for text in _PROBES:
+        for text in PROBES:
             body = {"model": self.name, "prompt": text, "add_special_tokens": False}
             served = self._call("POST", "/tokenize", body, root=True).get("tokens")
             ids = vocab.encode(text).tolist()
@@ -139,17 +140,10 @@ class ServedModel:
                 )
         self._compared.add(vocab)
 
-    def next_log_probs(
+    def _next_log_probs(
         self, groups: Sequence[tuple[Sequence[Sequence[int]], Sequence[int]]]
     ) -> list[list[dict[int, float]]]:
-        """Log-probability of wanted ids right after each prompt, in nats.
-
-        Args:
-            groups: prompts as lists of ids, and the ids that are wanted after each of them.
-
-        Returns for each group, for each of its prompts, the log-probabilities by id; minus infinity
-        for a probability of zero.
-        """
+        """For each group of prompts and ids: the log-probability of each id after each prompt."""
         tasks = [
             (number, prompts[begin : begin + self.batch], sorted({*wanted}))
             for number, (prompts, wanted) in enumerate(groups)
@@ -167,28 +161,58 @@ class ServedModel:
             answers[number] += rows
         return answers
 
-    def prompt_log_probs(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[float]]:
-        """Log-probability of each id of each prompt but its first, given those before, in nats."""
+    def start_ids(self) -> list[int]:
+        raise RobustokError(
+            "a server does not say which token begins a text, so whole sentences cannot be scored: "
+            "give the start token"
+        )
 
-        def ask(prompt: Sequence[int]) -> list[float]:
-            (choice,) = self._complete([prompt], 1, {"prompt_logprobs": 0})
-            rows = _part(choice, "prompt_logprobs")[1:]
-            return [
-                _log_prob(row[str(token)]["logprob"])
-                for row, token in zip(rows, prompt[1:], strict=True)
+    def score_many(self, requests: Sequence[Request], **local: Any) -> list[Scores]:
+        asked = []
+        for request in requests:
+            prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
+            starts = [(*prefix, *question.tolist()) for question in request.questions]
+            options = [np.asarray(option).tolist() for option in request.options]
+            prompts = {
+                (*start, *option[:j]): None
+                for start in starts
+                for option in options
+                for j in range(len(option))
+            }
+            asked.append((starts, options, list(prompts)))
+        groups = [(prompts, list(chain(*options))) for _, options, prompts in asked]
+        results = []
+        for (starts, options, prompts), answers in zip(
+            asked, self._next_log_probs(groups), strict=True
+        ):
+            after = dict(zip(prompts, answers, strict=True))
+            values = [
+                [sum(after[*start, *o[:j]][token] for j, token in enumerate(o)) for o in options]
+                for start in starts
             ]
+            log_probs = np.array(values, np.float64).reshape(len(starts), len(options))
+            tokens_naive = sum(len(start) + len(option) for start in starts for option in options)
+            results.append(Scores(log_probs, sum(map(len, prompts)), tokens_naive, "served"))
+        return results
 
-        return self._all(ask, prompts)
+    def losses(self, chunks: Sequence[np.ndarray], progress: Progress, **local: Any) -> np.ndarray:
+        def ask(chunk: np.ndarray) -> float:
+            *prompt, last = chunk.tolist()  # a prompt of max_length ids would leave no room
+            fields = {"prompt_logprobs": 0, "logprobs": 1, "logprob_token_ids": [last]}
+            (choice,) = self._complete([prompt], 1, fields)
+            rows = zip(_part(choice, "prompt_logprobs")[1:], prompt[1:], strict=True)
+            inside = sum(_log_prob(row[str(token)]["logprob"]) for row, token in rows)
+            return -inside - _wanted_of(choice, [last])[last]
 
-    def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> str:
-        """The model's greedy continuation of a prompt, as text.
+        losses = np.zeros(len(chunks))
+        for number, loss in enumerate(self._all(ask, chunks)):
+            losses[number] = loss
+            progress(number + 1, len(chunks))
+        return losses
 
-        Args:
-            prompt: ids of the prompt.
-            max_new_tokens: greatest number of generated tokens, at least 1.
-        """
-        (choice,) = self._complete([prompt], max_new_tokens, {})
-        return str(_part(choice, "text"))
+    def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
+        (choice,) = self._complete([prompt], max_new_tokens, {"return_token_ids": True})
+        return list(_part(choice, "token_ids"))
 
     def _all(self, ask: Any, tasks: Sequence[Any]) -> Iterator[Any]:
         """The answers to all tasks in their order, several requests at once."""

@@ -14,28 +14,27 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
+import torch
 
-from robustok.checks import check_ids, check_integer, check_list
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.models.served import ServedModel
+from robustok.models.load import config_token, max_length_of, model_fingerprint
+from robustok.models.scored import Ids, Request, ScoredModel, Scores
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
 from robustok.scoring.modes import log_probs, overflows_silently, scoring_mode
-from robustok.scoring.served import served_log_probs, served_losses
 from robustok.scoring.tree import Sequences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.models.served import CausalModel
-
-Ids = Sequence[int] | np.ndarray
+    from robustok.models.scored import CausalModel
 
 LOG_ZERO = -1e30  # logarithm of a probability of zero, in nats
 
@@ -45,55 +44,94 @@ _log = logging.getLogger(__name__)
 _warned_models: WeakSet[Any] = WeakSet()  # models that got the warning about too many positions
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to score together: each option after each question, all after one prefix.
+class LocalModel(ScoredModel):
+    """A causal language model of transformers in this process."""
 
-    >>> questions = Ragged.from_rows([[5, 6], [7]])
-    >>> score_many(model, [Request(questions, options=[[8], [9, 10]])])[0].log_probs.shape
-    (2, 2)
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model, self.max_length = model, max_length_of(model)
+        self.precision = str(model.dtype).removeprefix("torch.")
 
-    Args:
-        questions: token ids of each question, often many tokenizations of one text.
-        options: token ids of each option, none empty.
-        prefix: token ids before every question; by default none.
-        name: what errors call it, such as "item 'q1'"; by default the number of a question.
+    def fingerprint(self) -> str:
+        return model_fingerprint(self.model)
 
-    Raises RobustokError for options and a prefix that are no ids.
-    """
+    def start_ids(self) -> list[int]:
+        first = config_token(self.model, "bos_token_id", "eos_token_id")
+        if first is None:
+            raise RobustokError(
+                "the model names no token that begins a text (bos_token_id), so whole sentences "
+                "cannot be scored: set one in its config"
+            )
+        return [first]
 
-    questions: Ragged
-    options: Sequence[Ids]
-    prefix: Ids | None = None
-    name: str = field(default="", repr=False)
+    def score_many(
+        self,
+        requests: Sequence[Request],
+        *,
+        max_batch_tokens: int | None = None,
+        prefix_cache: PrefixCache | None = None,
+    ) -> list[Scores]:
+        if requests:
+            check_no_overflow(self.model, requests[0].name or "question 0")
+        if max_batch_tokens is None:
+            max_batch_tokens = default_max_batch_tokens(self.model)
+        check_integer("max_batch_tokens", max_batch_tokens, 1)
+        prefix_cache = {} if prefix_cache is None else prefix_cache
+        results: dict[int, Scores] = {}
+        for members in _groups(requests):
+            group = [requests[i] for i in members]
+            with quiet(self.model):
+                scored = _score_group(self.model, group, max_batch_tokens, prefix_cache)
+            results |= zip(members, scored, strict=True)
+        return [results[i] for i in range(len(requests))]
 
-    def __post_init__(self) -> None:
-        options = [check_ids(ids) for ids in check_list("options", self.options, "[[5], [6, 7]]")]
-        object.__setattr__(self, "options", options)
-        if self.prefix is not None:
-            object.__setattr__(self, "prefix", check_ids(self.prefix))
+    def losses(
+        self, chunks: Sequence[np.ndarray], progress: Progress, *, max_batch_tokens: int
+    ) -> np.ndarray:
+        check_no_overflow(self.model, "text 0")
+        check_embedded(self.model, *chunks)
+        most = max(1, min(max_batch_tokens, _MOST_LOGITS // _n_embedded(self.model)))
+        losses, done = np.zeros(len(chunks)), 0
+        with quiet(self.model):
+            while done < len(chunks):
+                batch = chunks[done : done + max(1, most // len(chunks[done]))]
+                sequences = _each_next_id(batch)
+                mode = scoring_mode(self.model, sequences, "plain")
+                values, _ = log_probs(self.model, sequences, most, mode, {})
+                losses[done : done + len(batch)] = -values
+                done += len(batch)
+                progress(done, len(chunks))
+        return losses
+
+    def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
+        check_no_overflow(self.model, f"a prompt of {len(prompt)} tokens")
+        input_ids = torch.tensor([prompt], device=self.model.device)
+        end = getattr(self.model.generation_config, "eos_token_id", None)
+        generate: Any = self.model.generate
+        with quiet(self.model):
+            output = generate(
+                input_ids=input_ids,
+                attention_mask=torch.ones_like(input_ids),
+                max_new_tokens=max_new_tokens,
+                pad_token_id=end[0] if isinstance(end, list) else end or 0,
+                logits_processor=[_checked_logits],
+                do_sample=False,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+            )
+        return output[0, len(prompt) :].tolist()
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Log-probabilities and the work that they took.
+def _checked_logits(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The logits of the next token as they are: a step of transformers' generation."""
+    if not bool(torch.isfinite(logits.amax(dim=-1)).all()):  # NaN, or no token with a probability
+        raise not_a_number(f"a prompt of {ids.shape[1]} tokens", "next-token distribution")
+    return logits
 
-    >>> result = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
-    >>> result.log_probs.shape, result.mode, result.tokens_computed < result.tokens_naive
-    ((2, 2), 'tree', True)
 
-    Args:
-        log_probs: natural logarithms, finite, float64 [questions, options]; ``LOG_ZERO``, -1e30,
-            for a probability of zero.
-        tokens_computed: positions that went through the model, padding included.
-        tokens_naive: positions of one unpadded sequence for each question and option.
-        mode: ``"tree"``, ``"plain"``, ``"single"`` or ``"served"``; see :func:`scoring_mode`.
-    """
-
-    log_probs: np.ndarray
-    tokens_computed: int
-    tokens_naive: int
-    mode: str
+def scored_model(model: CausalModel) -> ScoredModel:
+    """What is asked of a model: itself where it is behind a server, else one of transformers."""
+    return model if isinstance(model, ScoredModel) else LocalModel(model)
 
 
 def score(
@@ -157,37 +195,13 @@ def score_many(
     """
     for request in requests:
         _check_not_empty(request)
-    if isinstance(model, ServedModel):
-        return _score_served(model, requests)
-    if requests:
-        check_no_overflow(model, requests[0].name or "question 0")
-    if max_batch_tokens is None:
-        max_batch_tokens = default_max_batch_tokens(model)
-    check_integer("max_batch_tokens", max_batch_tokens, 1)
-    prefix_cache = {} if prefix_cache is None else prefix_cache
-    results: dict[int, Scores] = {}
-    for members in _groups(requests):
-        group = [requests[i] for i in members]
-        with quiet(model):
-            scored = _score_group(model, group, max_batch_tokens, prefix_cache)
-        results |= zip(members, scored, strict=True)
-    return [results[i] for i in range(len(requests))]
-
-
-def _score_served(model: ServedModel, requests: Sequence[Request]) -> list[Scores]:
-    """The scores from a server, which shares prefixes by itself."""
-    served = []
-    for request in requests:
-        prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
-        starts = [(*prefix, *question.tolist()) for question in request.questions]
-        options = [tuple(np.asarray(option).tolist()) for option in request.options]
-        served.append((starts, options))
-    results = []
-    answers = served_log_probs(model, served)
-    for request, (starts, options), (values, cost) in zip(requests, served, answers, strict=True):
-        tokens_naive = sum(len(start) + len(option) for start in starts for option in options)
-        results.append(Scores(_checked(values, request.name), cost, tokens_naive, model.mode))
-    return results
+    results = scored_model(model).score_many(
+        requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
+    )
+    return [
+        replace(scores, log_probs=_checked(scores.log_probs, request.name))
+        for request, scores in zip(requests, results, strict=True)
+    ]
 
 
 def _check_not_empty(request: Request) -> None:
@@ -268,7 +282,7 @@ def _score_group(
         rows = slice(begin, begin + shape[0] * shape[1])
         results.append(
             Scores(
-                log_probs=_checked(values[rows].reshape(shape), request.name),
+                log_probs=values[rows].reshape(shape),
                 tokens_computed=int(costs[rows].sum()),
                 tokens_naive=int(tokens_naive[rows].sum()),
                 mode=mode,
@@ -329,13 +343,8 @@ def _n_embedded(model: PreTrainedModel) -> int:
     return embedding.num_embeddings
 
 
-def check_embedded(model: CausalModel, *ids: np.ndarray) -> None:
-    """Raise RobustokError for ids that the model has no embedding for.
-
-    A server refuses them itself.
-    """
-    if isinstance(model, ServedModel):
-        return
+def check_embedded(model: PreTrainedModel, *ids: np.ndarray) -> None:
+    """Raise RobustokError for ids that the model has no embedding for."""
     n_ids = _n_embedded(model)
     lowest = min(int(array.min(initial=0)) for array in ids)
     highest = max(int(array.max(initial=0)) for array in ids)
@@ -395,20 +404,15 @@ def text_losses(
 
     Raises RobustokError, with the number of the text, where its likelihood is not a number or zero.
     """
-    if not isinstance(model, ServedModel):
-        check_no_overflow(model, "text 0")
     chunks: list[tuple[int, np.ndarray]] = []  # (number of the row, ids)
     for number, row in enumerate(rows):
         ids = np.concatenate([[start], row])
         begins = range(0, len(ids) - 1, max_length - 1)
         chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
     chunks.sort(key=lambda chunk: -len(chunk[1]))  # little padding
-    if isinstance(model, ServedModel):
-        numbers = [number for number, _ in chunks]
-        losses = served_losses(model, [ids for _, ids in chunks], progress)
-        nats = np.bincount(numbers, losses, minlength=len(rows))
-    else:
-        nats = _local_losses(model, chunks, len(rows), max_batch_tokens, progress)
+    numbers, parts = zip(*chunks, strict=True) if chunks else ((), ())
+    losses = scored_model(model).losses(parts, progress, max_batch_tokens=max_batch_tokens)
+    nats = np.bincount(np.array(numbers, int), losses, minlength=len(rows))
     for number in np.flatnonzero(~np.isfinite(nats))[:1].tolist():
         if np.isnan(nats[number]):
             raise not_a_number(f"text {number // draws}", "likelihood")
@@ -416,29 +420,6 @@ def text_losses(
             f"text {number // draws}: the model gives one of its tokens a probability of zero, so "
             "its perplexity is infinite: leave it out"
         )
-    return nats
-
-
-def _local_losses(
-    model: PreTrainedModel,
-    chunks: Sequence[tuple[int, np.ndarray]],
-    n_rows: int,
-    max_batch_tokens: int,
-    progress: Progress,
-) -> np.ndarray:
-    """The losses of ``n_rows`` rows, float64, from pairs of a row number and a chunk."""
-    max_tokens = max(1, min(max_batch_tokens, _MOST_LOGITS // _n_embedded(model)))
-    nats, n_done = np.zeros(n_rows), 0
-    with quiet(model):
-        while n_done < len(chunks):
-            size = max(1, max_tokens // len(chunks[n_done][1]))
-            numbers, batch = zip(*chunks[n_done : n_done + size], strict=True)
-            sequences = _each_next_id(batch)
-            mode = scoring_mode(model, sequences, "plain")
-            values, _ = log_probs(model, sequences, max_tokens, mode, {})
-            np.subtract.at(nats, list(numbers), values)
-            n_done += len(batch)
-            progress(n_done, len(chunks))
     return nats
 
 

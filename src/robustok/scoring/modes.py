@@ -18,7 +18,6 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from robustok.models.served import ServedModel
 from robustok.scoring.forward import (
     Outputs,
     PrefixCache,
@@ -34,8 +33,6 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from robustok.models.served import CausalModel
 
 
 _log = logging.getLogger(__name__)
@@ -284,7 +281,7 @@ def _carriers(padded: Ints, lengths: Ints) -> Ints:
 
 
 def scoring_mode(
-    model: CausalModel, sequences: Sequences | None = None, first: str = "tree"
+    model: PreTrainedModel, sequences: Sequences | None = None, first: str = "tree"
 ) -> str:
     """The first mode, of "tree", "plain" and "single", that scores like one sequence at a time.
 
@@ -292,7 +289,7 @@ def scoring_mode(
     'tree'
 
     Args:
-        model: any causal language model of transformers, or a served one, whose mode is "served".
+        model: any causal language model of transformers.
         sequences: the sequences to score; by default a probe of 17 tokens.
         first: the first mode to try.
 
@@ -301,8 +298,6 @@ def scoring_mode(
     keys differently, some silently, and some only with many tokens. So a mode is tested once a
     model, on random ids of about the lengths at hand.
     """
-    if isinstance(model, ServedModel):
-        return model.mode
     attention = str(getattr(model.config, "_attn_implementation", ""))
     tested = _tested.get(model)
     if tested is None or tested[0] != attention:

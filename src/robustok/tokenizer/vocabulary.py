@@ -30,6 +30,8 @@ from robustok.tokenizer.sources import read_tokenizer
 if TYPE_CHECKING:
     from robustok.lattice import Lattice
 
+# Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
+PROBES = ("hello world", " a  b ", "a\nb ", "the year 1234", "naïve 根", "I'm not…", "\t{}()=>")
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
 Text = str | bytes
 T = TypeVar("T")

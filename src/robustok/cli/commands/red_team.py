@@ -23,7 +23,6 @@ from robustok.cli.printing import print_result, print_tokens, print_written
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
-from robustok.models.load import model_fingerprint, precision_of
 from robustok.runtime.display import Progress, counted, visible
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
@@ -107,7 +106,7 @@ def red_team(
         named(prompt)  # raises where the prompt has not what the objective needs
     parts = [_attacked(prompts, named, search, options) for search in searches]
     if not options.as_json:
-        click.echo(f"{model}: weights in {precision_of(named.model)}, seed {options.seed}")
+        click.echo(f"{model}: weights in {named.scored.precision}, seed {options.seed}")
     worst = attacks.worst_attacks(parts)
     if len(parts) == 1:
         for one in worst:
@@ -157,8 +156,8 @@ def _attacked(
         "search": str(search),
         "seed": seed,
         "prompts": json_digest([prompt._asdict() for prompt in prompts]),
-        "model": model_fingerprint(objective.model),
-        "precision": precision_of(objective.model),
+        "model": objective.scored.fingerprint(),
+        "precision": objective.scored.precision,
         "vocabulary": vocab.fingerprint,
         **{name: list(map(int, ids)) for name, ids in objective.frame.items()},
     }

@@ -378,7 +378,7 @@ def external_model(name: str, *, by_content: bool = True) -> External:
     behind a server by what the server calls it, wherever the server is.
     """
     if is_served(name):
-        return External(name, ServedModel(name).identity if by_content else name)
+        return External(name, ServedModel(name).fingerprint() if by_content else name)
     if is_packaged(name):
         return External(name, packaged_identity(name))
     # With its commit, so that another revision is another cell.

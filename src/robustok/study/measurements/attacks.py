@@ -9,7 +9,7 @@ from typing import ClassVar
 from robustok import attack as attacks
 from robustok.attack.settings import AttackSettings, unsearched_ids
 from robustok.evaluation.intervals import curve_of
-from robustok.models.load import Overflow, overflow_option, precision_of
+from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
@@ -85,7 +85,7 @@ class Attack(AttackSettings, OnQuestions):
             **({"overflowed": overflowed} if overflowed else {}),
             "chance": chance(items),
             **strength_of(at.vocab, [of_key[one.key] for one in done], [one.ids for one in done]),
-            "precision": precision_of(at.model),
+            "precision": at.precision,
         }
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:

@@ -242,6 +242,13 @@ class Opened:
     def model(self) -> Any:
         return self.cell.model.open(self.run_folder)
 
+    @property
+    def precision(self) -> str:
+        """The type of the model's weights."""
+        from robustok.scoring import scored_model  # imports torch
+
+        return scored_model(self.model).precision
+
     @computed_once
     def start(self) -> list[int]:
         """The ids before every text: the start token, or none."""

@@ -9,7 +9,6 @@ from typing import ClassVar
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.checks import option
-from robustok.models.load import precision_of
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
@@ -65,7 +64,7 @@ class Bound(OnQuestions):
             "bound": [{"model": name, **row} for row in bound.table(self.distance, tokens=n)],
             "changes": [{"model": name, **row} for row in changes],
             **({} if ratios is None else {"n": ratios.items, "draws": ratios.draws}),
-            "precision": precision_of(at.model),
+            "precision": at.precision,
         }
 
     def _ratios(self, at: Opened) -> evaluation.Ratios:

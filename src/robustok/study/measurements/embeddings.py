@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
-from robustok.models.load import precision_of
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
@@ -89,7 +88,7 @@ class Embeddings(Measurement):
         result = evaluation.EmbeddingDistances(by_word, sentence, self.draws, at.seed)
         name = at.cell.model.name_in_figure
         layers = [{"model": name, **layer} for layer in result.table()]
-        return {"layers": layers, "precision": precision_of(at.model)}
+        return {"layers": layers, "precision": at.precision}
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         layers = row["layers"]

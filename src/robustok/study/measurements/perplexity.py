@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from robustok import evaluation
 from robustok.checks import option
-from robustok.models.load import precision_of
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import QUESTION_TOKENS, Summary
@@ -67,7 +66,7 @@ class Perplexity(ByScheme):
             **numbers,
             "high": result.high if isfinite(result.high) else None,  # JSON has no infinity
             **rounded(strength),
-            "precision": precision_of(at.model),
+            "precision": at.precision,
             **self.spec_of(drawn_by),
         }
 
