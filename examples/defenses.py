@@ -291,7 +291,7 @@ class Task:
         ]
         scores = score_many(model, requests)
         if how == "mean":
-            chosen = [logsumexp(one.log_probs, axis=0).argmax() for one in scores]
+            chosen = [np.argmax(logsumexp(one.log_probs, axis=0)) for one in scores]
         else:
             chosen = [np.bincount(one.log_probs.argmax(axis=1)).argmax() for one in scores]
         return np.array(chosen), sum(one.tokens_computed for one in scores)
