@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 import robustok as rt
 from robustok.attack import (
@@ -291,7 +290,7 @@ class Task:
         ]
         scores = score_many(model, requests)
         if how == "mean":
-            chosen = [np.argmax(logsumexp(one.log_probs, axis=0)) for one in scores]
+            chosen = [np.logaddexp.reduce(one.log_probs).argmax() for one in scores]
         else:
             chosen = [np.bincount(one.log_probs.argmax(axis=1)).argmax() for one in scores]
         return np.array(chosen), sum(one.tokens_computed for one in scores)
