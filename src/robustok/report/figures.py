@@ -114,11 +114,17 @@ def heatmap_section(results: Results, folder: Path) -> Section | None:
     return Section(
         "heatmap",
         "Accuracy of every model under every evaluation scheme",
-        "In percent. Where schemes were trained at several strengths, a panel is an evaluation "
-        "scheme, a row a training scheme and a column its strength; otherwise a row is a model. Of "
-        "more than three tasks a panel is a model and a row a task.",
+        f"In percent. {_reading(results)}",
         figure=figure,
     )
+
+
+def _reading(results: Results) -> str:
+    """What the panels, rows and columns of the heat maps are."""
+    if _crossed(results):
+        return "A panel is an evaluation scheme, a row a training scheme and a column its strength."
+    rows = "a panel is a model, a row a task" if len(results.panels) > _MANY else "a row is a model"
+    return f"{rows.capitalize()} and a column the tokenization of its questions."
 
 
 def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: Path) -> Path:
@@ -310,6 +316,8 @@ def _draw_bar_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
     width = 0.8 / max(*map(len, groups), 1)
     labeled: set[str] = set()
     for at, group in enumerate(groups):
+        if not group:
+            axes.text(at, 2, "not run", ha="center", color=MUTED, fontsize=7)
         for i, (key, row) in enumerate(group):
             below, above = row["accuracy"] - row["low"], row["high"] - row["accuracy"]
             axes.bar(
