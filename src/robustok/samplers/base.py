@@ -216,7 +216,12 @@ class Sampler(Scheme):
         threads = _threads(threads)
         try:
             if rows and isinstance(rows[0], (str, bytes)):
-                rows = self.vocab.encode_batch(rows)
+                if self._reads_bytes and keep is None:
+                    rows, spelled = self.vocab.encode_spelled(rows)
+                    if spelled is not None:
+                        return _draw_texts(self, batch_of(*spelled, keys_), spelled[1], threads)
+                else:
+                    rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
             parts = np.zeros(len(keys_), np.int64)
             values, offsets = ragged.values, ragged.offsets

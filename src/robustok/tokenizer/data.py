@@ -92,25 +92,29 @@ class Spelling(NamedTuple):
             return text[1:]
         return text.removeprefix(self.prefix).removesuffix(self.suffix)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a source is its text in every case."""
-        around = self.prefix or self.suffix or self.adds_space
-        return not (around or self.marked or self.lossy)
+    def writer(self) -> Callable[[bytes], bytes | None] | None:
+        """A function from the first source of ids to what a tokenizer writes that changes no more.
 
-    def written(self, source: bytes) -> bytes | None:
-        """What a tokenizer that changes nothing else writes for a source that is the first of it.
-
-        None where ids that spell this may have another source.
+        It returns None where ids that spell this may have another source. None for a tokenizer that
+        writes each source as it is.
         """
-        if self.marked and MARK in source:
+        marked, adds_space, prefix, suffix, lossy = (
+            self.marked, self.adds_space, self.prefix, self.suffix, self.lossy,
+        )  # fmt: skip
+        if not (marked or adds_space or prefix or suffix or lossy):
             return None
-        if self.adds_space and source:
-            if _has_one_space(source) or source == b" ":
+
+        def written(source: bytes) -> bytes | None:
+            if marked and MARK in source:
                 return None
-            source = source if source[:1] == b" " else b" " + source
-        text = self.prefix + source + self.suffix
-        return None if self.lossy and text.startswith(self.lossy) else text
+            if adds_space and source:
+                if _has_one_space(source) or source == b" ":
+                    return None
+                source = source if source[:1] == b" " else b" " + source
+            text = prefix + source + suffix
+            return None if lossy and text.startswith(lossy) else text
+
+        return written
 
     def sources(
         self, tokens: Sequence[bytes], ids: np.ndarray, unknown: Sequence[bytes]

@@ -159,7 +159,8 @@ def _control_tokens(added: dict[int, AddedToken], spelling: Spelling) -> set[str
 
 def _merges_of(model: dict) -> list[list[str]]:
     """The merges of a BPE, in order, which older files have as text."""
-    return [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
+    merges = model["merges"]
+    return [m.split(" ") for m in merges] if merges and isinstance(merges[0], str) else merges
 
 
 def _read_merges(data: TokenizerData) -> np.ndarray:
@@ -223,20 +224,17 @@ class ModelTokens:
         return [name or "" for name in self.names]
 
     def reachable(self, contents: set[str]) -> tuple[str, ...]:
-        """Those of some texts that the model itself finds in a text."""
-        inside = contents & self.ids.keys()
+        """Those of some texts, none of them `merged`, that the model itself finds in a text."""
         is_all = self.kind == "Unigram" or self.ignore_merges
-        return tuple(sorted(inside if is_all else self.merged(inside)))
+        return tuple(sorted(contents & self.ids.keys())) if is_all else ()
 
     def merged(self, contents: set[str]) -> set[str]:
-        """Those of some texts that the merges of a BPE bring to one token."""
-        if not contents:
-            return set()
-        merges = _merges_of(self._model)
-        results = {"".join(merge) for merge in merges} & contents
+        """Those of some tokens to which the merges of a BPE bring their characters."""
+        merges = _merges_of(self._model) if contents else []
+        results = contents.intersection(map("".join, merges))
         ranks = {(a, b): rank for rank, (a, b) in enumerate(merges)} if results else {}
         whole = {content for content in results if _merge(content, ranks) == [content]}
-        return whole | {content for content in contents & self.ids.keys() if len(content) == 1}
+        return whole | {content for content in contents if len(content) == 1}
 
 
 def _merge(text: str, ranks: dict[tuple[str, str], int]) -> list[str]:

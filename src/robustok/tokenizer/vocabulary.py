@@ -11,7 +11,7 @@ import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,14 @@ _RARE = (
     "\U0010ffff\U0001f9ff\ue000\u0378\U000105f0\U00010330\ua66e\u1c5a\u4e8d\u9fa5\u00e9xyzjq"
     "\ua620\u1c40\u0e53789\u2e3b\u2042\u203d;%~\u2031\u3000\u2003\u2028\t\u0301\u20dd\u2260\u20b3"
 )
+
+
+class _Written(NamedTuple):
+    """The bytes that ids of texts have where a tokenizer changes nothing else in them."""
+
+    text: np.ndarray  # uint8: the bytes of all texts, and `WORD` more
+    starts: np.ndarray  # int64 [texts + 1]: the bytes before each text
+    known: np.ndarray  # bool [texts]: false for a text whose ids may have these bytes and another source
 
 
 class derived_property(computed_once[T]):
@@ -194,7 +202,7 @@ class Vocabulary:
         ids = self.encode_unchecked(text, parse_special=parse_special)
         if parse_special or not self._is_spelled(text, ids):
             row = Ragged(ids, np.array([0, len(ids)]))
-            self._check_accepted([text], row, parse_special)
+            self._check([text], row, parse_special, self._written([text]))
         return ids
 
     def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
@@ -219,8 +227,22 @@ class Vocabulary:
         """
         texts = [*map(_as_text, check_texts(texts))]
         rows = self.encode_batch_unchecked(texts, parse_special)
-        self._check_accepted(texts, rows, parse_special)
+        if not self._spells_all(texts, parse_special):
+            self._check(texts, rows, parse_special, self._written(texts))
         return rows
+
+    def encode_spelled(self, texts: Iterable[Text]) -> tuple[Ragged, tuple[Any, Any] | None]:
+        """What :meth:`encode_batch` returns of texts, and the bytes that their ids spell.
+
+        These, uint8, come with the bytes before each row, int64 [texts + 1]. None where other than
+        ordinary ids are among them, or other bytes than those that were compared with the ids.
+        """
+        texts = [*map(_as_text, check_texts(texts))]
+        rows, written = self.encode_batch_unchecked(texts), self._written(texts)
+        known = self._spells_all(texts, False) or self._check(texts, rows, False, written)
+        if not (known and self.ordinary[rows.values].all()):
+            return rows, None
+        return rows, (written.text[:-WORD], written.starts)
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
         """What :meth:`encode_batch` returns, also for texts that it refuses.
@@ -305,29 +327,36 @@ class Vocabulary:
                         found[category] = character.encode()
         return [*found.values()]
 
-    def _check_accepted(self, texts: Sequence[Text], rows: Ragged, parse_special: bool) -> None:
-        """Raise RobustokError where the ids of a text are not canonical as `data` defines.
-
-        ``texts``: as `_as_text` returns them. ``parse_special``: how the ids were encoded.
-        """
-        spelling = self.data.spelling
-        if self._spells_all(texts, parse_special) or not texts:
-            return
+    def _written(self, texts: Sequence[Text]) -> _Written:
+        """The bytes that the ids of texts, as `_as_text` returns them, have if nothing changes."""
         sources = [text.encode() if isinstance(text, str) else text for text in texts]
-        written = sources if spelling.is_plain else [*map(spelling.written, sources)]
+        written = [*map(self._writer, sources)] if self._writer else sources
         parts = [part or b"" for part in written]
         starts = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
         # A bytearray, since numba compiles anew for arrays that cannot be written.
         text = np.frombuffer(bytearray().join([*parts, bytes(WORD)]), np.uint8)
-        spelled = spelled_rows(self._heads, text, starts, rows.values, rows.offsets)
+        known = np.array([part is not None for part in written], np.bool_)
+        return _Written(text, starts, known)
+
+    def _check(
+        self, texts: Sequence[Text], rows: Ragged, parse_special: bool, written: _Written
+    ) -> bool:
+        """Raise RobustokError where the ids of a text are not canonical as `data` defines.
+
+        Returns whether the ids spell exactly what is ``written``, the :meth:`_written` of
+        ``texts``. ``parse_special``: how the ids were encoded.
+        """
+        heads, starts = self._heads, written.starts
+        spelled = spelled_rows(heads, written.text, starts, rows.values, rows.offsets)
         # A special token that is a word may have hidden another token.
-        if parse_special and spelling.words:
+        if parse_special and self.data.spelling.words:
             spelled[:] = False
-        spelled &= [part is not None for part in written]
+        spelled &= written.known
         left = np.flatnonzero(~spelled).tolist()
         if left:
             self.canonicalizer.check([texts[i] for i in left], [rows[i] for i in left])
+        return not left
 
     def _spells_all(self, texts: Sequence[Text], parse_special: bool) -> bool:
         """Whether the ids spell the texts by construction."""
@@ -335,17 +364,23 @@ class Vocabulary:
         return known and all(isinstance(text, str) for text in texts)
 
     def _is_spelled(self, text: Text, ids: np.ndarray) -> bool:
-        """Whether ids are known to be canonical, for few of them without the call of a kernel."""
-        if self._spells_all([text], False):
+        """:meth:`_check` of one text without parsing, for few ids without the call of a kernel."""
+        if self.data.spells_all and isinstance(text, str):
             return True
-        written = self.data.spelling.written(text.encode() if isinstance(text, str) else text)
-        if len(ids) > _MANY_IDS or written is None:
+        if len(ids) > _MANY_IDS:
             return False
+        written = text.encode() if isinstance(text, str) else text
+        if self._writer is not None:
+            written = self._writer(written)
         tokens: list[Any] = self._source_tokens
         try:
             return b"".join(map(tokens.__getitem__, ids.tolist())) == written
         except TypeError:  # None
             return False
+
+    @derived_property
+    def _writer(self) -> Callable[[bytes], bytes | None] | None:
+        return self.data.spelling.writer()
 
     @derived_property
     def _heads(self) -> Heads:
@@ -369,8 +404,10 @@ class Vocabulary:
         return known
 
     def _bytes_where(self, chosen: np.ndarray) -> list[bytes | None]:
-        pairs = zip(self.tokens, chosen.tolist(), strict=True)
-        return [token if is_chosen else None for token, is_chosen in pairs]
+        tokens: list[bytes | None] = [*self.tokens]
+        for i in np.flatnonzero(~chosen).tolist():
+            tokens[i] = None
+        return tokens
 
     @derived_property
     def plain_tokens(self) -> list[bytes | None]:
