@@ -41,9 +41,8 @@ def test_bpe_dropout_is_refused_where_merges_need_an_added_token(
     tokenizer = bpe("a b ▁ ▁a ▁ab", "▁ a", "▁a b", norm=PREPEND)
     add(tokenizer, content, normalized=normalized)
     vocab = rt.Vocabulary.load(tokenizer)
-    with pytest.raises(RobustokError, match=f"merges of the model need its token '{content}'"):
+    with pytest.raises(RobustokError, match=f"merges of the model need its token '▁*{content}'"):
         rt.BpeDropout(vocab, p=0.5)
-    assert rt.Uniform(vocab).sample("b", seed=0).tolist()
 
 
 @needs_normalized_contents

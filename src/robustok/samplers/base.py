@@ -214,18 +214,18 @@ class Sampler(Scheme):
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
         threads = _threads(threads)
+        parts, spelled = np.zeros(len(keys_), np.int64), None
         try:
             if rows and isinstance(rows[0], (str, bytes)):
                 if self._reads_bytes and keep is None:
                     rows, spelled = self.vocab.encode_spelled(rows)
-                    if spelled is not None:
-                        return _draw_texts(self, batch_of(*spelled, keys_), spelled[1], threads)
                 else:
                     rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-            parts = np.zeros(len(keys_), np.int64)
-            values, offsets = ragged.values, ragged.offsets
+            values, offsets = spelled or (ragged.values, ragged.offsets)
             batch = kernels.Batch(values, offsets, keys_, parts, seed_, epoch_, np.int64(draws))
+            if spelled is not None:
+                return _draw_texts(self, batch, offsets, threads)
             return _draw_rows(self, batch, _check_keep(keep, ragged), threads)
         except MemoryError as e:
             raise RobustokError(

@@ -263,25 +263,16 @@ def _characters(vocab: Vocabulary) -> np.ndarray:
     return character_ids
 
 
-def _model_bytes(vocab: Vocabulary) -> list[bytes]:
-    """The bytes that the model reads as each token."""
-    in_model = vocab.data.spelling.in_model
-    return [in_model.get(i, token) for i, token in enumerate(vocab.tokens)]
-
-
 def _check_merges(vocab: Vocabulary) -> None:
     """Raise RobustokError where a merge has a token that no draw may put into a text."""
-    merges, in_model = vocab.data.merges, vocab.data.spelling.in_model
-    if merges is None or not in_model:
-        return
-    in_merges, ordinary = {*merges.ravel().tolist()}, {*filter(None, vocab.plain_tokens)}
-    for i in sorted(in_merges & in_model.keys()):
-        if in_model[i] not in ordinary:
-            name = shown(in_model[i].decode(errors="replace"))
-            raise RobustokError(
-                f"bpe-dropout: merges of the model need its token {name}, which stays where the "
-                "tokenizer puts it: use another scheme, such as uniform"
-            )
+    merges = np.empty(0) if vocab.data.merges is None else vocab.data.merges
+    fixed = vocab.data.spelling.placed & {*merges.ravel().tolist()}
+    if fixed:
+        name = shown(vocab.tokens[min(fixed)].decode(errors="replace"))
+        raise RobustokError(
+            f"bpe-dropout: merges of the model need its token {name}, which stays where the "
+            "tokenizer puts it: use another scheme, such as uniform"
+        )
 
 
 def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -294,7 +285,7 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        tokens = _model_bytes(vocab)
+        tokens = vocab.tokens
         # A merge whose result is no token of V would draw an id that is not ordinary.
         spelled = ((tokens[a], tokens[b], tokens[a] + tokens[b]) for a, b in pairs.tolist())
         merge_ids = [[ids.get(token, -1) for token in merge] for merge in spelled]

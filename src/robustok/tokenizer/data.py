@@ -34,6 +34,7 @@ encode (`tokenizers_api`, `libraries`) and does not compare (`canonical`).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -55,17 +56,13 @@ MARK = "▁".encode()  # SentencePiece's way to write a space
 class Spelling(NamedTuple):
     """How the bytes of ids differ from the text that they come from.
 
-    ``placed``: added tokens and the unknown token, which stand where the tokenizer puts them; ids
-    with the bytes of another are not listed. ``unknown``: the unknown token. ``prefix`` and
-    ``suffix``: what the tokenizer writes around each text. ``contents``: the text that the matcher
-    finds, of added tokens that are decoded to another one. ``restarts``: added tokens after which
-    it writes the prefix again. ``takes_left``, ``takes_right``: added tokens that take the spaces
-    beside them. ``in_model``: the bytes that the model reads as a placed token, of those that it
-    has, of which ``single`` are matched only where they are a word. ``marked``: "▁" in a text is a
-    space. ``literal``: ids with a "▁" or a space that the model sees in no text. ``words``: special
-    tokens that the model reads in a text, too. ``lossy``: beginnings of texts that the decoder
-    reads in different ways. ``adds_space``: it writes a space before a
-    text that begins with none.
+    ``placed``: ids that stand where the tokenizer puts them, but no second id of the same bytes.
+    ``unknown``: the unknown token. ``prefix`` and ``suffix``: what the tokenizer writes around each
+    text. ``contents``: the text that the matcher finds, of added tokens that are decoded to another
+    one. ``restarts``: added tokens after which it writes the prefix again. ``marked``: "▁" in a
+    text is a space. ``words``: special tokens that the model reads in a text, too. ``lossy``:
+    beginnings of texts that the decoder reads in different ways. ``adds_space``: it writes a space
+    before a text that begins with none.
     """
 
     placed: Set[int] = frozenset()
@@ -74,12 +71,7 @@ class Spelling(NamedTuple):
     suffix: bytes = b""
     contents: Mapping[int, bytes] = {}
     restarts: Set[int] = frozenset()
-    takes_left: Set[int] = frozenset()
-    takes_right: Set[int] = frozenset()
-    in_model: Mapping[int, bytes] = {}
-    single: Set[int] = frozenset()
     marked: bool = False
-    literal: Set[int] = frozenset()
     words: Set[int] = frozenset()
     lossy: tuple[bytes, ...] = ()
     adds_space: bool = False
@@ -124,73 +116,35 @@ class Spelling(NamedTuple):
         ``unknown``: characters that the tokenizer does not know.
         """
         row = ids.tolist()
-        placed = self.placed & {*row}
-        matched = placed - self.in_model.keys()
-        choices = [placed] if len(matched) == len(placed) else [placed, matched]
-        tried: set[bytes] = set()
-        for character in unknown if self.unknown in placed else [b""]:
-            for chosen in choices:
-                takes = not chosen.isdisjoint(self.takes_left | self.takes_right)
-                for spaces in (False, True)[: 1 + takes]:
-                    parts = self._parts(tokens, row, chosen)
-                    source = self._joined(tokens, parts, character, spaces)
-                    for one in (source, source.replace(b" ", MARK) if self.marked else source):
-                        if one not in tried:
-                            tried.add(one)
-                            yield one
+        if self.placed.isdisjoint(row):
+            sources = [self.plain_source(b"".join(map(tokens.__getitem__, row)))]
+        else:
+            characters = unknown if self.unknown in row else [b""]
+            sources = [self._around(tokens, row, character) for character in characters]
+        for source in sources:
+            yield source
+            if self.marked and b" " in source:
+                yield source.replace(b" ", MARK)
 
-    def _joined(
-        self, tokens: Sequence[bytes], parts: list[Any], unknown: bytes, spaces: bool
-    ) -> bytes:
-        """A source of bytes and placed ids in turn.
-
-        ``unknown``: a character for the unknown token. ``spaces``: whether added tokens that take
-        spaces get one.
-        """
-        if len(parts) == 1:
-            return self.plain_source(parts[0])
+    def _around(self, tokens: Sequence[bytes], ids: list[int], unknown: bytes) -> bytes:
+        """The source of ids of which some are placed; ``unknown``: that of the unknown token."""
         source = b""
         starts = True  # whether the tokenizer writes its prefix before what follows
-        for number, part in enumerate(parts):
-            if number % 2 and not self._is_model_token(part, source, parts[number + 1]):
-                text = tokens[part]
-                if part == self.unknown:
-                    text = unknown
-                elif part in self.contents:
-                    text = self.contents[part]
-                elif starts and part not in self.restarts:
-                    text = text.removeprefix(self.prefix)
-                starts = part in self.restarts
-                if spaces:
-                    text = b" " * (part in self.takes_left) + text
-                    text += b" " * (part in self.takes_right)
-            else:
-                text = self.in_model.get(part, b"") if number % 2 else part
+        is_placed = False
+        for is_placed, run in itertools.groupby(ids, self.placed.__contains__):
+            if not is_placed:
+                text = b"".join(map(tokens.__getitem__, run))
                 text = text.replace(MARK, b" ") if self.marked else text
-                if starts and text:
-                    text, starts = text.removeprefix(self.prefix), False
-            source += text
-        return source.removesuffix(self.suffix) if parts[-1] else source
-
-    def _is_model_token(self, token: int, before: bytes, after: bytes) -> bool:
-        """Whether an added token of words stands amid a word, where the model reads it."""
-        if token not in self.single:
-            return False
-        last = before[-4:].decode(errors="ignore")[-1:]
-        in_word = last.isalnum() or last == "_"
-        return in_word or (after != b"" and not after.startswith(self.prefix))
-
-    def _parts(self, tokens: Sequence[bytes], ids: list[int], placed: Set[int]) -> list[Any]:
-        """Bytes and placed ids in turn; the first and the last are bytes."""
-        parts: list[Any] = []
-        run: list[bytes] = []
-        for i in ids:
-            if i in placed:
-                parts += [b"".join(run), i]
-                run = []
-            else:
-                run.append(self.in_model.get(i, tokens[i]))
-        return [*parts, b"".join(run)]
+                source += text.removeprefix(self.prefix) if starts else text
+                starts = False
+                continue
+            for i in run:
+                text = unknown if i == self.unknown else self.contents.get(i, tokens[i])
+                if starts and i not in self.restarts and i not in self.contents:
+                    text = text.removeprefix(self.prefix)
+                source += text
+                starts = i in self.restarts
+        return source if is_placed else source.removesuffix(self.suffix)
 
 
 def _has_one_space(text: bytes) -> bool:
@@ -239,7 +193,7 @@ class TokenizerData:
 
     @computed_once
     def merges(self) -> np.ndarray | None:
-        """The merges of a BPE with a list, in order: pairs of ids of V and of `in_model`, int32."""
+        """The merges of a BPE with a list, in order: pairs of ids that texts may have, int32."""
         return None if self.read_merges is None else self.read_merges(self)
 
     @computed_once

@@ -247,7 +247,13 @@ def _before_fuse(decoders: list[dict]) -> list[dict]:
 
 def _check_decoders(decoders: list[dict]) -> None:
     """Raise RobustokError for a decoder whose text depends on how the text is cut into tokens."""
-    for stage in _before_fuse(decoders):
+    separate = _before_fuse(decoders)
+    if any(stage["type"] == "ByteFallback" for stage in separate[:-1]):
+        raise RobustokError(
+            'its decoder reads "▁" after the bytes of the byte fallback, so that the bytes of a "▁"'
+            " would be a space: drawn ids would not decode to the text"
+        )
+    for stage in separate:
         kind, pattern = stage["type"], stage.get("pattern")
         reads_mark = pattern == {"String": "▁"} and stage["content"] == " "
         if kind not in ("ByteFallback", "Metaspace") and not reads_mark:

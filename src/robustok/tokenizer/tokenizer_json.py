@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -170,7 +170,7 @@ def _read_merges(data: TokenizerData) -> np.ndarray:
     columns = left, right, map(operator.add, left, right)
     ids = np.array([[*map(model["vocab"].__getitem__, column)] for column in columns], np.int32)
     known = np.zeros(len(data.tokens), np.bool_)
-    known[[*data.ordinary, *data.spelling.in_model]] = True
+    known[[*data.ordinary, *data.spelling.placed]] = True
     return ids[:2, known[ids].all(axis=0)].T.copy()
 
 
@@ -287,21 +287,20 @@ def _check_added(
             )
 
 
-class _Kind(NamedTuple):
-    """What an id is that is not read with all others at once."""
-
-    text: bytes  # what it is decoded to
-    read: bytes | None = None  # what the model reads as it; None for a control token
-    stays: bool = False  # whether it stands where the tokenizer puts it alone
-
-
 class TokenIds:
     """What each id of a tokenizer is (see `data`).
 
-    ``tokens``: the bytes of every id. ``is_ordinary``: bool [ids], those that a draw may put
-    anywhere, of which ``fallback`` are those of the byte fallback. ``complete``: every text has a
-    token for each character or for each of its bytes, so that there is no unknown token in any
-    text. ``spelling``: where all others stand.
+    | an id | its bytes | it is |
+    |---|---|---|
+    | the unknown token | its name | placed, or special where every text has tokens |
+    | a special token that is no word | its name | special |
+    | an added token that the model lacks | what the decoder writes | placed |
+    | a token whose place counts (`_stays`) | what the decoder writes | placed |
+    | every other one | what the decoder writes | ordinary |
+
+    ``tokens``: the bytes of every id. ``is_ordinary``: bool [ids], of which ``fallback`` are those
+    of the byte fallback. ``complete``: every text has a token for each character or for each of its
+    bytes. ``spelling``: where all others stand.
     """
 
     def __init__(
@@ -319,37 +318,36 @@ class TokenIds:
         self._words = _words(model, {t.content for t in added.values() if t.special and t.content})
         self.fallback: set[int] = set()
         self._placed: set[int] = set()
-        self._in_model: dict[int, bytes] = {}
         size = len(model.names)
         self.tokens, apart = self._read_at_once()
         apart |= {i for i in {*added, model.unknown} - {None} if i < size}
         self.tokens += [b""] * (max(added, default=-1) + 1 - size)
         self.is_ordinary = np.arange(len(self.tokens)) < size
         self.is_ordinary[[*apart]] = False
-        others = {i for i in added if i >= size}
-        for i in sorted(apart | others):
-            if i in added or model.names[i] is not None:
-                self._place(i, self._kind(i))
+        for i in sorted({*added} | {i for i in apart if model.names[i] is not None}):
+            self._read_one(i)
         self.complete = self._is_complete()
         if not self.complete and model.unknown is not None:
             self._placed.add(model.unknown)
         self.spelling = self._read_spelling()
         self._check_names()
 
-    def _kind(self, i: int) -> _Kind:
-        """What an id is that is added, unknown, or read on its own."""
-        token, name = self._added.get(i), self._name(i)
+    def _read_one(self, i: int) -> None:
+        """Note what an id is that is added, unknown, or not read with all others at once."""
+        token, names = self._added.get(i), self._model.names
+        name = names[i] if i < len(names) else None
         if i == self._model.unknown or self._is_control(token):
-            text = name if token is None or name is not None else token.content
-            return _Kind((text or "").encode())
-        shown = name_of(self._tokenizer, i) if token is not None else name or ""
-        if name is None:  # an added token that the model lacks
-            return _Kind(self._decoded(shown), b"", True)
-        return _Kind(self._decoded(shown), self._read(name), self._stays(token, name, shown))
-
-    def _name(self, i: int) -> str | None:
-        """The spelling of an id in the model; None where the model lacks it."""
-        return self._model.names[i] if i < len(self._model.names) else None
+            content = token.content if token is not None else ""
+            self.tokens[i] = (content if name is None else name).encode()
+            return
+        shown = name or "" if token is None else name_of(self._tokenizer, i)
+        self.tokens[i] = text = self._decoded(shown)
+        if name is None or self._stays(token, name, shown):
+            self._placed.add(i)
+        elif text:
+            self.is_ordinary[i] = True
+            if self._falls_back and BYTE_NAME.fullmatch(name):
+                self.fallback.add(i)
 
     def _is_control(self, token: AddedToken | None) -> bool:
         """Whether an added token is special and no word."""
@@ -358,46 +356,23 @@ class TokenIds:
     def _stays(self, token: AddedToken | None, name: str, shown: str) -> bool:
         """Whether a token of the model, which the decoder reads as ``shown``, keeps its place."""
         # The decoder keeps a space at the start of a text, where it leaves out a mark.
-        if self._loses_spaces and " " in shown:
+        if (self._loses_spaces and " " in shown) or self._decoded(shown) != self._read(name):
             return True
         if token is None:  # no text gives what is not in the alphabet
             return self._is_byte_level and _in_alphabet(name) is None
         return not token.special and (token.lstrip or token.rstrip or not self._stages.joins_parts)
 
-    def _place(self, i: int, kind: _Kind) -> None:
-        """Note what an id is."""
-        name = self._name(i)
-        self.tokens[i] = kind.text
-        if kind.read is None:
-            return
-        if kind.stays or kind.text != kind.read:
-            self._placed.add(i)
-            if name is not None:
-                self._in_model[i] = kind.read
-        elif kind.text:
-            self.is_ordinary[i] = True
-            if self._falls_back and BYTE_NAME.fullmatch(name or ""):
-                self.fallback.add(i)
-
     def _read_spelling(self) -> Spelling:
         """Where ids stand that are not ordinary, and what is written around a text."""
         stages, added = self._stages, self._added
         raw = {i: t for i, t in added.items() if not t.special}
-        normalized = _flagged(raw, "normalized")
-        marked = normalized if stages.metaspace else frozenset()  # looked for amid marks
-        literal = self._holding(" ") - {*added} if stages.writes_mark else self._holding("▁")
         return Spelling(
             placed=frozenset(self._placed),
             unknown=self._model.unknown,
             prefix=self._decoded(self._written_before()),
             contents=self._contents(raw),
-            restarts=frozenset(raw) - normalized,
-            takes_left=_flagged(raw, "lstrip") - marked,
-            takes_right=_flagged(raw, "rstrip") - marked,
-            in_model=self._in_model,
-            single=_flagged(raw, "single_word") & self._in_model.keys(),
+            restarts=frozenset(i for i, token in raw.items() if not token.normalized),
             marked=stages.metaspace,
-            literal=literal,
             words=frozenset(i for i, t in added.items() if t.content in self._words),
             lossy=self._lossy() if stages.first_loses_marks else (),
             adds_space=stages.adds_space and not stages.prepends,
@@ -513,27 +488,13 @@ class TokenIds:
             return False
         return single >= USED_BYTES
 
-    def _holding(self, character: str, start: int = 0) -> frozenset[int]:
-        """The tokens of the model with a character at ``start`` or behind."""
-        names = self._model.spellings
-        if character not in "".join(names):
-            return frozenset()
-        last = np.fromiter(map(str.rfind, names, itertools.repeat(character)), np.int64, len(names))
-        return frozenset(np.flatnonzero(last >= start).tolist())
-
     def _lossy(self) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
-        some = {*self._holding("▁", 1)}
+        names = dict(enumerate(self._model.spellings))
         # It reads added tokens as the normalizer leaves them.
-        some |= {i for i in self._added if "▁" in name_of(self._tokenizer, i)[1:]}
-        return tuple(
-            self.tokens[i] for i in sorted(some) if self.is_ordinary[i] or i in self._placed
-        )
-
-
-def _flagged(tokens: dict[int, AddedToken], flag: str) -> frozenset[int]:
-    """The ids of added tokens that have a flag."""
-    return frozenset(i for i, token in tokens.items() if getattr(token, flag))
+        names |= {i: name_of(self._tokenizer, i) for i in self._added}
+        some = [i for i, name in names.items() if "▁" in name[1:]]
+        return tuple(self.tokens[i] for i in some if self.is_ordinary[i] or i in self._placed)
 
 
 def _byte_values() -> np.ndarray:

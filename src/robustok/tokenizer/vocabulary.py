@@ -50,7 +50,9 @@ class _Written(NamedTuple):
 
     text: np.ndarray  # uint8: the bytes of all texts, and `WORD` more
     starts: np.ndarray  # int64 [texts + 1]: the bytes before each text
-    known: np.ndarray  # bool [texts]: false for a text whose ids may have these bytes and another source
+    known: (
+        np.ndarray
+    )  # bool [texts]: false for a text whose ids may have these bytes and another source
 
 
 class derived_property(computed_once[T]):
@@ -396,7 +398,7 @@ class Vocabulary:
     def _in_source(self) -> np.ndarray:
         """Ids that stand in the source of a text as their bytes, bool [ids]."""
         spelling = self.data.spelling
-        others = {*spelling.contents, *spelling.single, spelling.unknown} & spelling.placed
+        others = {*spelling.contents, spelling.unknown} & spelling.placed
         if spelling.prefix or spelling.suffix or spelling.adds_space:
             others = spelling.placed
         known = self.readable.copy()
@@ -612,24 +614,26 @@ def check_vocabulary(vocab: Any) -> Vocabulary:
 def _second_ids(data: TokenizerData) -> list[int]:
     """The ids that are not in V: of several with the same bytes all but what the tokenizer takes.
 
-    It takes a token before a byte of the byte fallback, an added token before others, then the
-    lowest id.
+    It takes a token before a byte of the byte fallback, and an added token before others. Of other
+    twins it takes what it gives for their bytes, or the lowest id.
     """
     if len({*data.tokens}) == len(data.tokens):
         return []
-    added, literal = data.plain_added, data.spelling.literal
+    added, given = data.plain_added, set[int]()
+    by_token: dict[bytes, list[int]] = {}
+    for i in data.ordinary:
+        by_token.setdefault(data.tokens[i], []).append(i)
+    twins = [ids for ids in by_token.values() if len(ids) > 1]
+    for ids in twins:
+        if len({*ids} - {*added} - data.byte_fallback) > 1:
+            with suppress(RobustokError, UnicodeDecodeError):
+                text = data.tokens[ids[0]].decode()
+                given |= {*data.encoder.encode_batch([text], parse_special=False)[0]}
 
     def rank(i: int) -> tuple[bool, bool, bool, int]:
-        return i in data.byte_fallback, i in literal, i not in added, i
+        return i in data.byte_fallback, i not in added, i not in given, i
 
-    tokens = [*map(data.tokens.__getitem__, data.ordinary)]
-    chosen = dict(zip(tokens, data.ordinary, strict=True))
-    pairs = zip(tokens, data.ordinary, strict=True)
-    seconds: list[int] = []
-    for token, i in [(token, i) for token, i in pairs if chosen[token] != i]:
-        worst, chosen[token] = sorted((i, chosen[token]), key=rank, reverse=True)
-        seconds.append(worst)
-    return seconds
+    return [i for ids in twins for i in sorted(ids, key=rank)[1:]]
 
 
 def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
