@@ -21,7 +21,6 @@ from tests.tokenizer.small_tokenizers import (
     bpe,
     gpt2,
     has_gigatoken,
-    special,
     t5,
     unigram,
 )
@@ -204,11 +203,3 @@ def test_scores_that_leave_no_precision_are_refused_and_small_ones_do_not_underf
     assert of(-2000.0).log_prob([1, 2]) == pytest.approx(-1999.0)
     with pytest.raises(RobustokError, match=r"the token 'a' has a score of -1e\+300"):
         of(-1e300).sample("ab", seed=0)
-
-
-@pytest.mark.parametrize("single_word", [False, True])
-def test_a_special_token_that_is_a_word_of_the_model_is_text(single_word: bool) -> None:
-    tokenizer = special(special(gpt2(), "!"), "abc", single_word=single_word)
-    vocab = rt.Vocabulary.load(tokenizer)
-    for text in ("a abc", "ab!"):
-        assert not rt.Guard(vocab).check(vocab.encode(text, parse_special=True)).findings, text
