@@ -30,6 +30,7 @@ from robustok.tokenizer.data import (
 from robustok.tokenizer.stages import Stages
 from robustok.tokenizer.tokenizers_api import (
     BYTE_NAME,
+    HAS_PARTS,
     AddedToken,
     TokenizersEncoder,
     added_tokens_of,
@@ -65,7 +66,7 @@ def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
         model = spec["model"]
         _check_kind(model)
         has_settings = _remove_settings(spec)
-        if tokenizer is None:
+        if tokenizer is None and (HAS_PARTS or not has_settings):  # 1.0 refuses any dropout
             tokenizer = open_json(text)  # the library refuses what is malformed, also in a setting
         return _read(open_json(json.dumps(spec)) if has_settings else tokenizer, spec)
 
