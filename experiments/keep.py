@@ -25,8 +25,10 @@ from robustok.models.load import save_tokenizer
 from robustok.report.frame import check_repeats, measurement_of, read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
+from robustok.runtime.records import json_digest
 
 ROOT = Path(__file__).parents[1]
+_MOST_LISTED = 100  # entries of a list in the configuration of a row
 
 
 def keep(run: Path, name: str, commit: str | None = None) -> Path:
@@ -118,6 +120,13 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     answers = {key: round(share, 5) for key, share in row["answers"].items()}
     _, low, high = clustered(list(answers.values()), row["draws"])
     return row | {"low": low, "high": high, "answers": answers}
+
+
+def _with_digests(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_digests(entry) for name, entry in value.items()}
+    is_long = isinstance(value, list) and len(value) > _MOST_LISTED
+    return {"identity": json_digest(value)} if is_long else value
 
 
 def _keep_adapters(run: Path, folder: Path) -> None:
