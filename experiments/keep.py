@@ -112,9 +112,10 @@ def _commit() -> str:
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     """A row whose shares of right answers have five digits, which is exact for 0 and 1.
 
-    The bounds are those that today's code gives these answers.
+    The bounds are those that today's code gives these answers. A list of words has its digest.
     """
     row = {name: value for name, value in row.items() if name != "start_answers"}
+    row["configuration"] = _with_digests(row.get("configuration", {}))
     if "answers" not in row:
         return row
     answers = {key: round(share, 5) for key, share in row["answers"].items()}
