@@ -47,6 +47,7 @@ from robustok.report.style import (
     short,
 )
 from robustok.report.tables import compared, pivot
+from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 
 if TYPE_CHECKING:
@@ -526,7 +527,8 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
         ]
     legend_above(figure, more=keys)
     words, draws = rows[0].get("words"), rows[0].get("draws")
-    note_below(figure, f"{words} words × {draws} draws, {rows[0].get('seeds', 1)} seeds")
+    seeds = counted(rows[0].get("seeds", 1), "seed")
+    note_below(figure, f"{words} words × {draws} draws, {seeds}")
     save_all(figure, stem, rows)
 
 
