@@ -30,7 +30,7 @@ def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(base, "GROUP", 2)
     run_study(tiny(**SECTIONS), tmp_path / "whole")
     started: list[int] = []
-    in_groups = base.Opened.in_groups
+    in_groups = base.OpenedCell.in_groups
 
     def stops_once(self, items, run):
         def counted(group, progress):
@@ -41,7 +41,7 @@ def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.Mo
 
         return in_groups(self, items, counted)
 
-    monkeypatch.setattr(base.Opened, "in_groups", stops_once)
+    monkeypatch.setattr(base.OpenedCell, "in_groups", stops_once)
     with pytest.raises(Stopped):
         run_study(tiny(**SECTIONS), tmp_path / "stopped")
     started.append(0)  # past the one that stops

@@ -301,13 +301,13 @@ def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
 def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
     """The line of every field; refuses YAML whose aliases make it large or endless."""
     lines: dict[str, int] = {}
-    around: set[int] = set()  # the nodes around the present one
+    enclosing: set[int] = set()  # ids of the nodes that enclose the present node
     count = 0
 
     def error(node: yaml.Node, message: str) -> RobustokError:
         return RobustokError(f"{source} line {node.start_mark.line + 1}: {message}")
 
-    def visit(node: yaml.Node | None, at: str) -> None:
+    def visit(node: yaml.Node | None, prefix: str) -> None:
         nonlocal count
         count += 1
         if count > MAX_NODES:
@@ -316,34 +316,34 @@ def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
             )
         if not isinstance(node, yaml.CollectionNode):
             return
-        if id(node) in around:
+        if id(node) in enclosing:
             raise error(node, "the value contains itself by an alias")
-        around.add(id(node))
+        enclosing.add(id(node))
         for index, child in enumerate(node.value):
             key, value = child if isinstance(child, tuple) else (None, child)
             if key is not None and not isinstance(key, yaml.ScalarNode):
                 raise error(key, "a field's name must be plain text")
-            field = f"{at}{index if key is None else key.value}"
+            field = f"{prefix}{index if key is None else key.value}"
             if field in lines:
                 raise error(key or value, f"{field} is already given on line {lines[field]}")
             lines[field] = (key or value).start_mark.line + 1
             visit(value, f"{field}.")
-        around.remove(id(node))
+        enclosing.remove(id(node))
 
     visit(root, "")
     return lines
 
 
 def _first_problem(invalid: ValidationError) -> tuple[str, str]:
-    """The field of one of the errors that pydantic found, and what is wrong."""
-    # A misspelled field is also a missing one; the misspelling is what helps.
-    problem = min(invalid.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    """The field and the message of the most helpful of pydantic's errors."""
+    # A misspelled field is also missing; the misspelling is the helpful message.
+    problem = min(invalid.errors(), key=lambda error: error["type"] not in _UNKNOWN)
     field, value, reason = ".".join(map(str, problem["loc"])), problem["input"], problem["msg"]
     if problem["type"] in _UNKNOWN:
         allowed, unknown = _allowed(problem["loc"]), str(problem["loc"][-1])
         is_named = "name" in allowed and unknown in _MEANT_NAME
-        known = nearest("name" if is_named else unknown, allowed)
-        return field, f"there is no field {field}; {known}"
+        suggestion = nearest("name" if is_named else unknown, allowed)
+        return field, f"there is no field {field}; {suggestion}"
     if problem["type"] == "missing":
         return field, f"the field {field} is missing"
     if problem["type"] == "value_error":
@@ -358,20 +358,20 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
 def _allowed(path: tuple[str | int, ...]) -> list[str]:
     """The allowed fields of the section that has the last part of `path`."""
     section: Any = Study
-    for part in path[:-1]:
-        if not isinstance(part, int):
-            hint = get_type_hints(section).get(part)
+    for name in path[:-1]:
+        if not isinstance(name, int):
+            hint = get_type_hints(section).get(name)
             section = next(filter(dataclasses.is_dataclass, types_in(hint)), None)
         if section is None:
             return []
-    return [one.name for one in dataclasses.fields(section)]
+    return [field.name for field in dataclasses.fields(section)]
 
 
 def types_in(hint: object) -> Iterator[Any]:
-    """The types that a type hint names, as those of a union or of the items of a tuple."""
+    """The types in a type hint: itself, members of a union, items of a tuple."""
     yield hint
-    for one in get_args(hint):
-        yield from types_in(one)
+    for argument in get_args(hint):
+        yield from types_in(argument)
 
 
 def _at_strengths(
@@ -379,19 +379,19 @@ def _at_strengths(
 ) -> Study:
     """The study with each scheme at each measured strength."""
     sections: JsonObject = {}
-    for part, name in SCHEMES_SET:
-        section, specs = getattr(study, part), []
+    for section_name, name in SCHEMES_SET:
+        section, specs = getattr(study, section_name), []
         if section is None:
             continue
         for i, spec in enumerate(getattr(section, name)):
-            field = f"{part}.{name}.{i}"
+            field = f"{section_name}.{name}.{i}"
             try:
-                own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
+                named = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
             except RobustokError as wrong:
                 raise error(field, f"{field}: {wrong}") from None
-            if repeated := next((one for one in own if one in specs), None):
-                known = f"{repeated}, which is already in the list"
-                raise error(field, f"{field}: {spec} at the given strength is {known}")
-            specs += own
-        sections[part] = dataclasses.replace(section, **{name: tuple(specs)})
+            if repeated := next((spec for spec in named if spec in specs), None):
+                reason = f"{repeated}, which is already in the list"
+                raise error(field, f"{field}: {spec} at the given strength is {reason}")
+            specs += named
+        sections[section_name] = dataclasses.replace(section, **{name: tuple(specs)})
     return dataclasses.replace(study, **sections)

@@ -38,11 +38,11 @@ def plan(study: Study, *, by_content: bool = True) -> tuple[Cell, ...]:
     of results. Raises RobustokError for a file that cannot be read, and for more than `MAX_CELLS`.
     """
     cells: dict[str, Cell] = {}
-    planned = chain.from_iterable(_Planner(one, by_content).cells() for one in study.by_model)
+    planned = chain.from_iterable(_Planner(s, by_content).cells() for s in study.by_model)
     for number, cell in enumerate(planned):
-        known = cells.setdefault(cell.key, cell)
-        if isinstance(cell, models.BaseCell) and known.label != cell.label:
-            names = " and ".join(one.label.removeprefix("base ") for one in (known, cell))
+        earlier = cells.setdefault(cell.key, cell)
+        if isinstance(cell, models.BaseCell) and earlier.label != cell.label:
+            names = " and ".join(c.label.removeprefix("base ") for c in (earlier, cell))
             raise RobustokError(f"{names} are one model, with the same weights: leave one out")
         if number >= MAX_CELLS:  # repeats of a model alone are one cell
             raise RobustokError(
@@ -153,18 +153,18 @@ class _Planner:
 
     def _questions(self) -> Iterator[inputs.QuestionsCell]:
         """All that the study evaluates on: its tasks, its benchmarks, and the user's own."""
-        study, part, own = self.study, self.study.benchmarks, self.study.questions
+        study, bench, user_questions = self.study, self.study.benchmarks, self.study.questions
         if self.data:
             yield self.data
         yield from (self._data(task) for task in study.other_tasks or ())
-        if part and part.folder is None:
-            yield from (self._benchmark(name, part.items) for name in part.names)
-        elif part and part.folder:
-            for name in part.names or (benchmark_files(part.folder) if self.by_content else ()):
-                path = Path(part.folder) / name  # a copy of the benchmark's repository
+        if bench and bench.folder is None:
+            yield from (self._benchmark(name, bench.items) for name in bench.names)
+        elif bench and bench.folder:
+            for name in bench.names or (benchmark_files(bench.folder) if self.by_content else ()):
+                path = Path(bench.folder) / name  # a copy of the benchmark's repository
                 path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
-                yield self._benchmark(name, part.items, path)
-        for source in own.items if own else ():
+                yield self._benchmark(name, bench.items, path)
+        for source in user_questions.items if user_questions else ():
             name, _, revision = source.partition("@")
             if name in HUB and not Path(source).exists():
                 yield self._benchmark(name, revision=revision)
@@ -182,12 +182,12 @@ class _Planner:
         path: str | Path | None = None,
         revision: str = "",
     ) -> inputs.BenchmarkCell:
-        """The first questions of a benchmark, or all as a user's own: of a file, or of the hub."""
+        """The first questions of a benchmark, or all of a user's, from a file or the hub."""
         file = None if path is None else self.file(path)
         if file is None and not revision:
             revision = self._pinned(HUB[name].name).partition("@")[2]
-        own = items is None
-        return inputs.BenchmarkCell(name, items, file, revision or None, self.examples, own)
+        is_own = items is None
+        return inputs.BenchmarkCell(name, items, file, revision or None, self.examples, is_own)
 
     def _pinned(self, name: str) -> str:
         """A data set of the hub, with its commit where content counts."""

@@ -154,7 +154,7 @@ def _write_results(
 
 
 def _keep_copies(cells: Iterable[Cell], records: Mapping[str, JsonObject], folder: Path) -> None:
-    """Copy what the run keeps of finished cells, whatever becomes of a shared folder of cells."""
+    """Copy the results by question of finished cells, since a shared cells folder may change."""
     for cell in cells:
         name, copy = "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
         digest = records[cell.key]["files"].get(name) if cell.key in records else None
@@ -164,7 +164,7 @@ def _keep_copies(cells: Iterable[Cell], records: Mapping[str, JsonObject], folde
 
 @contextmanager
 def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
-    """Hold the folder of the cells, and link to it where it is one that several runs share."""
+    """Lock the folder of the cells, and link to it where several runs share it."""
     link = folder / "cells"
     if cells_folder is None and link.is_symlink() and not link.exists():
         raise RobustokError(
@@ -188,25 +188,25 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
 def _claim(study: Study, folder: Path) -> None:
     """Write the resolved study into the folder, which is new or holds a run of this study.
 
-    Its configuration may be another one: cells that it shares with the earlier one stay finished,
-    and results are those of the present one.
+    The configuration may have changed: shared cells stay finished, and the results are those of the
+    present configuration.
     """
     path = folder / "study.json"
-    wanted = study.as_dict()
-    for written_in in (folder, folder / "items", folder / "figures"):
-        clear_parts(written_in)
+    resolved = study.as_dict()
+    for subfolder in (folder, folder / "items", folder / "figures"):
+        clear_parts(subfolder)
     if not path.exists():
         other_files = [p.name for p in folder.iterdir() if p.name not in OWN_FILES]
         if other_files:
             raise RobustokError(
                 f"{folder} holds other files ({other_files[0]}): run in a new or empty one"
             )
-        write_json(path, wanted)
+        write_json(path, resolved)
         return
     written = read_object(path)
-    if written.get("name") != wanted["name"]:
+    if written.get("name") != resolved["name"]:
         raise RobustokError(
-            f"{folder} holds a run of the study '{written.get('name')}', not '{wanted['name']}': "
+            f"{folder} holds a run of the study '{written.get('name')}', not '{resolved['name']}': "
             "run in another folder, or remove this one"
         )
     first = written.get("first_repeat", 0)
@@ -218,26 +218,25 @@ def _claim(study: Study, folder: Path) -> None:
             f"repeats {study.repeats} leaves out: change --first-repeat or --repeats so that all "
             "are among them, or run in another folder"
         )
-    if written != wanted:
-        write_json(path, wanted)
+    if written != resolved:
+        write_json(path, resolved)
 
 
-def first_change(one: object, other: object, name: str = "") -> tuple[str, object, object] | None:
+def first_change(old: object, new: object, name: str = "") -> tuple[str, object, object] | None:
     """The dotted name of the first field in which two configurations differ, and its two values.
 
     >>> first_change({"model": {"steps": 5, "seed": 0}}, {"model": {"steps": 9, "seed": 0}})
     ('model.steps', 5, 9)
 
-    ``one`` and ``other`` are values as JSON has them; the name begins with ``name``. None where
-    they are equal.
+    ``old`` and ``new`` are JSON values; the name begins with ``name``. None where they are equal.
     """
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in dict.fromkeys([*other, *one]):
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*new, *old]):
             field = f"{name}.{key}" if name else key
-            if change := first_change(one.get(key), other.get(key), field):
+            if change := first_change(old.get(key), new.get(key), field):
                 return change
         return None
-    return None if one == other else (name, one, other)
+    return None if old == new else (name, old, new)
 
 
 class Row(TypedDict):
@@ -297,13 +296,13 @@ def rows_and_missing(
     """A row for each finished measurement, in the order of the plan, and the names of the others.
 
     A measurement whose model or tokenizer has no record, because its folder was removed, counts as
-    unfinished until that is made again.
+    unfinished until the record exists again.
     """
     rows, missing = [], []
     for cell in cells:
         if not isinstance(cell, MeasuredCell):
             continue
-        if all(one.key in records for one in (cell, cell.model, cell.tokenizer)):
+        if all(c.key in records for c in (cell, cell.model, cell.tokenizer)):
             rows.append(_row(study, cell, records))
         else:
             missing.append(_names(study, cell))
@@ -311,7 +310,7 @@ def rows_and_missing(
 
 
 def _names(study: Study, cell: MeasuredCell) -> Row:
-    """What is known of a measurement before it is made."""
+    """The fields of a measurement's row that are known before it runs."""
     names: Any = {
         "study": study.name,
         "scale": study.scale,
@@ -384,9 +383,9 @@ def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
     >>> row["eval_scheme"], row["accuracy"], row["n"]
     ('worst of 2 attacks', 0.5, 2)
 
-    ``rows`` are those of results.jsonl with how each question was answered, by its key, as
-    `answers`. An answer is right where no attack made it wrong. Questions that not all of the
-    attacks have are left out.
+    ``rows`` are rows of results.jsonl with `answers`, the share of right answers by the key of the
+    question. An answer is right where no attack made it wrong. Questions that some attacks lack are
+    left out.
     """
     groups: dict[str, list[JsonObject]] = {}
     for row in rows:
@@ -395,7 +394,7 @@ def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
     return [row for attacks in groups.values() if len(attacks) > 1 for row in _worst(attacks)]
 
 
-# The fields of a row that say what was attacked.
+# The fields of a row that identify the attacked model and questions.
 _OF_ATTACKED = (
     "study", "scale", "model", "pretrain_scheme", "train_scheme", "training", "task", "seed",
     "few_shot_scheme", "step",
@@ -403,14 +402,14 @@ _OF_ATTACKED = (
 
 
 def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    first, *others = [attack["answers"] for attack in attacks]
-    keys = [key for key in first if all(key in other for other in others)]
+    by_attack = [attack["answers"] for attack in attacks]
+    keys = [key for key in by_attack[0] if all(key in answers for answers in by_attack)]
     if not keys:
         return
-    answers = {key: min(first[key], *(other[key] for other in others)) for key in keys}
-    kept = (*_OF_ATTACKED, "chance", "precision", "tokenizer", "versions", "kinds")
+    answers = {key: min(answers[key] for answers in by_attack) for key in keys}
+    fields = (*_OF_ATTACKED, "chance", "precision", "tokenizer", "versions", "kinds")
     yield {
-        **{name: attacks[0][name] for name in kept if name in attacks[0]},
+        **{name: attacks[0][name] for name in fields if name in attacks[0]},
         "eval_scheme": worst_label(len(attacks)),
         **share("accuracy", [right > 0 for right in answers.values()]),
         "n": len(keys),

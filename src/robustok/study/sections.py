@@ -50,7 +50,7 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _listed(value: object) -> Any:
-    """One value as a list of one; none as an empty list."""
+    """A value as a list with one item; None as an empty list."""
     if isinstance(value, list):
         return tuple(value)
     return () if value is None else (value,) if isinstance(value, str) else value
@@ -240,7 +240,7 @@ class TrainingSection(Recipe):
     @property
     def recipe(self) -> JsonObject:
         """The fields of :class:`Recipe`, which training takes."""
-        return {one.name: getattr(self, one.name) for one in fields(Recipe)}
+        return {field.name: getattr(self, field.name) for field in fields(Recipe)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
 
 
 def _runner(folder: Path) -> Callable[..., None]:
-    """What a process does with each cell of the run in a folder."""
+    """The function by which a process runs each cell of the run in a folder."""
     return partial(_run_cell, folder)
 
 
@@ -123,16 +123,16 @@ def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], No
     """Run one cell, from its last checkpoint if it has one, and write its record."""
     cell_folder = cell.path(folder)
     cell_folder.mkdir(parents=True, exist_ok=True)
-    spent = cell_folder / "seconds.json"  # by interrupted runs
-    before = read_json_or_none(spent)
-    start = time.monotonic() - (before if isinstance(before, (int, float)) else 0.0)
-    saved = time.monotonic()
+    seconds_file = cell_folder / "seconds.json"  # by interrupted runs
+    earlier = read_json_or_none(seconds_file)
+    start = time.monotonic() - (earlier if isinstance(earlier, (int, float)) else 0.0)
+    saved_at = time.monotonic()
 
     def on_progress(done: int, total: int) -> None:
-        nonlocal saved
-        if time.monotonic() - saved > SAVED_EVERY:
-            saved = time.monotonic()
-            write_json(spent, saved - start)
+        nonlocal saved_at
+        if time.monotonic() - saved_at > SAVED_EVERY:
+            saved_at = time.monotonic()
+            write_json(seconds_file, saved_at - start)
         progress((done, total))
 
     log = cell_folder / LOG
@@ -150,7 +150,7 @@ def _run_cell(folder: Path, cell: Cell, progress: Callable[[tuple[int, int]], No
         "versions": versions(),
         "result": result,
     }
-    spent.unlink(missing_ok=True)
+    seconds_file.unlink(missing_ok=True)
     record["files"] = digests_of(cell_folder, skip=(RECORD, LOG))
     write_record(cell_folder / RECORD, record)
     _log_line(log, f"finished after {record['seconds']} s")

@@ -56,7 +56,7 @@ def keep_as_safetensors(checkpoint: Path) -> None:
         if not path.is_file():  # of a Trainer that shards them
             continue
         tensors: dict[str, torch.Tensor] = {}
-        state = _described(torch.load(path, map_location="cpu", weights_only=True), tensors)
+        state = _to_json(torch.load(path, map_location="cpu", weights_only=True), tensors)
         save_file(tensors, f"{path}{_SUFFIX}", metadata={"state": json.dumps(state)})
     for pattern in ("*.pt", "*.pth", "*.bin"):
         for path in checkpoint.glob(pattern):
@@ -67,32 +67,33 @@ def keep_as_safetensors(checkpoint: Path) -> None:
 def restore(checkpoint: Path) -> None:
     """Write the states that :func:`keep_as_safetensors` replaced, for the Trainer to read."""
     for path in (checkpoint / name for name in _STATES):
-        kept = Path(f"{path}{_SUFFIX}")
-        if kept.is_file():
-            with safe_open(kept, "pt") as file:
+        replacement = Path(f"{path}{_SUFFIX}")
+        if replacement.is_file():
+            with safe_open(replacement, "pt") as file:
                 state = json.loads(file.metadata()["state"])
-                torch.save(_restored(state, file.get_tensor), path)
+                torch.save(_from_json(state, file.get_tensor), path)
 
 
-def _described(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """A value as JSON, whose tensors are added to ``tensors`` by a name."""
+def _to_json(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """A value as JSON; its tensors are added to ``tensors`` under a name."""
     if isinstance(value, torch.Tensor):
         name = str(len(tensors))
         tensors[name] = value.contiguous()
         return {"tensor": name}
     if isinstance(value, dict):
-        return {"dict": [[key, _described(one, tensors)] for key, one in value.items()]}
+        return {"dict": [[key, _to_json(item, tensors)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [_described(one, tensors) for one in value]}
+        return {type(value).__name__: [_to_json(item, tensors) for item in value]}
     return value
 
 
-def _restored(value: Any, tensor: Any) -> Any:
+def _from_json(value: Any, get_tensor: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensor(content)
-    if kind == "dict":
-        return {key: _restored(one, tensor) for key, one in content}
-    return {"list": list, "tuple": tuple}[kind](_restored(one, tensor) for one in content)
+    ((type_name, content),) = value.items()
+    if type_name == "tensor":
+        return get_tensor(content)
+    if type_name == "dict":
+        return {key: _from_json(item, get_tensor) for key, item in content}
+    items = (_from_json(item, get_tensor) for item in content)
+    return {"list": list, "tuple": tuple}[type_name](items)

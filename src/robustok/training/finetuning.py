@@ -93,7 +93,7 @@ def finetune(
         total=plan.last_row,
         adversary=adversary,
         batch_size=plan.batch_size,
-        **{one.name: getattr(plan, one.name) for one in fields(Questions)},
+        **{field.name: getattr(plan, field.name) for field in fields(Questions)},
     )
     identity = {
         "sampler": sampler.spec,
@@ -112,17 +112,17 @@ def finetune(
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
-    longest = int(dataset.prompts.lengths.max())
-    return train(model, dataset, collator, plan, row_length=longest, **common)
+    row_length = int(dataset.prompts.lengths.max())
+    return train(model, dataset, collator, plan, row_length=row_length, **common)
 
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
     """The greatest number of tokens of a row; None for no limit."""
-    longest = max_length_of(model)
+    max_length = max_length_of(model)
     if pack is None:
-        return longest
-    if pack < 2 or pack > (longest or pack):
-        raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {longest}")
+        return max_length
+    if pack < 2 or pack > (max_length or pack):
+        raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {max_length}")
     if not accepts(model, "position_ids"):
         raise RobustokError(
             f"{type(model).__name__} takes no position_ids, which keep packed questions apart: "

@@ -180,44 +180,44 @@ class PackedStream(IterableDataset):
             yield {"input_ids": block}
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        waiting: list[np.ndarray] = []
+        pending: list[np.ndarray] = []
         size = n_blocks = 0
         for epoch in itertools.count():
             for keys in self._groups(epoch):
                 sampler = scheme_at(self.sampler, n_blocks, self.total)
                 rows = Ragged.from_rows([self.documents[i] for i in keys])
                 samples = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
-                waiting.append(np.insert(samples.values, samples.offsets[1:], self.end))
-                size += len(waiting[-1])
+                pending.append(np.insert(samples.values, samples.offsets[1:], self.end))
+                size += len(pending[-1])
                 if size < self.block_size:
                     continue
-                joined = np.concatenate(waiting)
-                full = size // self.block_size * self.block_size
-                n_blocks += full // self.block_size
-                yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
-                waiting, size = [joined[full:]], size - full
+                joined = np.concatenate(pending)
+                n_full = size // self.block_size * self.block_size
+                n_blocks += n_full // self.block_size
+                yield from joined[:n_full].astype(np.int64).reshape(-1, self.block_size)
+                pending, size = [joined[n_full:]], size - n_full
 
     def _groups(self, epoch: int) -> Iterator[np.ndarray]:
-        """The numbers of some documents at a time: enough that a call of the sampler pays."""
+        """The numbers of documents in groups large enough for one call of the sampler."""
         order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
         blocks = stage_size(self.sampler, self.total, -(-_GROUP_IDS // self.block_size))
-        ids = min(blocks * self.block_size, _GROUP_IDS)
-        marks = np.searchsorted(ends, np.arange(ids, ends[-1], ids), side="left") + 1
-        return (keys for keys in np.split(order, np.unique(marks)) if len(keys))
+        group_ids = min(blocks * self.block_size, _GROUP_IDS)
+        cuts = np.searchsorted(ends, np.arange(group_ids, ends[-1], group_ids), side="left") + 1
+        return (keys for keys in np.split(order, np.unique(cuts)) if len(keys))
 
 
 def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
     if isinstance(texts, Ragged):
         return texts
-    rows, rest = [], iter(texts)
-    while chunk := list(itertools.islice(rest, _CHUNK)):
+    rows, unread = [], iter(texts)
+    while chunk := list(itertools.islice(unread, _CHUNK)):
         rows.extend(vocab.encode_batch(chunk))
     return Ragged.from_rows(rows)
 
 
 class _Perplexity(TrainerCallback):
-    """Measures held-out text now and then; the numbers go into the Trainer's own log."""
+    """Measures held-out text every few steps, for the Trainer's log."""
 
     def __init__(
         self,

@@ -51,8 +51,8 @@ def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Samp
     return sampler.at(min(STAGES, seen * STAGES // max(total, 1)) / STAGES)
 
 
-def stage_size(sampler: Sampler | Schedule, total: int | None, most: int) -> int:
-    """How many rows of a training one call of the sampler may draw: ``most`` at one strength.
+def stage_size(sampler: Sampler | Schedule, total: int | None, max_rows: int) -> int:
+    """How many rows of a training one call of the sampler may draw: ``max_rows`` at one strength.
 
     >>> stage_size(rt.schedule("stochastok(alpha=0->1)", vocab), 4_000, 256)
     4
@@ -60,8 +60,8 @@ def stage_size(sampler: Sampler | Schedule, total: int | None, most: int) -> int
     The strength of a schedule stays the same for these rows.
     """
     if not isinstance(sampler, Schedule) or sampler.is_constant:
-        return most
-    return max(1, min(most, (total or 0) // STAGES))
+        return max_rows
+    return max(1, min(max_rows, (total or 0) // STAGES))
 
 
 def end_of_answers(
@@ -88,9 +88,9 @@ def end_of_answers(
 def end_token(model: Any, vocab: Vocabulary, end: str | int | None) -> int:
     """The id that ends a text, which becomes the end of text of a model that has none."""
     config = getattr(model, "config", None)
-    known = getattr(config, "eos_token_id", None)
-    if end is None and isinstance(known, int) and known in vocab.special:
-        return known
+    model_end = getattr(config, "eos_token_id", None)
+    if end is None and isinstance(model_end, int) and model_end in vocab.special:
+        return model_end
     end_id = end_of_text(vocab, end)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if config is not None and getattr(config, name, None) is None:
@@ -223,13 +223,13 @@ class PromptDataset(Dataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[JsonObject]:
-        """All rows of a batch at once, so that one call of the sampler serves them."""
+        """The rows of a batch, drawn by one call of the sampler."""
         places, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         seen = int(places.min()) // self.batch_size * self.batch_size
         epochs = places // len(self)
         borders = np.flatnonzero(np.diff(epochs)) + 1
-        parts = zip(np.split(keys, borders), np.split(epochs, borders), strict=True)
-        return [row for own, epoch in parts for row in self.rows(own, int(epoch[0]), seen)]
+        by_epoch = zip(np.split(keys, borders), np.split(epochs, borders), strict=True)
+        return [row for k, epoch in by_epoch for row in self.rows(k, int(epoch[0]), seen)]
 
     def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[JsonObject]:
         """The rows of these questions in an epoch.
@@ -253,8 +253,8 @@ class PromptDataset(Dataset):
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> JsonObject:
         room = self.max_length - len(answer) - len(self.prefix)
-        overflowed = len(prompt) > room
-        if overflowed:
+        is_too_long = len(prompt) > room
+        if is_too_long:
             if self.overflow == "error":
                 raise RobustokError(
                     f"a perturbed prompt has {len(prompt)} tokens and its answer {len(answer)}, "
@@ -267,29 +267,29 @@ class PromptDataset(Dataset):
         return {
             "input_ids": np.concatenate([self.prefix, prompt, answer]).astype(np.int64),
             "answer": len(answer),
-            "overflowed": overflowed,
+            "overflowed": is_too_long,
         }
 
     def _check(self, items: Sequence[Item | Pair]) -> None:
         spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
         spans = spans + len(self.prefix)
-        worst = int(spans.argmax())
-        if spans[worst] > self.max_length:
-            what = "canonical row" if self.overflow == "canonical" else "answer"
+        i = int(spans.argmax())
+        if spans[i] > self.max_length:
+            name = "canonical row" if self.overflow == "canonical" else "answer"
             raise RobustokError(
-                f"the {what} of item '{items[worst].key}' needs {spans[worst]} tokens, more than "
+                f"the {name} of item '{items[i].key}' needs {spans[i]} tokens, more than "
                 f"max_length {self.max_length}: leave it out or use a larger max_length"
             )
 
     def _check_texts(self, items: Sequence[Item | Pair]) -> None:
-        for lengths, what in ((self.prompts.lengths, "prompt"), (self.answers.lengths, "answer")):
+        for lengths, name in ((self.prompts.lengths, "prompt"), (self.answers.lengths, "answer")):
             if not lengths.all():
                 key = items[int(lengths.argmin())].key
-                raise RobustokError(f"the {what} of item '{key}' has no tokens: give it some text")
+                raise RobustokError(f"the {name} of item '{key}' has no tokens: give it some text")
 
 
 class PackedPrompts(IterableDataset):
-    """An endless stream of rows that hold as many whole questions as fit.
+    """An endless stream of rows filled with whole questions.
 
     >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0, max_length=64)
     >>> row = next(iter(PackedPrompts(data)))
@@ -329,7 +329,7 @@ class PackedPrompts(IterableDataset):
                     if size + length > self.prompts.max_length:
                         yield questions
                         questions, size, n_rows = [], 0, n_rows + 1
-                    questions.append(question)  # without ids where its draw was too long
+                    questions.append(question)  # has no ids if its draw was too long
                     size += length
             if not (size or n_rows):
                 raise RobustokError(
@@ -338,25 +338,25 @@ class PackedPrompts(IterableDataset):
                 )
 
     def _row(self, questions: Sequence[JsonObject]) -> JsonObject:
-        parts = [question["input_ids"] for question in questions]
+        rows = [question["input_ids"] for question in questions]
         answers = [question["answer"] for question in questions]
-        padding = self.prompts.max_length - sum(map(len, parts))
-        parts.append(np.full(padding, self.pad_id))
+        padding = self.prompts.max_length - sum(map(len, rows))
+        rows.append(np.full(padding, self.pad_id))
         answers.append(0)
         labels = [
-            np.where(np.arange(len(part), 0, -1) <= answer, part, IGNORED)
-            for part, answer in zip(parts, answers, strict=True)
+            np.where(np.arange(len(row), 0, -1) <= answer, row, IGNORED)
+            for row, answer in zip(rows, answers, strict=True)
         ]
         return {
-            "input_ids": np.concatenate(parts),
+            "input_ids": np.concatenate(rows),
             "labels": np.concatenate(labels),
-            "position_ids": np.concatenate([np.arange(len(part)) for part in parts]),
+            "position_ids": np.concatenate([np.arange(len(row)) for row in rows]),
             "overflowed": sum(question["overflowed"] for question in questions),
         }
 
 
 def stack_rows(rows: list[JsonObject]) -> JsonObject:
-    """Rows of one length as int64 tensors [rows, length]; without labels, every id is one.
+    """Rows of one length as int64 tensors [rows, length]; without labels, all ids are labels.
 
     Models separate packed questions by positions only without an attention mask and without a
     cache, which `run.trainer_arguments` switches off.
@@ -369,11 +369,11 @@ def stack_rows(rows: list[JsonObject]) -> JsonObject:
 class RowOrder(Order):
     """The indices of all rows of a training: a new order in each epoch.
 
-    An index holds the row and its place in the training, so that epochs, schedules and batches are
-    the same in any number of processes, and after a restart. For the Trainer the whole training is
-    one epoch: it would fill up the last batch of each. The order is a random permutation by the
-    seed and the epoch. Rows are not grouped by length: the study `quick` then fell from 93.5% to
-    64.5% on canonical questions with uniform-k, whose batches were all of one length.
+    An index holds the row and its place in the training, so epochs, schedules and batches do not
+    depend on the number of processes or on restarts. The Trainer sees one epoch, since it fills up
+    the last batch of an epoch. The order is a random permutation by seed and epoch. Rows are not
+    grouped by length: with uniform-k and batches of one length the study `quick` fell from 93.5% to
+    64.5% on canonical questions.
     """
 
     def __init__(self, dataset: PromptDataset, count: int) -> None:
@@ -383,10 +383,10 @@ class RowOrder(Order):
         return self.count
 
     def __iter__(self) -> Iterator[int]:
-        rows = len(self.dataset)
-        for begin in range(0, self.count, rows):
-            order = order_of(rows, self.dataset.seed, begin // rows)[: self.count - begin]
-            yield from (np.arange(begin, begin + len(order)) * rows + order).tolist()
+        n_rows = len(self.dataset)
+        for begin in range(0, self.count, n_rows):
+            order = order_of(n_rows, self.dataset.seed, begin // n_rows)[: self.count - begin]
+            yield from (np.arange(begin, begin + len(order)) * n_rows + order).tolist()
 
 
 def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
@@ -402,7 +402,7 @@ def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
 def of_this_worker(rows: Iterator[object], batch_size: int) -> Iterator[Any]:
     """Every n-th batch of the rows in one of n worker processes of a data loader, else all."""
     worker = get_worker_info()
-    worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    worker_id, n_workers = (worker.id, worker.num_workers) if worker else (0, 1)
     for number, row in enumerate(rows):
-        if number // batch_size % workers == worker_id:
+        if number // batch_size % n_workers == worker_id:
             yield row

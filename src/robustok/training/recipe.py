@@ -291,10 +291,10 @@ def check_output(out: Path, *inputs: object) -> None:
 
     Args:
         out: the output folder.
-        *inputs: folders or names that are read; those that are no folders here are ignored.
+        *inputs: folders or names that are read; names that are no folders are ignored.
     """
     folder = out.resolve()
-    for path in (Path(str(one)) for one in inputs if one):
+    for path in (Path(str(name)) for name in inputs if name):
         if path.is_dir() and path.resolve() in (folder, *folder.parents):
             raise RobustokError(f"{out} is the input {path}, or inside of it: give another folder")
     if not out.is_dir() or (out / RECORD).exists():
@@ -304,9 +304,9 @@ def check_output(out: Path, *inputs: object) -> None:
 
 
 def claim(out: Path, identity: JsonObject) -> None:
-    """Write which run the folder belongs to, and remove checkpoints of an unknown run.
+    """Write the identity of the folder's run, and remove checkpoints of an unknown run.
 
-    A run of fewer steps, which :func:`read_result` has let pass, becomes one of more.
+    A run of fewer steps, which :func:`read_result` accepts, becomes a longer one.
     """
     saved = recorded_identity(out)
     if not saved:
@@ -320,12 +320,12 @@ def claim(out: Path, identity: JsonObject) -> None:
             out,
             identity["steps"],
         )
-        longer = {**saved, "steps": identity["steps"]}
-        write_record(out / RECORD, {"identity": longer, "files": {}})
+        new_identity = {**saved, "steps": identity["steps"]}
+        write_record(out / RECORD, {"identity": new_identity, "files": {}})
 
 
 def recorded_identity(out: Path) -> JsonObject:
-    """The settings of the run that a folder holds; none without a record that can be read."""
+    """The settings of a folder's run; empty without a readable record."""
     return (read_record(out / RECORD) or {}).get("identity", {})
 
 

@@ -53,7 +53,7 @@ SAVE_SECONDS = 600  # greatest age of the last checkpoint
 _log = logging.getLogger(__name__)  # commands print it
 
 _MEASURED = ("seconds", "waiting", "overflowed")  # by a TrainingWatch
-_FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
+_FIRST_RUN = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
 _HOW = (
     "gradient_accumulation_steps",
@@ -234,22 +234,22 @@ def train(
         check_output(out, getattr(model.config, "name_or_path", ""))
     precision = _precision(recipe, model, out)
     arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
-    planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
-    first_in, first = getattr(model, _FIRST, (None, ""))
-    is_same_run = first_in == out.resolve()  # of an earlier call, which has changed the weights
+    recipe_ = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
+    first_out, first_fingerprint = getattr(model, _FIRST_RUN, (None, ""))
+    is_same_run = first_out == out.resolve()  # of an earlier call, which has changed the weights
     if not is_same_run:
-        first = model_fingerprint(model)
+        first_fingerprint = model_fingerprint(model)
     _to_float32(model)
-    identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
-    identity["model"] = first
+    identity = json.loads(json.dumps({**settings, **recipe_, "precision": precision, "seed": seed}))
+    identity["model"] = first_fingerprint
     with disk_full_in_one_line(out), locked(out) if main_process else nullcontext():
-        done = read_result(out, identity)
-        setattr(model, _FIRST, (out.resolve(), first))
-        if done is not None:
+        finished = read_result(out, identity)
+        setattr(model, _FIRST_RUN, (out.resolve(), first_fingerprint))
+        if finished is not None:
             if main_process:
                 _log.warning("%s holds this training, finished: nothing is trained", out)
             _load_weights(model, out)
-            return done
+            return finished
         check_launch(arguments.n_gpu)
         if main_process:
             claim(out, identity)
@@ -273,7 +273,7 @@ def train(
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
-            if checkpoint is None and is_same_run and model_fingerprint(model) != first:
+            if checkpoint is None and is_same_run and model_fingerprint(model) != first_fingerprint:
                 raise RobustokError(
                     f"the model was changed by an interrupted training in {out}, which has no "
                     "checkpoint to continue from: load the model again"
@@ -299,11 +299,11 @@ def _to_float32(model: PreTrainedModel) -> None:
 @contextmanager
 def _cache_of(model: PreTrainedModel) -> Iterator[None]:
     """Restore the model's use of a cache, which the Trainer switches off."""
-    before = getattr(model.config, "use_cache", True)
+    use_cache = getattr(model.config, "use_cache", True)
     try:
         yield
     finally:
-        model.config.use_cache = before
+        model.config.use_cache = use_cache
 
 
 @contextmanager
@@ -377,16 +377,16 @@ def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
     last = last_checkpoint(folder) if trainer.is_world_process_zero() else None
     if last is not None:
         restore(last)
-    chosen = [str(last) if last else None]
-    broadcast_object_list(chosen)
-    return chosen[0]
+    shared_path = [str(last) if last else None]
+    broadcast_object_list(shared_path)
+    return shared_path[0]
 
 
 def _precision(recipe: Recipe, model: PreTrainedModel, out: Path) -> str:
-    """The precision of the run; ``auto`` keeps that of a run which the folder holds already."""
-    known = recorded_identity(out).get("precision")
-    if recipe.precision == "auto" and known in PRECISIONS:
-        return known
+    """The precision of the run; ``auto`` keeps the precision of the folder's run."""
+    recorded = recorded_identity(out).get("precision")
+    if recipe.precision == "auto" and recorded in PRECISIONS:
+        return recorded
     accelerator = torch.accelerator.current_accelerator()
     device = accelerator.type if accelerator and torch.accelerator.is_available() else "cpu"
     return resolve_precision(recipe.precision, model.num_parameters(), device=device)
@@ -456,28 +456,28 @@ def _load_weights(model: PreTrainedModel, out: Path) -> None:
 
 @contextmanager
 def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
-    """Train with this dropout within the block; None leaves the model as it is.
+    """Train with this dropout inside the context; None changes nothing.
 
-    ``share`` is the probability that a value is set to zero. GPT-2 has dropout of its own: after
-    the embeddings, in attention, and after every attention and feed-forward layer. Llama, Qwen 3
-    and Gemma 3 have it in attention only, so hooks do the same in the other places.
+    ``share`` is the probability that a value is set to zero. GPT-2 has dropout after the
+    embeddings, in attention, and after every attention and feed-forward layer. Llama, Qwen 3 and
+    Gemma 3 have it in attention only, so hooks add the other places.
     """
     if share is None:
         yield
         return
-    named = list(model.named_modules())
-    own = [
+    modules = list(model.named_modules())
+    dropouts = [
         module
-        for name, module in named
-        if isinstance(module, nn.Dropout) and "lora_" not in name  # an adapter has its own
+        for name, module in modules
+        if isinstance(module, nn.Dropout) and "lora_" not in name  # of an adapter
     ]
-    changed: list[tuple[nn.Module, str]] = [(module, "p") for module in own]
-    for _, module in named:
+    changed: list[tuple[nn.Module, str]] = [(module, "p") for module in dropouts]
+    for _, module in modules:
         if isinstance(getattr(module, _ATTENTION, None), (int, float)):
             changed.append((module, _ATTENTION))
     hooked: list[nn.Module] = []
-    if not own:
-        hooked = [module for name, module in named if name.rpartition(".")[2] in _LAYERS]
+    if not dropouts:
+        hooked = [module for name, module in modules if name.rpartition(".")[2] in _LAYERS]
         hooked.append(model.get_input_embeddings())
     with ExitStack() as stack:
         for module, name in changed:
@@ -489,7 +489,7 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
 
 
 def _dropping(share: float) -> Any:
-    """A hook that drops values of a module's output, of a tuple its first."""
+    """A hook that drops values of a module's output, or of the first of a tuple."""
 
     def hook(module: nn.Module, inputs: object, output: Any) -> Any:
         if isinstance(output, tuple):
@@ -505,22 +505,22 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
 
     ``row_length`` is the number of tokens of a long row; None where it is unknown. The backward
     pass of PyTorch's attention (`scaled_dot_product_attention`) takes four times as long as the
-    plain formula in bfloat16 on a processor. A frozen output layer is copied for every row where
-    its input is a slice of the hidden states that is not contiguous.
+    plain formula in bfloat16 on a processor. A frozen output layer is copied for every row if its
+    input is a slice of the hidden states that is not contiguous.
     """
     base = getattr(model, "get_base_model", lambda: model)()
-    before = str(base.config._attn_implementation)
-    on_processor = not torch.accelerator.is_available()
-    short = row_length is not None and row_length <= _SHORT
-    eager = on_processor and precision == "bfloat16" and short and before == "sdpa"
+    attention = str(base.config._attn_implementation)
+    is_on_cpu = not torch.accelerator.is_available()
+    is_short = row_length is not None and row_length <= _SHORT
+    uses_eager = is_on_cpu and precision == "bfloat16" and is_short and attention == "sdpa"
     head = base.get_output_embeddings()
     with ExitStack() as stack:
-        if eager:
+        if uses_eager:
             base.set_attn_implementation("eager")
-            stack.callback(base.set_attn_implementation, before)
+            stack.callback(base.set_attn_implementation, attention)
         if head is not None:
             stack.enter_context(head.register_forward_pre_hook(_contiguous))
-        yield "eager" if eager else before
+        yield "eager" if uses_eager else attention
 
 
 def _contiguous(_module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

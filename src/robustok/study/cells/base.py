@@ -1,4 +1,4 @@
-"""Base class of cells: key, label, inputs and a method to run it; and what cells cost.
+"""Base class of cells: key, label, inputs, a method to run it, and the cost of cells.
 
 Costs are seconds on one core, from which the time left of a run is estimated.
 """
@@ -25,7 +25,7 @@ QUESTION_TOKENS = 45  # of a question with its answer
 
 
 class Cell(ABC):
-    """One piece of work with a result that is kept. Each kind is a frozen dataclass.
+    """One unit of work whose result is kept. Each kind is a frozen dataclass.
 
     >>> from robustok.study.cells.inputs import DataCell
     >>> small, large = (DataCell("cute", words, train=8, test=8, seed=0) for words in (100, 200))
@@ -43,7 +43,7 @@ class Cell(ABC):
 
     @property
     def fields(self) -> JsonObject:
-        """All that decides the result apart from the inputs, as JSON: the dataclass's fields.
+        """The dataclass's fields as JSON: all that decides the result beside the inputs.
 
         A field with the metadata `NOT_IN_KEY`, of the cell or of a value in it, is left out.
         """
@@ -62,9 +62,9 @@ class Cell(ABC):
     @property
     def hub_names(self) -> tuple[str, ...]:
         """The models, tokenizers and texts that the cell itself reads from the hub."""
-        values = (getattr(self, one.name) for one in dataclasses.fields(self))  # type: ignore[arg-type]
-        own = (value for value in values if not isinstance(value, Cell))
-        return tuple(name for value in own for name in getattr(value, "hub_names", ()))
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        plain_values = (value for value in values if not isinstance(value, Cell))
+        return tuple(name for value in plain_values for name in getattr(value, "hub_names", ()))
 
     @abstractmethod
     def run(self, folder: Path, progress: Progress) -> Summary:
@@ -72,9 +72,9 @@ class Cell(ABC):
 
         Args:
             folder: the folder of the run.
-            progress: called with (work done, all work), in units of the cell's own.
+            progress: called with (work done, all work), in any unit.
 
-        The inputs are finished. A cell that was interrupted continues from the files it left.
+        The inputs are finished. An interrupted cell continues from its files.
         """
 
     @computed_once
@@ -114,7 +114,7 @@ def _is_cells(value: object) -> bool:
 def _in_key(value: object) -> Any:
     """A value as JSON, without inputs and without fields that change no result."""
     if isinstance(value, tuple):
-        return [_in_key(one) for one in value]
+        return [_in_key(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
     content = {
@@ -123,17 +123,17 @@ def _in_key(value: object) -> Any:
         if field.metadata.get("in_key", True)
     }
     return {
-        name: _in_key(one)
-        for name, one in content.items()
-        if not isinstance(one, Cell) and not _is_cells(one)
+        name: _in_key(item)
+        for name, item in content.items()
+        if not isinstance(item, Cell) and not _is_cells(item)
     }
 
 
 def parameters(model: ModelSection, tokenizer: TokenizerSection | None) -> float:
-    """About how many parameters a study's model has.
+    """The approximate number of parameters of a study's model.
 
-    A named model has the number its `parameters` give, else that of the bytes of its folder, at two
-    bytes each, else a billion.
+    A named model has the number in its `parameters`, else one for every two bytes of its folder,
+    else a billion.
     """
     if model.name is not None:
         files = Path(model.name).glob("*.safetensors")

@@ -136,8 +136,8 @@ class DataCell(QuestionsCell):
         if isinstance(words, int):
             words = frequent_words(words)
         make, settings = GAMES[self.game], {"seed": self.seed, "format": self.format}
-        own = self._read if self.files else partial(make, words, **settings)
-        train, test = (own(count, split=split) for split, count in counts.items())
+        read = self._read if self.files else partial(make, words, **settings)
+        train, test = (read(count, split=split) for split, count in counts.items())
         trained = {(item.question, item.choices) for item in train}
         if shared := [item.key for item in test if (item.question, item.choices) in trained]:
             raise RobustokError(

@@ -103,17 +103,17 @@ class ModelCell(Cell):
 
     def open(self, folder: Path) -> Any:
         """The model to measure. It stays loaded until another one is opened or trained."""
-        place = folder.resolve(), self.key
-        if place not in _OPENED:
+        cell_path = folder.resolve(), self.key
+        if cell_path not in _OPENED:
             close_model()  # before another one is in memory
-            _OPENED[place] = open_model(self.source(folder), dtype=self.origin.dtype)
-        return _OPENED[place]
+            _OPENED[cell_path] = open_model(self.source(folder), dtype=self.origin.dtype)
+        return _OPENED[cell_path]
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         """Open a model that exists, so that an error comes before any work with it."""
         model = self.open(folder)
-        served = isinstance(model, ServedModel)  # whose size is not known
-        return {"parameters": None if served else model.num_parameters()}
+        is_served = isinstance(model, ServedModel)  # whose size is not known
+        return {"parameters": None if is_served else model.num_parameters()}
 
 
 class OriginCell(ModelCell):
@@ -292,8 +292,8 @@ class FinetuneCell(TrainedCell):
     @property
     def description(self) -> str:
         scheme = self.model.scheme if isinstance(self.model, PretrainCell) else "canonical"
-        first = "" if scheme == "canonical" else f"{scheme}, then "
-        return first + super().description
+        pretraining = "" if scheme == "canonical" else f"{scheme}, then "
+        return pretraining + super().description
 
     @property
     def _row_length(self) -> int | None:

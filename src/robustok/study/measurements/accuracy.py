@@ -16,7 +16,7 @@ from robustok.study.measurements.base import (
     ByScheme,
     MeasuredCell,
     OnQuestions,
-    Opened,
+    OpenedCell,
     chance,
     rounded,
 )
@@ -65,35 +65,35 @@ class Evaluate(ByScheme, OnQuestions):
         return f"ensemble({self.scheme}, draws={self.draws})" if self.ensemble else self.scheme
 
     def variants(self) -> Iterator[Self]:
-        for one in super().variants():
+        for variant in super().variants():
             draws, items = self.draws, self.items
-            if one.is_fixed:
+            if variant.is_fixed:
                 draws, items = 1, self.canonical_items or items
-            one = replace(one, draws=draws, items=items, canonical_items=None, ensemble=None)
-            yield one
-            if self.ensemble is not None and not one.is_fixed:
-                yield replace(one, draws=self.ensemble, ensemble=self.ensemble)
+            variant = replace(variant, draws=draws, items=items, canonical_items=None)
+            yield replace(variant, ensemble=None)
+            if self.ensemble is not None and not variant.is_fixed:
+                yield replace(variant, draws=self.ensemble, ensemble=self.ensemble)
 
     def tokens_read(self, cell: MeasuredCell) -> float:
         return 2 * self.question_tokens(cell) * self.draws
 
-    def run(self, at: Opened) -> Summary:
-        items, around = at.questions(self.items)
+    def run(self, opened: OpenedCell) -> Summary:
+        items, around_ids = opened.questions(self.items)
         texts = [text for item in items for text in item.drawn_texts.values()]
-        drawn_by = self.sampler(at.vocab, texts)
+        eval_sampler = self.sampler(opened.vocab, texts)
         result = evaluation.evaluate(
-            at.model,
-            at.vocab,
+            opened.model,
+            opened.vocab,
             items,
-            drawn_by,
+            eval_sampler,
             draws=self.draws,
-            seed=at.seed,
+            seed=opened.seed,
             ensemble=self.ensemble is not None,
             overflow=self.overflow,
-            progress=at.progress,
-            **around,
+            progress=opened.progress,
+            **around_ids,
         )
-        at.write_items(result.table())
+        opened.write_items(result.table())
         measured = {name: getattr(result, name) for name in (*_NUMBERS, "precision")}
         if result.consistency is not None:
             measured["consistency"] = round(result.consistency, 4)
@@ -103,7 +103,7 @@ class Evaluate(ByScheme, OnQuestions):
             "chance": chance(items),
             **rounded(result.strength),
             "tokens_per_question": round(result.tokens_computed / result.n, 1),
-            **self.spec_of(drawn_by),
+            **self.spec_of(eval_sampler),
         }
 
     def line(self, row: JsonFields) -> str:

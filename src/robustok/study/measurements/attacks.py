@@ -16,7 +16,7 @@ from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
-    Opened,
+    OpenedCell,
     chance,
     strength_of,
 )
@@ -49,7 +49,7 @@ class Attack(AttackSettings, OnQuestions):
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
         return tokens * min(self.steps, STEPS_TAKEN) * len(self.distances) * STEP_NEIGHBORS
 
-    def run(self, at: Opened) -> Summary:
+    def run(self, opened: OpenedCell) -> Summary:
         from robustok.attack.engine import (
             AttackedModel,
             accuracy_under,
@@ -57,51 +57,52 @@ class Attack(AttackSettings, OnQuestions):
             question_prompts,
         )
 
-        items, around = at.questions(self.items)
+        items, around_ids = opened.questions(self.items)
         prompts = question_prompts(items)
-        frame = around.get("prefix"), around.get("suffix")
-        model = AttackedModel(at.model, at.vocab, *frame, self.overflow)
+        around = around_ids.get("prefix"), around_ids.get("suffix")
+        model = AttackedModel(opened.model, opened.vocab, *around, self.overflow)
 
-        def searched(group: Sequence[attacks.Prompt], progress: Progress) -> Summary:
-            done, dropped = attack_questions(model, group, self, at.seed, progress=progress)
-            return {"attacks": [one.as_row() for one in done], "dropped": dropped}
+        def attack_group(group: Sequence[attacks.Prompt], progress: Progress) -> Summary:
+            attacked, dropped = attack_questions(model, group, self, opened.seed, progress=progress)
+            return {"attacks": [a.as_row() for a in attacked], "dropped": dropped}
 
-        groups = at.in_groups(prompts, searched)
+        groups = opened.in_groups(prompts, attack_group)
         rows = [row for group in groups for row in group["attacks"]]
-        done = [attacks.Attack.from_row(row) for row in rows]
-        summary = accuracy_under(done)
-        at.write_items(
+        attacked = [attacks.Attack.from_row(row) for row in rows]
+        summary = accuracy_under(attacked)
+        opened.write_items(
             row
-            | {"tokens": at.spelled(row["ids"])}
-            | {"canonical_tokens": at.spelled(row["canonical_ids"])}
+            | {"tokens": opened.spelled(row["ids"])}
+            | {"canonical_tokens": opened.spelled(row["canonical_ids"])}
             for row in rows
         )
         overflowed = sum(group["dropped"] for group in groups)
-        overflowed += sum(one.overflowed for one in done)
-        of_key = {item.key: item.question for item in items}
+        overflowed += sum(a.overflowed for a in attacked)
+        question_of = {item.key: item.question for item in items}
+        questions = [question_of[a.key] for a in attacked]
         return {
             **summary,
-            **unsearched_ids(at.vocab, self),
+            **unsearched_ids(opened.vocab, self),
             **({"overflowed": overflowed} if overflowed else {}),
             "chance": chance(items),
-            **strength_of(at.vocab, [of_key[one.key] for one in done], [one.ids for one in done]),
-            "precision": at.precision,
+            **strength_of(opened.vocab, questions, [a.ids for a in attacked]),
+            "precision": opened.precision,
         }
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         (printed,) = super().rows(row)
         items = row["items"]
-        most = max(item["n_scored"] for item in items)
-        reached = [item["reached_at"] for item in items]
-        one = {}
+        max_scored = max(item["n_scored"] for item in items)
+        reached_at = [item["reached_at"] for item in items]
+        single = {}
         if len(items) == 1:
             names = ("ids", "success", "tokens")
             margins = attacks.Attack.from_row(items[0]).margins
-            one = {"margins": margins, **{name: items[0][name] for name in names}}
+            single = {"margins": margins, **{name: items[0][name] for name in names}}
         yield {
             **printed,
-            "curve": curve_of("accuracy", reached, most=most),
-            **one,
+            "curve": curve_of("accuracy", reached_at, most=max_scored),
+            **single,
         }
 
     def line(self, row: JsonFields) -> str:

@@ -34,7 +34,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to measure, and what it is measured with.
+    """A model to measure, and the inputs of its measurements.
 
     `questions` are all that the study evaluates on, `few_shots` the examples before them, by each
     scheme in turn (None for no examples). `is_last` is false for a pre-trained model that the study
@@ -52,7 +52,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Settings, ABC):
-    """A kind of measurement, and in a cell the measurement that this cell makes."""
+    """A kind of measurement; a cell holds a copy for one scheme."""
 
     kind: ClassVar[str]  # the name of the section, the command and the cells
     reads_chat: ClassVar[bool] = False  # whether a chat template can be around a question
@@ -61,14 +61,14 @@ class Measurement(Settings, ABC):
 
     @property
     def eval_scheme(self) -> str:
-        """What a cell measures under, as the row in results names it."""
+        """The evaluation scheme, attack or measurement that the row in results names."""
         return self.kind
 
     def planned(self, subject: Subject) -> Iterator[MeasuredCell]:
-        """The cells of one model: each variant on each thing that it is measured on."""
-        for inputs, one in product(self.measured_on(subject), self.variants()):
+        """The cells of one model: each variant on each of its inputs."""
+        for inputs, variant in product(self.measured_on(subject), self.variants()):
             yield MeasuredCell(
-                measurement=one,
+                measurement=variant,
                 model=subject.model,
                 tokenizer=subject.tokenizer,
                 seed=subject.seed,
@@ -85,14 +85,14 @@ class Measurement(Settings, ABC):
 
     @abstractmethod
     def tokens_read(self, cell: MeasuredCell) -> float:
-        """About how many tokens the model reads, for estimates of cost."""
+        """The approximate number of tokens that the model reads, for estimates of cost."""
 
     @abstractmethod
-    def run(self, at: Opened) -> Summary:
+    def run(self, opened: OpenedCell) -> Summary:
         """The numbers of one cell, as JSON."""
 
     def rows(self, row: JsonFields) -> Iterable[JsonFields]:
-        """What the command prints of a cell, a row of JSON each.
+        """The rows of JSON that the command prints for a cell.
 
         ``row`` has the numbers of the cell, its names, and the rows of its ``items``, which are not
         printed.
@@ -106,7 +106,7 @@ class Measurement(Settings, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ByScheme(Measurement):
-    """A measurement under each scheme in turn; that of a cell has one."""
+    """A measurement under each scheme in turn; in a cell it has one scheme."""
 
     eval_schemes: EvalSpecs = option(
         "how texts are tokenized",
@@ -182,7 +182,7 @@ class MeasuredCell(Cell):
 
     @property
     def eval_scheme(self) -> str:
-        """What it was measured under, as the row in results names it."""
+        """The evaluation scheme, attack or measurement that the row in results names."""
         return self.measurement.eval_scheme
 
     @property
@@ -198,22 +198,22 @@ class MeasuredCell(Cell):
 
     @property
     def label(self) -> str:
-        after = f" after {self.few_shot.scheme}" if self.few_shot else ""
-        under = "" if self.eval_scheme == self.kind else f" on {self.eval_scheme}"
+        few_shot = f" after {self.few_shot.scheme}" if self.few_shot else ""
+        scheme = "" if self.eval_scheme == self.kind else f" on {self.eval_scheme}"
         task = self.task_questions.description if self.task_questions else ""
-        return f"{self.kind} {self.model.description}{under}{task}{after}"
+        return f"{self.kind} {self.model.description}{scheme}{task}{few_shot}"
 
     @property
     def work(self) -> float:
         return 2 * self.model.origin.parameters * self.measurement.tokens_read(self) / CORE + 1
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        return self.measurement.run(Opened(self, folder, progress))
+        return self.measurement.run(OpenedCell(self, folder, progress))
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The inputs of a cell, opened, and the place of its files.
+class OpenedCell:
+    """The opened inputs of a cell, and the folder of its files.
 
     Args:
         cell: the cell.
@@ -260,17 +260,17 @@ class Opened:
         Before a question are the start token and few-shot examples, or else a chat template.
         """
         few_shot = self.cell.few_shot
-        items, solved = self.cell.questions[0].test_and_examples(
+        items, examples = self.cell.questions[0].test_and_examples(
             self.run_folder, few_shot.examples if few_shot else 0, self.seed
         )
         if few_shot is None:
             tokenizer = self.cell.tokenizer.source(self.run_folder)
             return items[:count], self.cell.model.around(self.vocab, tokenizer)
-        drawn_by = sampler(few_shot.scheme, self.vocab)
+        scheme = sampler(few_shot.scheme, self.vocab)
 
         def prefix(question: str) -> Any:
             return evaluation.solved_examples(
-                self.vocab, solved, drawn_by, seed=self.seed, question=question, start=self.start
+                self.vocab, examples, scheme, seed=self.seed, question=question, start=self.start
             )
 
         return items[:count], {"prefix": prefix}
@@ -278,7 +278,7 @@ class Opened:
     def in_groups(
         self, items: Sequence[Any], run: Callable[[Sequence[Any], Progress], Summary]
     ) -> list[Summary]:
-        """What ``run`` gives for each group of items; finished groups are in the cell's folder."""
+        """The results of ``run`` by group of items; the cell's folder keeps finished groups."""
         return in_groups(self.folder / "groups", {}, items, run, self.progress, size=GROUP)
 
     def spelled(self, ids: Iterable[int]) -> list[str]:
@@ -286,7 +286,7 @@ class Opened:
         return [visible(self.vocab.tokens[i]) for i in ids]
 
     def write_items(self, rows: Iterable[JsonFields]) -> None:
-        """Write the results of each question, which the run keeps."""
+        """Write the results of each question; the run keeps the file."""
         write_rows(self.folder / "items.jsonl", rows)
 
 
@@ -301,5 +301,5 @@ def strength_of(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str,
 
 
 def rounded(strength: Mapping[str, float]) -> dict[str, float]:
-    """A strength as a row has it, with four decimal places."""
+    """A strength with four decimal places, as in a row."""
     return {name: round(value, 4) for name, value in strength.items()}

@@ -12,7 +12,7 @@ from robustok.checks import option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
-from robustok.study.measurements.base import MeasuredCell, OnQuestions, Opened, Subject
+from robustok.study.measurements.base import MeasuredCell, OnQuestions, OpenedCell, Subject
 from robustok.study.sections import EvalSpec
 from robustok.tasks import Item
 
@@ -50,10 +50,10 @@ class Bound(OnQuestions):
     def tokens_read(self, cell: MeasuredCell) -> float:
         return self.question_tokens(cell) * self.draws if cell.questions else 0.0
 
-    def run(self, at: Opened) -> Summary:
-        name = at.cell.model.name_in_figure
-        bound = evaluation.lipschitz_bound(at.model, progress=at.progress)
-        ratios = self._ratios(at) if at.cell.questions else None
+    def run(self, opened: OpenedCell) -> Summary:
+        name = opened.cell.model.name_in_figure
+        bound = evaluation.lipschitz_bound(opened.model, progress=opened.progress)
+        ratios = self._ratios(opened) if opened.cell.questions else None
         n = self.tokens or (ratios.longest if ratios else None)
         measured = [] if ratios is None else ratios.table()
         changes = [*measured, *bound.changes(n)]
@@ -64,45 +64,44 @@ class Bound(OnQuestions):
             "bound": [{"model": name, **row} for row in bound.table(self.distance, tokens=n)],
             "changes": [{"model": name, **row} for row in changes],
             **({} if ratios is None else {"n": ratios.items, "draws": ratios.draws}),
-            "precision": at.precision,
+            "precision": opened.precision,
         }
 
-    def _ratios(self, at: Opened) -> evaluation.Ratios:
+    def _ratios(self, opened: OpenedCell) -> evaluation.Ratios:
         """The measured ratios; the attack on each question leaves out neighbors that do not fit."""
-        items, _ = at.questions(self.items)
+        items, _ = opened.questions(self.items)
 
-        def attacked(group: Sequence[Item], progress: Progress) -> Summary:
-            done = attacks.attack_items(
-                at.model, at.vocab, group, seed=at.seed, overflow="canonical", progress=progress
-            )
-            return {"ids": [attack.ids.tolist() for attack in done.attacks]}
+        def attack_group(group: Sequence[Item], progress: Progress) -> Summary:
+            model, options = opened.model, {"overflow": "canonical", "progress": progress}
+            result = attacks.attack_items(model, opened.vocab, group, seed=opened.seed, **options)
+            return {"ids": [attack.ids.tolist() for attack in result.attacks]}
 
-        groups = at.in_groups(items, attacked) if self.attack else []
+        groups = opened.in_groups(items, attack_group) if self.attack else []
         return evaluation.lipschitz_ratios(
-            at.model,
-            at.vocab,
+            opened.model,
+            opened.vocab,
             items,
             attacked=[ids for group in groups for ids in group["ids"]],
             draws=self.draws,
-            seed=at.seed,
+            seed=opened.seed,
             sampler=self.scheme,
-            progress=at.progress,
+            progress=opened.progress,
         )
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         names = (*_NORMS, "distance", "tokens")
         record = {"model": row["model"], **{name: row[name] for name in names}}
-        record["layers"] = [{k: v for k, v in one.items() if k != "model"} for one in row["bound"]]
+        record["layers"] = [{k: v for k, v in c.items() if k != "model"} for c in row["bound"]]
         if "n" in row:
-            measured = [one for one in row["changes"] if one["kind"] in _MEASURED]
-            record["measured"] = [one | {"model": row["model"]} for one in measured]
+            measured = [c for c in row["changes"] if c["kind"] in _MEASURED]
+            record["measured"] = [c | {"model": row["model"]} for c in measured]
             record |= {"items": row["n"], "draws": row["draws"]}
         yield record
 
     def line(self, row: JsonFields) -> str:
-        where = f", n = {row['tokens']}" if row["tokens"] else ""
+        suffix = f", n = {row['tokens']}" if row["tokens"] else ""
         head = f"‖W‖ = {row['embedding']:.4g}, ‖W_out‖ = {row['head']:.4g}, k = {row['distance']}"
-        lines = [f"{row['model']}: {head}{where}"]
+        lines = [f"{row['model']}: {head}{suffix}"]
         for layer in row["layers"]:
             text = "whole model" if layer["layer"] == "whole" else f"layer {layer['layer']}"
             text += "" if layer["c2"] is None else f": C2 {layer['c2']:.4g}"
@@ -113,9 +112,9 @@ class Bound(OnQuestions):
                     text += f"; {reading}: {shown}γ {power_of_ten(power)}"
             lines.append(text)
         for kind in _MEASURED:
-            most = [one["max"] for one in row.get("measured", ()) if one["kind"] == kind]
-            if most:
-                lines.append(f"change of the logits per √distance, {kind} up to {most[-1]:.3g}")
+            largest = [c["max"] for c in row.get("measured", ()) if c["kind"] == kind]
+            if largest:
+                lines.append(f"change of the logits per √distance, {kind} up to {largest[-1]:.3g}")
         return "\n".join(lines)
 
 

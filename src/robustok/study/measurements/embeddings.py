@@ -11,7 +11,7 @@ from robustok.checks import option
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonFields
 from robustok.study.cells.base import Summary
-from robustok.study.measurements.base import MeasuredCell, Measurement, Opened, Subject
+from robustok.study.measurements.base import MeasuredCell, Measurement, OpenedCell, Subject
 from robustok.tasks import frequent_words, read_words
 
 _BY_LAYER = ("mean", "low", "high", "mean_of_others")
@@ -53,8 +53,8 @@ class Embeddings(Measurement):
     def variants(self) -> Iterator[Self]:
         words = tuple(read_words(self.words_file)) if self.words_file else self.own_words
         for sentence in ("", *self.sentences):
-            alone = {"sentences": (sentence,) if sentence else (), "words_file": None}
-            yield replace(self, own_words=words, **alone)
+            changes = {"sentences": (sentence,) if sentence else (), "words_file": None}
+            yield replace(self, own_words=words, **changes)
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         yield {}
@@ -63,32 +63,32 @@ class Embeddings(Measurement):
         # A word has few tokens; its tokenizations share them.
         return (len(self.own_words) or self.words) * self.draws * 3
 
-    def run(self, at: Opened) -> Summary:
+    def run(self, opened: OpenedCell) -> Summary:
         sentence = next(iter(self.sentences), "")
 
-        def measured(group: Sequence[str], progress: Progress) -> Summary:
+        def measure_group(group: Sequence[str], progress: Progress) -> Summary:
             result = evaluation.embedding_distances(
-                at.model,
-                at.vocab,
+                opened.model,
+                opened.vocab,
                 group,
                 draws=self.draws,
-                seed=at.seed,
+                seed=opened.seed,
                 sentence=sentence or None,
-                prefix=at.start or None,
+                prefix=opened.start or None,
                 progress=progress,
             )
             return {"words": result.by_word}
 
-        groups = at.in_groups(list(self.own_words) or frequent_words(self.words), measured)
+        groups = opened.in_groups(list(self.own_words) or frequent_words(self.words), measure_group)
         by_word = {
             word: evaluation.WordDistances(others, tuple(mean))
             for group in groups
             for word, (others, mean) in group["words"].items()
         }
-        result = evaluation.EmbeddingDistances(by_word, sentence, self.draws, at.seed)
-        name = at.cell.model.name_in_figure
+        result = evaluation.EmbeddingDistances(by_word, sentence, self.draws, opened.seed)
+        name = opened.cell.model.name_in_figure
         layers = [{"model": name, **layer} for layer in result.table()]
-        return {"layers": layers, "precision": at.precision}
+        return {"layers": layers, "precision": opened.precision}
 
     def rows(self, row: JsonFields) -> Iterator[JsonFields]:
         layers = row["layers"]
@@ -102,8 +102,8 @@ class Embeddings(Measurement):
 
     def line(self, row: JsonFields) -> str:
         shown = " ".join(f"{value:.3f}" for value in row["mean"])
-        where = f" in “{row['sentence']}”" if row["sentence"] else ""
+        suffix = f" in “{row['sentence']}”" if row["sentence"] else ""
         return (
-            f"{row['model']}{where}: {shown} (layers 0 to {len(row['mean']) - 1}, "
+            f"{row['model']}{suffix}: {shown} (layers 0 to {len(row['mean']) - 1}, "
             f"{counted(row['words'], 'word')} × {counted(row['draws'], 'draw')})"
         )

@@ -16,7 +16,7 @@ from robustok.study.cells.models import FINETUNED
 from robustok.study.measurements.base import (
     ByScheme,
     MeasuredCell,
-    Opened,
+    OpenedCell,
     Subject,
     rounded,
 )
@@ -42,23 +42,23 @@ class Perplexity(ByScheme):
             return 2 * QUESTION_TOKENS * sum(data.count for data in cell.questions)
         return (cell.corpus.text.measured or 1) * DOCUMENT_TOKENS
 
-    def run(self, at: Opened) -> Summary:
-        corpus, folder = at.cell.corpus, at.run_folder
+    def run(self, opened: OpenedCell) -> Summary:
+        corpus, folder = opened.cell.corpus, opened.run_folder
         if corpus is not None:
             texts = corpus.held_out(folder)
         else:  # those without a question consist of whole sentences
-            each = [data.test_and_examples(folder, 0)[0] for data in at.cell.questions]
-            texts = [item.question for items in each for item in items if item.question]
-        drawn_by = self.sampler(at.vocab, texts)
+            item_lists = [data.test_and_examples(folder, 0)[0] for data in opened.cell.questions]
+            texts = [item.question for items in item_lists for item in items if item.question]
+        eval_sampler = self.sampler(opened.vocab, texts)
         result = evaluation.perplexity(
-            at.model,
-            at.vocab,
+            opened.model,
+            opened.vocab,
             texts,
-            drawn_by,
+            eval_sampler,
             draws=self.draws,
-            seed=at.seed,
-            start=next(iter(at.start), None),
-            progress=at.progress,
+            seed=opened.seed,
+            start=next(iter(opened.start), None),
+            progress=opened.progress,
         )
         numbers = asdict(result)
         strength = numbers.pop("strength")
@@ -66,8 +66,8 @@ class Perplexity(ByScheme):
             **numbers,
             "high": result.high if isfinite(result.high) else None,  # JSON has no infinity
             **rounded(strength),
-            "precision": at.precision,
-            **self.spec_of(drawn_by),
+            "precision": opened.precision,
+            **self.spec_of(eval_sampler),
         }
 
     def line(self, row: JsonFields) -> str:
