@@ -22,7 +22,8 @@ from experiments.claims import RESULTS
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import clustered
 from robustok.models.load import save_tokenizer
-from robustok.report.frame import check_repeats, measurement_of, read_source
+from robustok.report.frame import check_repeats, measurement_of
+from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 from robustok.runtime.records import json_digest

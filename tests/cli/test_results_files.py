@@ -55,11 +55,11 @@ def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
         (None, "has no results.jsonl"),
         ("", "has no rows"),
         ("text", "is not JSON"),
-        ("[1]\n", "holds no results"),
-        ("null\n", "holds no results"),
-        ("5\n", "holds no results"),
-        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "holds no results"),
-        ('{"accuracy": 0.5}\n', "holds no results"),
+        ("[1]\n", "give the folder of a study"),
+        ("null\n", "give the folder of a study"),
+        ("5\n", "results.jsonl is damaged, or of another program"),
+        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "has a row without eval_scheme"),
+        ('{"accuracy": 0.5}\n', "has a row without eval_scheme"),
     ],
 )
 def test_another_folder_is_refused_in_one_line(

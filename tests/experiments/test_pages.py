@@ -20,7 +20,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.models import add_lora, load_model
 from robustok.models.load import save_tokenizer
 from robustok.report import Results
-from robustok.report.frame import read_source
+from robustok.report.source import read_source
 from robustok.runtime.files import write_rows
 
 MOST_BYTES = 16_000_000  # of results/, without adapters of LoRA

@@ -12,8 +12,8 @@ import pytest
 
 from robustok.report import Results, write_report, write_table
 from robustok.report.figures import attack_panels, heat_panels
-from robustok.report.frame import read_source
 from robustok.report.paper import paper_section
+from robustok.report.source import read_source
 from robustok.report.style import colors
 from robustok.report.tables import (
     accuracy_table,

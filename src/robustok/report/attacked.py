@@ -14,6 +14,7 @@ from robustok.evaluation.intervals import curve_of
 from robustok.report.figures import facts, panel_grid
 from robustok.report.frame import Results, Row, bounds, percent
 from robustok.report.page import Section, Table, write_page
+from robustok.report.source import read_answers
 from robustok.report.style import (
     MUTED,
     colors,
@@ -28,7 +29,6 @@ from robustok.report.style import (
 )
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields
-from robustok.runtime.inputs import read_rows
 from robustok.runtime.packages import versions
 
 _SHOWN = 3  # texts of a model
@@ -72,7 +72,7 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
 def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
     """The attacks of the cells of a row, over all its seeds."""
     paths = [folder / "items" / f"{cell}.jsonl" for cell in cells for folder in folders]
-    items = [item for path in paths if path.is_file() for item in read_rows(path)]
+    items = [item for path in paths if path.is_file() for item in read_answers(path)]
     return [item for item in items if "steps" in item]
 
 

@@ -1,4 +1,4 @@
-"""The folders of a report as data frames: seeds merged, models named by what differs.
+"""The rows of a report as data frames: seeds merged, models named by what differs.
 
 Also their intervals over seeds and questions. The statistics are those of
 :mod:`robustok.evaluation.intervals`, and the comparison of two rows is that of
@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,75 +23,11 @@ from robustok.evaluation.intervals import interval
 from robustok.evaluation.intervals import over_seeds as rights_over_seeds
 from robustok.report.style import Row, colors, family, grouped, last_parts, scheme_and_strength
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonFields, JsonObject, read_object
-from robustok.runtime.inputs import read_rows
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED, PUBLISHED, UNTRAINED
-from robustok.study.run import answers_of, first_change, worst_rows
-
-ACCEPTED = "give the folder of a study or of a command"
-_NAMES = {"train_scheme", "eval_scheme", "seed"}  # of every row
-_MEASUREMENT = {  # of a row with this measure
-    "accuracy": {"low", "high", "n"},
-    "perplexity": {"pretrain_scheme", "bits_per_byte"},
-}
-
-
-@dataclass(frozen=True)
-class ReportSource:
-    """A folder, its rows of results.jsonl, study.json, and run.json; empty where it has none.
-
-    A row with accuracies has how far each question was answered, by its key, as `answers`, and
-    where there are several kinds of questions these as `kinds`.
-    """
-
-    folder: Path
-    rows: list[Row]
-    study: JsonObject
-    record: JsonObject
-
-
-def read_source(folder: Path) -> ReportSource:
-    """Read a folder of results; raises RobustokError for one without them."""
-    results = folder / "results.jsonl"
-    if not results.is_file():
-        inside = [str(path.parent) for path in sorted(folder.glob("*/results.jsonl"))[:3]]
-        advice = f"give folders inside it, such as {' '.join(inside)}" if inside else ACCEPTED
-        raise RobustokError(f"{folder} has no results.jsonl: {advice}")
-    rows = read_rows(results)
-    if not rows:
-        raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
-    for row in rows:
-        if not isinstance(row, dict) or not _needed_fields(row) <= row.keys():
-            raise RobustokError(f"{results} holds no results that a report shows: {ACCEPTED}")
-    files = (folder / name for name in ("study.json", "run.json"))
-    study, record = (read_object(file) if file.is_file() else {} for file in files)
-    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
-    return ReportSource(folder, rows, study, record)
-
-
-def _needed_fields(row: Row) -> set[str]:
-    return _NAMES.union(*(_MEASUREMENT.get(one, ()) for one in MEASURES if one in row))
-
-
-def _answers(row: Row, folder: Path) -> Row:
-    """What a report needs of the results for each question."""
-    path = folder / "items" / f"{row.get('cell')}.jsonl"
-    if "accuracy" not in row or not path.is_file():
-        return {}
-    items = read_rows(path)
-    answers = answers_of(items)
-    if not answers:
-        return {}
-    kinds = {item["key"]: item["kind"] for item in items if item.get("kind")}
-    parts: Row = {"answers": answers}
-    if len(set(kinds.values())) > 1:
-        parts["kinds"] = kinds
-    if "start=canonical" in row["eval_scheme"]:
-        parts["start_answers"] = {item["key"]: float(item["reached_at"] != 1) for item in items}
-    return parts
-
+from robustok.study.run import first_change, worst_rows
 
 _AFTER_START = (
     "start_answers",
@@ -116,7 +50,7 @@ def _with_starts(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         answers = row.get("start_answers")
         yield row
-        if answers and subject(row) not in known:
+        if answers and "start_low" in row and subject(row) not in known:
             known.add(subject(row))
             start = {name: row[f"start_{name}"] for name in ("accuracy", "low", "high")}
             kept = {name: row[name] for name in row if name not in _AFTER_START}
@@ -137,26 +71,11 @@ _MEASURED = (  # of a row: what it measured, and not the seed
 )
 
 
-def _with_all_kinds(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with the kinds of their questions where another row of the task has them alone."""
-    known: dict[Any, Row] = {}
-    for row in rows:
-        known.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
-    return [
-        row | {"kinds": {key: kinds[key] for key in row["answers"] if key in kinds}}
-        if (kinds := known[row.get("task")]) and row.get("answers")
-        else row
-        for row in rows
-    ]
-
-
 DataFrame = Any  # a pandas DataFrame; its methods return unions that no type checker narrows
 
 # Fields that name a model if they vary; `model` is the name of one that exists.
 SOURCES = ("study", "scale", "model")
 VARYING = (*SOURCES, "task", "pretrain_scheme")
-# The field that tells what a row measured.
-MEASURES = ("accuracy", "perplexity", "layers", "bound")
 DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "eval_scheme": "",
     "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,

@@ -19,16 +19,15 @@ from robustok.report.figures import (
     strength_section,
 )
 from robustok.report.frame import (
-    ReportSource,
     Results,
     Row,
     model_name,
     model_size,
     precisions_text,
-    read_source,
 )
 from robustok.report.page import Section, write_page
 from robustok.report.paper import paper_section
+from robustok.report.source import ReportSource, read_source
 from robustok.report.tables import (
     accuracy_section,
     attacked_kinds_section,
@@ -138,7 +137,8 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     facts = []
     models: dict[str, str] = {}
     for model in (row["model"] for row in rows if row.get("model")):
-        shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
+        family = model.get("architecture", "llama")
+        shape = f"{ARCHITECTURES.get(family, family)} architecture, "
         shape += f"{model.get('layers')} layers of width {model.get('width')}"
         name = model.get("name") or shape
         models.setdefault(name, ", ".join(filter(None, (name, model_size({"model": model})))))

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import yaml
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject, studies
 from robustok.runtime.registry import import_for_all
@@ -22,6 +24,8 @@ from robustok.training.recipe import PRESETS
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
+STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+"""How fields of a result are read: further ones are allowed, and other types are not."""
 _UNKNOWN = (
     "extra_forbidden",
     "unexpected_keyword_argument",
@@ -334,6 +338,21 @@ def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
     return lines
 
 
+_adapter: Any = cache(TypeAdapter)
+
+
+def check_fields(value: object, kind: Any, path: Path, advice: str) -> None:
+    """Raise RobustokError where the value of a JSON file is not of a type, as of a TypedDict."""
+    try:
+        _adapter(kind).validate_json(json.dumps(value, ensure_ascii=False).encode())
+        return
+    except ValidationError as invalid:
+        problem = _first_problem(invalid)[1]
+    except UnicodeEncodeError:
+        problem = "a lone surrogate is no character"
+    raise RobustokError(f"{path} is damaged, or of another program ({problem}): {advice}")
+
+
 def _first_problem(invalid: ValidationError) -> tuple[str, str]:
     """The field and the message of the most helpful of pydantic's errors."""
     # A misspelled field is also missing; the misspelling is the helpful message.
@@ -351,8 +370,8 @@ def _first_problem(invalid: ValidationError) -> tuple[str, str]:
         if isinstance(error, Contradiction):
             return error.field, str(error)
         return field, f"{field}: {reason.removeprefix('Value error, ')}"
-    shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
-    return field, f"{field}{shown}: {reason[0].lower()}{reason[1:]}"
+    text = f" is {shown(value)}" if value is None or isinstance(value, (str, int, float)) else ""
+    return field, f"{field}{text}: {reason[0].lower()}{reason[1:]}"
 
 
 def _allowed(path: tuple[str | int, ...]) -> list[str]:

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, NotRequired, Required
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from robustok.attack.settings import is_attack, worst_label
 from robustok.errors import RobustokError
@@ -31,9 +34,11 @@ from robustok.runtime.packages import versions
 from robustok.runtime.records import sha256_of
 from robustok.study.cells.base import Cell
 from robustok.study.cells.models import StepCell
+from robustok.study.config import STRICT, check_fields
 from robustok.study.measurements import MeasuredCell
 from robustok.study.planner import plan
 from robustok.study.schema import Study
+from robustok.study.sections import Paper
 from robustok.study.work import Watch, record_of, run_cells
 
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
@@ -204,6 +209,7 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, resolved)
         return
     written = read_object(path)
+    check_fields(written, StudyRecord, path, "remove it, or run in another folder")
     if written.get("name") != resolved["name"]:
         raise RobustokError(
             f"{folder} holds a run of the study '{written.get('name')}', not '{resolved['name']}': "
@@ -239,7 +245,59 @@ def first_change(old: object, new: object, name: str = "") -> tuple[str, object,
     return None if old == new else (name, old, new)
 
 
-class Row(TypedDict):
+Share = Annotated[float, Field(ge=0, le=1)]
+_Name = Annotated[str, Field(max_length=500)]
+Count = Annotated[int, Field(ge=1, lt=2**53)]
+Number = Annotated[float, Field(gt=-1e300, lt=1e300)]
+
+
+@with_config(STRICT)
+class StudyRecord(TypedDict, total=False):
+    """study.json, of which a report and the next run read these fields."""
+
+    name: Required[str]
+    title: Required[str]
+    about: str
+    repeats: Annotated[int, Field(ge=1, le=1_000_000)]
+    first_repeat: int
+    paper: Paper | None
+
+
+class _ModelFields(TypedDict, total=False):
+    name: str | None
+    architecture: str
+    parameters: Count
+    training_seconds: float
+
+
+class _Layer(TypedDict):
+    model: _Name
+    sentence: str
+    layer: int
+    mean: Number
+    low: Number
+    high: Number
+    words: Count
+
+
+class _BoundOfLayer(TypedDict):
+    model: _Name
+    layer: int | str
+    log10_gamma_theorem: Number
+    log10_gamma_proof: NotRequired[Number | None]
+
+
+class _Change(TypedDict):
+    model: _Name
+    kind: str
+    depth: Annotated[int, Field(ge=0, le=10_000)]
+    mean: Number
+    p95: Number
+    max: Number
+
+
+@with_config(STRICT)
+class Row(TypedDict, total=False):
     """One measurement. A row has `accuracy`, or `perplexity`, or `layers`, with what is beside it.
 
     >>> "eval_scheme" in Row.__annotations__
@@ -248,46 +306,53 @@ class Row(TypedDict):
     Every row has the fields up to `versions`, and of the others those of its measurement.
     """
 
-    study: str
-    scale: str  # of the study's YAML
-    pretrain_scheme: str  # the spec that the model was pre-trained with
-    train_scheme: str  # the spec of its last training; "as published" where that is unknown
-    training: str  # the last training: "fine-tuning", "pre-training", or "" for none
-    eval_scheme: str  # "canonical", a spec, "adversarial(...)", "bound" or "embeddings"
-    task: str  # "langgame", "cute", a benchmark, or "text"
+    study: _Name
+    scale: _Name  # of the study's YAML
+    pretrain_scheme: _Name  # the spec that the model was pre-trained with
+    train_scheme: _Name  # the spec of its last training; "as published" where that is unknown
+    training: _Name  # the last training: "fine-tuning", "pre-training", or "" for none
+    eval_scheme: _Name  # "canonical", a spec, "adversarial(...)", "bound" or "embeddings"
+    task: _Name  # "langgame", "cute", a benchmark, or "text"
     seed: int
-    seconds: float
-    model: JsonObject  # its name or sizes, `parameters` and `training_seconds`
+    seconds: Number
+    model: _ModelFields | None  # its name or sizes, `parameters` and `training_seconds`
     tokenizer: str  # the fingerprint of its vocabulary, where the tokenizer existed
-    cell: str  # the key of the cell
+    cell: Annotated[str, Field(max_length=200)]  # the key of the cell
     configuration: JsonObject  # every field that decided the result
     versions: dict[str, str]
 
-    few_shot_scheme: str  # the spec of the few-shot examples, where the study has some
+    few_shot_scheme: _Name  # the spec of the few-shot examples, where the study has some
     step: int  # of a model that a fine-tuning kept on its way
     train_spec: str  # the spec of a training scheme that is named by its measured strength
     eval_spec: str  # the same of an evaluation scheme
-    accuracy: float  # from 0 to 1
-    low: float  # the 95% interval
-    high: float
-    n: int  # questions
-    draws: int  # of each
-    chance: float  # the accuracy of a guess
-    consistency: float  # share of questions with the same answer in all draws
-    start_accuracy: float  # before an attack
-    proved: float  # share of questions that no tokenization at an attack's distances breaks
+    accuracy: Share
+    low: Number  # the 95% interval
+    high: Number
+    n: Count  # questions
+    draws: Count  # of each
+    chance: Share  # the accuracy of a guess
+    consistency: Share  # of questions with the same answer in all draws
+    start_accuracy: Share  # before an attack
+    start_low: Number
+    start_high: Number
+    proved: Share  # of questions that no tokenization at an attack's distances breaks
     unsearched_ids: int  # second ids that an attack does not try
+    n_scored: int
     overflowed: int  # rows longer than the model's longest input
-    tokens_per_question: float
+    tokens_per_question: Number
     precision: str  # of the model's weights
-    perplexity: float
-    bits_per_byte: float
-    layers: list[JsonObject]  # distances between tokenizations of a word
-    bound: list[JsonObject]  # the bound from the weights, by layer
-    changes: list[dict[str, Any]]  # of hidden states per root of a distance: measured, and bounded
-    splits: float  # measured strength, per canonical token
-    distance: float
-    length_ratio: float
+    answers: dict[str, Share]  # of results that are kept, as `kinds`: the share of right answers
+    kinds: dict[str, str]
+    start_answers: dict[str, Share]  # before an attack
+    perplexity: Annotated[float, Field(gt=0)]
+    bits_per_byte: Number
+    layers: Annotated[list[_Layer], Field(min_length=1)]  # distances between tokenizations
+    bound: Annotated[list[_BoundOfLayer], Field(min_length=1)]  # the bound from the weights
+    # Of hidden states per root of a distance: measured, and bounded.
+    changes: Annotated[list[_Change], Field(min_length=1)]
+    splits: Number  # measured strength, per canonical token
+    distance: Number
+    length_ratio: Number
 
 
 def rows_and_missing(

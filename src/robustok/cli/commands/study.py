@@ -167,8 +167,8 @@ def run(
     from robustok.cli.bars import StudyBars
     from robustok.cli.commands.evaluate import print_accuracies
     from robustok.report import Results
-    from robustok.report.frame import read_source
     from robustok.report.readme import write_readme
+    from robustok.report.source import read_source
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.config import scales_of
