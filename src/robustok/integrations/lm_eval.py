@@ -378,16 +378,10 @@ def evaluate_draws(
     """
     if model != "robustok":
         return once(model=model, model_args=model_args, **options)
-    loading = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
     is_text = isinstance(model_args, str)
-    arguments = simple_parse_args_string(model_args) if is_text else dict(model_args or {})
-    drawing = {name: arguments.pop(name) for name in _DRAWING if name in arguments}
-    key = repr(sorted({**arguments, **loading}.items()))
-    if key not in loaded:
-        loaded[key] = RobustokLM.create_from_arg_obj(arguments, loading)
-    lm: Any = loaded[key]
-    lm.draw_with(**drawing)
-    once = partial(once, model=lm, model_args={**arguments, **drawing})  # for lm-eval's records
+    given = simple_parse_args_string(model_args) if is_text else dict(model_args or {})
+    lm = _loaded(given, options, loaded)
+    once = partial(once, model=lm, model_args=given)  # for lm-eval's records
     if lm.canonical:
         return once(**options)
     runs = []
@@ -405,6 +399,18 @@ def evaluate_draws(
     if runs[0] is None:  # not the main process
         return None
     return merged(runs, numbers, keep_samples=logged)
+
+
+def _loaded(given: JsonFields, options: JsonFields, loaded: dict[str, RobustokLM]) -> Any:
+    """The model of these arguments, which draws as they say."""
+    loading = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
+    arguments = {name: value for name, value in given.items() if name not in _DRAWING}
+    key = repr(sorted({**arguments, **loading}.items()))
+    if key not in loaded:
+        loaded[key] = RobustokLM.create_from_arg_obj(arguments, loading)
+    lm: Any = loaded[key]
+    lm.draw_with(**{name: given[name] for name in _DRAWING if name in given})
+    return lm
 
 
 def merged(

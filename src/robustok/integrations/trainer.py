@@ -119,10 +119,7 @@ def robustify(
     args = trainer.args
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
     is_rollout = hasattr(trainer, "_tokenize_prompts")
-    longest = max_length_of(trainer.model)
-    if longest and is_rollout:
-        longest = max(1, longest - (args.max_completion_length or 0))
-    limit = max_length or getattr(args, "max_length", None) or longest
+    limit = max_length or getattr(args, "max_length", None) or _longest(trainer, is_rollout)
     cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
     perturb = Perturb(
         scheme,
@@ -198,6 +195,14 @@ def _collate_with(
     trainer.get_train_dataloader = during(trainer.get_train_dataloader, for_training)
     trainer.get_eval_dataloader = during(trainer.get_eval_dataloader, for_evaluation)
     trainer.get_test_dataloader = during(trainer.get_test_dataloader, for_evaluation)
+
+
+def _longest(trainer: Any, is_rollout: bool) -> int | None:
+    """The model's longest row, of rollouts without their completions."""
+    longest = max_length_of(trainer.model)
+    if longest and is_rollout:
+        return max(1, longest - (trainer.args.max_completion_length or 0))
+    return longest
 
 
 def _check_trainer(trainer: Any, where: str | None) -> None:

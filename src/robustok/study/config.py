@@ -174,20 +174,8 @@ def load_study(
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
         section = f"scales.{scale}."
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
-    texts: JsonObject = {"train": corpus, "held_out": held_out}
-    texts = {name: value for name, value in texts.items() if value}
-    words: JsonObject = {"words_file": words_file} if words_file else {}
-    for section, fields, names in (
-        ("task" if "task" in data else "embeddings", words, "--words-file"),
-        ("corpus", texts | {"hub": None} if texts else {}, "--corpus and --held-out"),
-        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
-    ):
-        if fields and section not in data:
-            raise RobustokError(f"{source} has no section '{section}': leave {names} out")
-        if fields:
-            data = _merged(data, {section: fields})
-    if words and "embeddings" in data:
-        data = _merged(data, {"embeddings": words})
+    files = {"train": corpus, "held_out": held_out}
+    data = _with_files(data, source, words_file, files, benchmarks)
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
     data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
@@ -205,6 +193,28 @@ def load_study(
 
     _apply_presets(data, error)
     return checked_study(data, error)
+
+
+def _with_files(
+    data: JsonObject,
+    source: str,
+    words_file: str | None,
+    texts: Mapping[str, object],
+    benchmarks: str | None,
+) -> JsonObject:
+    """The fields of a study with files of the user's own; raises where it has no such section."""
+    texts = {name: value for name, value in texts.items() if value}
+    words = {"words_file": words_file} if words_file else {}
+    for section, fields, names in (
+        ("task" if "task" in data else "embeddings", words, "--words-file"),
+        ("corpus", {**texts, "hub": None} if texts else {}, "--corpus and --held-out"),
+        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
+    ):
+        if fields and section not in data:
+            raise RobustokError(f"{source} has no section '{section}': leave {names} out")
+        if fields:
+            data = _merged(data, {section: fields})
+    return _merged(data, {"embeddings": words}) if words and "embeddings" in data else data
 
 
 def checked_study(data: Mapping[str, object], error: Callable[[str, str], RobustokError]) -> Study:

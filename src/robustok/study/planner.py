@@ -13,7 +13,7 @@ from robustok.study.cells import inputs, models
 from robustok.study.cells.base import Cell, parameters
 from robustok.study.measurements import Subject
 from robustok.study.schema import Study
-from robustok.study.sections import CorpusSection, WordTask
+from robustok.study.sections import BenchmarksSection, CorpusSection, WordTask
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
@@ -153,27 +153,36 @@ class _Planner:
 
     def _questions(self) -> Iterator[inputs.QuestionsCell]:
         """All that the study evaluates on: its tasks, its benchmarks, and the user's own."""
-        study, bench, user_questions = self.study, self.study.benchmarks, self.study.questions
+        study = self.study
         if self.data:
             yield self.data
-        yield from (self._data(task) for task in study.other_tasks or ())
-        if bench and bench.folder is None:
-            yield from (self._benchmark(name, bench.items) for name in bench.names)
-        elif bench and bench.folder:
-            for name in bench.names or (benchmark_files(bench.folder) if self.by_content else ()):
-                path = Path(bench.folder) / name  # a copy of the benchmark's repository
-                path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
-                yield self._benchmark(name, bench.items, path)
-        for source in user_questions.items if user_questions else ():
-            name, _, revision = source.partition("@")
-            if name in HUB and not Path(source).exists():
-                yield self._benchmark(name, revision=revision)
-                continue
-            if not source or not Path(source).exists():
-                raise RobustokError(f"no file '{source}': give a JSONL file of questions")
-            name = Path(source).stem if source.endswith(".jsonl") else source
-            files = benchmark_files(source) if Path(source).is_dir() else {name: source}
-            yield from (self._benchmark(task, path=path) for task, path in files.items())
+        yield from map(self._data, study.other_tasks or ())
+        if study.benchmarks:
+            yield from self._benchmarks(study.benchmarks)
+        for source in study.questions.items if study.questions else ():
+            yield from self._own_questions(source)
+
+    def _benchmarks(self, part: BenchmarksSection) -> Iterator[inputs.BenchmarkCell]:
+        """The benchmarks of the hub, or of a folder."""
+        if part.folder is None:
+            yield from (self._benchmark(name, part.items) for name in part.names)
+            return
+        for name in part.names or (benchmark_files(part.folder) if self.by_content else ()):
+            path = Path(part.folder) / name  # a copy of the benchmark's repository
+            path = path if path.is_dir() else path.with_name(f"{name}.jsonl")
+            yield self._benchmark(name, part.items, path)
+
+    def _own_questions(self, source: str) -> Iterator[inputs.BenchmarkCell]:
+        """The questions of a file or a folder, or of a benchmark of the hub by its name."""
+        name, _, revision = source.partition("@")
+        if name in HUB and not Path(source).exists():
+            yield self._benchmark(name, revision=revision)
+            return
+        if not source or not Path(source).exists():
+            raise RobustokError(f"no file '{source}': give a JSONL file of questions")
+        name = Path(source).stem if source.endswith(".jsonl") else source
+        files = benchmark_files(source) if Path(source).is_dir() else {name: source}
+        yield from (self._benchmark(task, path=path) for task, path in files.items())
 
     def _benchmark(
         self,

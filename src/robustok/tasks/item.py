@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from pathlib import Path
@@ -293,11 +293,7 @@ def _from_hub(
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
     if configs is None or (copy and not is_single):
         configs = tuple(get_dataset_config_names(path, revision=revision))
-    prefix = f"{hub.path.rpartition('/')[2]}_"  # toksuite_english_lowercase is the kind lowercase
-    if copy and not all(config.startswith(prefix) for config in configs):
-        columns = zip(*(config.split("_") for config in configs), strict=False)
-        shared = takewhile(lambda words: len(configs) > 1 and len(set(words)) == 1, columns)
-        prefix = "".join(f"{words[0]}_" for words in shared)
+    prefix = _prefix_of(configs, f"{hub.path.rpartition('/')[2]}_", copy)
     try:
         for config in configs:
             rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
@@ -311,6 +307,18 @@ def _from_hub(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
             f"{name}.jsonl (in a study its folder, as benchmarks)"
         ) from error
+
+
+def _prefix_of(configs: Sequence[str], name: str, copy: Path | None) -> str:
+    """What the names of all configurations begin with, and those of their kinds do not.
+
+    toksuite_english_lowercase is the kind lowercase.
+    """
+    if copy is None or all(config.startswith(name) for config in configs):
+        return name
+    columns = zip(*(config.split("_") for config in configs), strict=False)
+    shared = takewhile(lambda words: len(configs) > 1 and len(set(words)) == 1, columns)
+    return "".join(f"{words[0]}_" for words in shared)
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:

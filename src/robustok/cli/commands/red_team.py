@@ -105,17 +105,11 @@ def red_team(
     for prompt in prompts:
         named(prompt)  # raises where the prompt has not what the objective needs
     parts = [_attacked(prompts, named, search, options) for search in searches]
+    worst = attacks.worst_attacks(parts)
+    by_search = dict(zip(map(str, searches), parts, strict=True))
     if not options.as_json:
         click.echo(f"{model}: weights in {named.scored.precision}, seed {options.seed}")
-    worst = attacks.worst_attacks(parts)
-    if len(parts) == 1:
-        for one in worst:
-            if not options.as_json:
-                print_tokens([named.vocab.tokens[i] for i in one.ids])
-            print_result(one, one.as_row(), options.as_json)
-    else:
-        for row in attacks.summaries(dict(zip(map(str, searches), parts, strict=True))):
-            print_result(_summary_line(row), row, options.as_json)
+    _print(worst, by_search, named.vocab, options.as_json)
     unsearched = unsearched_text(unsearched_ids(named.vocab, searches[0])).removeprefix("; ")
     if unsearched and not options.as_json:
         click.echo(unsearched)
@@ -123,7 +117,19 @@ def red_team(
         attacks.write_attacks(options.out / "attacks.jsonl", worst)
     answers = _generate(options, named, worst) if options.generate else []
     if options.out is not None:
-        _report(model, named, dict(zip(map(str, searches), parts, strict=True)), answers, options)
+        _report(model, named, by_search, answers, options)
+
+
+def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: bool) -> None:
+    """Print the attacks of one search, or the summary of each of several."""
+    if len(parts) > 1:
+        for row in attacks.summaries(parts):
+            print_result(_summary_line(row), row, as_json)
+        return
+    for one in worst:
+        if not as_json:
+            print_tokens([vocab.tokens[i] for i in one.ids])
+        print_result(one, one.as_row(), as_json)
 
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:

@@ -333,17 +333,17 @@ class StochasticProcessor(Wrapper):
             rows = list(map(self._reversed, rows))
         if kind is str:
             strings = inner.encode(texts, out_type=str, reverse=False, **plain)
-            # Unknown tokens, which are written as in the text, stay in their order.
-            unknown = [
-                [string for i, string in zip(*row, strict=True) if i == inner.unk_id()]
-                for row in zip(canonical, strings, strict=True)
-            ]
-            left = [iter(row[:: -1 if is_reversed else 1]) for row in unknown]
-            rows = [
-                [next(kept, "") if i == inner.unk_id() else inner.id_to_piece(i) for i in row]
-                for kept, row in zip(left, rows, strict=True)
-            ]
+            order = -1 if is_reversed else 1
+            triples = zip(rows, canonical, strings, strict=True)
+            rows = [self._strings(row, ids[::order], own[::order]) for row, ids, own in triples]
         return rows[0] if isinstance(input, str) else rows
+
+    def _strings(self, row: list[int], canonical: list[int], strings: list[str]) -> list[str]:
+        """A row as strings; unknown tokens, written as in the text, stay in their order."""
+        inner = self.wrapped_tokenizer
+        unknown = inner.unk_id()
+        left = (own for i, own in zip(canonical, strings, strict=True) if i == unknown)
+        return [next(left, "") if i == unknown else inner.id_to_piece(i) for i in row]
 
     def _reversed(self, row: list[int]) -> list[int]:
         """A row in reverse, but for the marks of its beginning and its end."""
