@@ -57,7 +57,7 @@ class Run:
     """
 
     folder: Path
-    rows: list[Row]
+    rows: Sequence[Any]
 
 
 def run_study(

@@ -124,15 +124,15 @@ def _of_json(file: InputFile) -> Iterator[str]:
 
 
 def _of_parquet(file: InputFile) -> Iterator[str]:
-    from robustok.corpus.read import DOCUMENT, DamagedFile, cut_tasks, find_fields, read_task
+    from robustok.corpus.read import DamagedFile, cut_tasks, find_fields, read_task
 
     try:
-        schema = find_fields([file], DOCUMENT.name, ())
+        schema = find_fields([file], "text", ())
         for task in cut_tasks([file]):
-            for batch in read_task(task, schema, _BATCH):
-                for reject in batch.rejects:
+            for table, rejects in read_task(task, schema, _BATCH):
+                for reject in rejects:
                     raise RobustokError(f"{file.path}, row {reject.position}: {reject.reason}")
-                yield from (_utf8(text.as_py(), file.path) for text in batch.table.column(0))
+                yield from (_utf8(text.as_py(), file.path) for text in table.column(0))
     except DamagedFile as error:
         raise RobustokError(f"{file.path}: {error}") from error
 

@@ -137,7 +137,7 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
 def print_accuracies(folder: Path) -> None:
     """Print the accuracies of a run as a table, a model a line."""
     from robustok.report import Results
-    from robustok.report.frame import read_source
+    from robustok.report.source import read_source
     from robustok.report.tables import accuracy_table
 
     table = accuracy_table(Results(read_source(folder).rows))
