@@ -79,7 +79,7 @@ def test_questions_that_cannot_be_used_are_an_error_before_anything_is_trained(
     tmp_path: Path,
 ) -> None:
     for train, test, message in (
-        (ITEMS[:8], [ITEMS[8]] * 4, "two items have the key"),
+        (ITEMS[:8], [ITEMS[8]] * 4, "of line 1: give each its own"),
         (ITEMS[:5], ITEMS[8:], "has 5 questions: task.train is 6, give less"),
     ):
         with pytest.raises(RobustokError, match=message):
