@@ -49,10 +49,13 @@ def test_the_curve_is_measured_drawn_and_kept_out_of_the_tables(tmp_path: Path, 
         points = list(csv.DictReader(file))
     assert len(points) == models * 2 * 3
     assert {point["step"] for point in points} == {"2", "4", "5"}
-    with (tmp_path / "figures" / "heatmap.csv").open() as file:
-        tabled = list(csv.DictReader(file))
     ends = [row for row in rows if "step" not in row]
-    assert len(tabled) == len(ends) == models * 2
+    assert len(ends) == models * 2
+    heatmap = tmp_path / "figures" / "heatmap.csv"
+    assert heatmap.exists() == (models > 1)  # of one model the table has every cell
+    if models > 1:
+        with heatmap.open() as file:
+            assert len(list(csv.DictReader(file))) == len(ends)
     text = (tmp_path / "report.md").read_text()
     assert "measurements are finished" not in text
     assert "learning.png" in text

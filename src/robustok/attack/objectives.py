@@ -36,7 +36,8 @@ from robustok.evaluation.questions import (
 )
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
-from robustok.scoring import Request, score_many, scored_model
+from robustok.scoring import Request, score_many
+from robustok.scoring.engine import scored_model
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

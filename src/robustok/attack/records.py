@@ -17,7 +17,7 @@ from robustok.evaluation.questions import Ids, check_keyed, plain_ids
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
-from robustok.scoring import scored_model
+from robustok.scoring.engine import scored_model
 from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -30,7 +30,8 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.samplers.strength import Strength
-from robustok.scoring import Request, Scores, score_many, scored_model
+from robustok.scoring import Request, Scores, score_many
+from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -15,8 +15,7 @@ from robustok.evaluation.intervals import ratio_of_sums
 from robustok.evaluation.questions import as_sampler
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
-from robustok.scoring import scored_model
-from robustok.scoring.engine import text_losses
+from robustok.scoring.engine import scored_model, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from robustok.models.scored import Ids
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
-from robustok.scoring import Request, scored_model
+from robustok.scoring import Request
+from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 

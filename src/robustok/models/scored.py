@@ -51,21 +51,28 @@ class ScoredModel(ABC):
 
     @abstractmethod
     def score_many(self, requests: Sequence[Request], **local: Any) -> list[Scores]:
-        """The log-probability of each option of each request; minus infinity for none."""
+        """The log-probability of each option of each request; minus infinity for none.
+
+        ``local`` has what only a model of this process needs.
+        """
 
     @abstractmethod
     def losses(self, chunks: Sequence[np.ndarray], progress: Progress, **local: Any) -> np.ndarray:
-        """The negative log-likelihood in nats of each chunk after its first id, float64."""
+        """The negative log-likelihood in nats of each of ``chunks`` after its first id, float64.
+
+        ``progress`` gets the chunks done and all; ``local`` is that of `score_many`.
+        """
 
     @abstractmethod
     def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
-        """The ids of the greedy continuation of a prompt, up to the end of a text."""
+        """At most ``max_new_tokens`` ids of the greedy continuation of a prompt, up to the end."""
 
 
 @dataclass(frozen=True)
 class Request:
     """What to score together: each option after each question, all after one prefix.
 
+    >>> from robustok.scoring import score_many
     >>> questions = Ragged.from_rows([[5, 6], [7]])
     >>> score_many(model, [Request(questions, options=[[8], [9, 10]])])[0].log_probs.shape
     (2, 2)
@@ -95,6 +102,7 @@ class Request:
 class Scores:
     """Log-probabilities and the work that they took.
 
+    >>> from robustok.scoring import score
     >>> result = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
     >>> result.log_probs.shape, result.mode, result.tokens_computed < result.tokens_naive
     ((2, 2), 'tree', True)

@@ -8,5 +8,4 @@ from robustok.models.scored import Request as Request
 from robustok.models.scored import Scores as Scores
 from robustok.scoring.engine import score as score
 from robustok.scoring.engine import score_many as score_many
-from robustok.scoring.engine import scored_model as scored_model
 from robustok.scoring.modes import scoring_mode as scoring_mode

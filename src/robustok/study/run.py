@@ -266,7 +266,7 @@ class StudyRecord(TypedDict, total=False):
 class _ModelFields(TypedDict, total=False):
     name: str | None
     architecture: str
-    parameters: Count
+    parameters: Count | None  # None of a served model
     training_seconds: float
 
 

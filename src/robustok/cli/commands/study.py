@@ -172,6 +172,7 @@ def run(
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.config import scales_of
+    from robustok.study.planner import plan
     from robustok.study.work import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -184,6 +185,7 @@ def run(
     console = Console(highlight=False)
     smaller = scales_of(name) if "scale" not in options and study.scale == "full" else []
     if smaller:
+        plan(study)  # what is wrong with the study is said first
         console.print(f"at full scale; smaller ones: --scale {', '.join(smaller)}")
     with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)

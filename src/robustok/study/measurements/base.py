@@ -245,7 +245,7 @@ class OpenedCell:
     @property
     def precision(self) -> str:
         """The type of the model's weights."""
-        from robustok.scoring import scored_model  # imports torch
+        from robustok.scoring.engine import scored_model  # imports torch
 
         return scored_model(self.model).precision
 
