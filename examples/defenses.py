@@ -41,7 +41,8 @@ from robustok.evaluation import clustered
 from robustok.evaluation.questions import Ids, encode_options, item_keys
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
-from robustok.scoring import Request, score_many, scored_model
+from robustok.scoring import Request, score_many
+from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
 from robustok.training import finetune
 
