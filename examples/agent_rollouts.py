@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def main(out: str = "runs/agent-rollouts") -> dict[str, float]:
     )
     trained = train_tokenizer([text] * 9, 320)
     trained.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=trained, chat_template=TEMPLATE)
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=trained, chat_template=TEMPLATE)
     vocab = rt.Vocabulary.load(tokenizer)
     model = small_model(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
     torch.manual_seed(0)

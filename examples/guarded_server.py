@@ -53,9 +53,9 @@ def server_of(vocab: rt.Vocabulary, model: Any) -> Starlette:
         return {"object": "text_completion", "choices": choices, "usage": usage}
 
     async def completions(request: Request) -> JSONResponse:
-        prompt = (await request.json())["prompt"]
-        single = isinstance(prompt, str) or isinstance(prompt[0], int)
-        return JSONResponse(await run_in_threadpool(complete, [prompt] if single else prompt))
+        prompt: Any = (await request.json())["prompt"]
+        prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+        return JSONResponse(await run_in_threadpool(complete, prompts))
 
     completion = Route("/v1/completions", completions, methods=["POST"])
     return Starlette(routes=[completion, Mount("/metrics", make_asgi_app())])
@@ -71,7 +71,7 @@ def post(url: str, prompt: Any) -> tuple[int, dict[str, Any]]:
         return error.code, json.load(error)
 
 
-def main(policy: str = "reject", requests: int = 60) -> dict[str, Any]:
+def main(policy: str = "reject", *, requests: int = 60) -> dict[str, Any]:
     vocab = rt.Vocabulary.load("demo")
     model = small_model(vocab.size, Shape(2, 64, 2, 2, 160, 256), seed=0)
     app = server_of(vocab, model)

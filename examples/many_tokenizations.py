@@ -18,7 +18,7 @@ from robustok.tasks import frequent_words, langgame
 from robustok.training import finetune
 
 
-def main(out: str = "runs/many-tokenizations", steps: int = 40) -> dict[str, float]:
+def main(out: str = "runs/many-tokenizations", *, steps: int = 40) -> dict[str, float]:
     items = langgame(frequent_words(60), 200, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 400))
     model = small_model(vocab.size, Shape(2, 64, 2, 2, 160, 256), seed=0)

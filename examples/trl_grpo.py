@@ -18,7 +18,7 @@ from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 
 
-def right_answers(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+def right_answers(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
     return [float(text.startswith(a)) for text, a in zip(completions, answer, strict=True)]
 
 

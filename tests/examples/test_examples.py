@@ -125,7 +125,7 @@ def test_the_agent_keeps_its_sampled_ids(tmp_path, capsys):
 def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
-    result = example("guarded_server").main(policy, 40)
+    result = example("guarded_server").main(policy, requests=40)
     text, canonical, batch, drawn = (result["answers"][n::4] for n in range(4))
     assert {status for status, _ in text + canonical + batch} == {200}
     answer = text[0][1]["choices"][0]["text"]
