@@ -4,8 +4,7 @@
 
 `accuracy`: the interval of one accuracy (`clustered`) in cells of 4 to 500 questions, 1 to 10 draws
 and distributions of the questions' chances of a right answer: equal chances, beta distributions,
-and a share of questions that are always wrong or always right, among others. `former` is Wilson's
-interval for the effective number from the variance of the answers as it is.
+and a share of questions that are always wrong or always right, among others.
 
 `seeds`: two schemes are trained with S seeds each and answer the same questions. The logit of the
 chance of a right answer is a mean (accuracies of about 58%, 90% and 3%), plus an effect of the
@@ -30,8 +29,7 @@ to 5%; `former` is the interval of Bonett and Price. Of several seeds, a quarter
 
 `ratio`: the interval of bits per byte (`ratio_of_sums`) of 2 to 200 texts. The logarithm of a
 text's length has the standard deviation in the table. Its own bits per byte are normal (mean 1.2,
-SD 0.25) or log-normal (SD 0.4 of the logarithm), and do not depend on its length. `former` is the
-linearized error with a normal quantile.
+SD 0.25) or log-normal (SD 0.4 of the logarithm), and do not depend on its length.
 """
 
 from __future__ import annotations
@@ -50,28 +48,15 @@ from scipy.stats import binom, binomtest, chi2, multinomial, norm
 from common import options_of, print_heads, print_row
 from robustok.evaluation.intervals import (
     LEVEL,
-    Z95,
     clustered,
     compare_answers,
     ratio_of_sums,
-    wilson,
 )
 
 COUNTS = (4, 10, 20, 50, 100, 500)  # questions
 DRAWS = (1, 3, 10)
 SHARES = (0.01, 0.03, 0.1, 0.3, 0.5, 0.75, 0.9, 0.97, 0.99)
 Cell = tuple[str, float, float, float, float]
-
-
-def former(fractions: np.ndarray, draws: int) -> tuple[float, float, float]:
-    """The interval without added answers: Wilson's for the plain effective number."""
-    n, mean = len(fractions), float(fractions.mean())
-    worth = float(n)
-    if draws > 1 and n > 1 and 0 < mean < 1:
-        variance = float(fractions.var(ddof=1)) / n
-        worth = mean * (1 - mean) / variance if variance else float(n * draws)
-        worth = min(max(worth, float(n)), float(n * draws))
-    return mean, *wilson(min(mean * worth, worth), worth)
 
 
 def distributions(n: int) -> Iterator[Cell]:
@@ -98,8 +83,7 @@ def chances_of(rng: np.random.Generator, cell: Cell, shape: tuple[int, int]) -> 
 
 
 def accuracy(trials: int) -> None:
-    print_heads("questions", "draws", "cells", "least coverage, %", "cells < 93%",
-                "former least, %", "former < 93%", "width / former", texts=0)  # fmt: skip
+    print_heads("questions", "draws", "cells", "least coverage, %", "cells < 93%", texts=0)
     every = []
     for n in COUNTS:
         for draws in DRAWS:
@@ -108,22 +92,19 @@ def accuracy(trials: int) -> None:
                 rng = np.random.default_rng([n, draws, number])
                 _, wrong, right, mean, _ = cell
                 truth = right + (1 - wrong - right) * mean
-                covered, widths = np.zeros(2), np.zeros(2)
+                covered = 0
                 for row in rng.binomial(draws, chances_of(rng, cell, (trials, n))) / draws:
-                    for i, method in enumerate((clustered, former)):
-                        _, low, high = method(row, draws)
-                        covered[i] += low - 1e-12 <= truth <= high + 1e-12
-                        widths[i] += high - low
-                cells.append((*(100 * covered / trials), widths[0] / widths[1]))
+                    _, low, high = clustered(row, draws)
+                    covered += low - 1e-12 <= truth <= high + 1e-12
+                cells.append(100 * covered / trials)
             every += cells
             _print_cells(n, draws, cells)
     _print_cells("all", "all", every)
 
 
-def _print_cells(n: int | str, draws: int | str, cells: list[tuple[float, ...]]) -> None:
-    now, before, width = np.array(cells).T
-    print_row(n, draws, len(cells), f"{now.min():.1f}", int((now < 93).sum()),
-              f"{before.min():.1f}", int((before < 93).sum()), f"{width.mean():.2f}")  # fmt: skip
+def _print_cells(n: int | str, draws: int | str, covered: list[float]) -> None:
+    few = sum(share < 93 for share in covered)
+    print_row(n, draws, len(covered), f"{min(covered):.1f}", few)
 
 
 @njit
@@ -432,28 +413,22 @@ def _excludes_zero(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def ratio(trials: int) -> None:
-    print_heads("texts", "SD of the lengths", "least covered, %", "former, %", "width / former",
-                texts=0)  # fmt: skip
+    print_heads("texts", "SD of the lengths", "least covered, %", texts=0)
     for count in (2, 3, 5, 10, 20, 50, 200):
         for spread in (0.0, 0.5, 1.0, 2.0):
             cells = []
             for is_normal in (True, False):
                 rng = np.random.default_rng([count, round(10 * spread), is_normal])
-                covered, widths = np.zeros(2), []
+                covered = 0
                 for _ in range(trials):
                     wholes = np.exp(rng.normal(6, spread, count))
                     rates = rng.normal(1.2, 0.25, count)
                     if not is_normal:
                         rates = 1.2 * np.exp(rng.normal(-0.08, 0.4, count))
-                    of_all, low, high = ratio_of_sums(rates * wholes, wholes)
-                    squares = float((((rates - of_all) * wholes) ** 2).sum())
-                    half = Z95 * math.sqrt(squares * count / (count - 1)) / float(wholes.sum())
-                    covered += (low <= 1.2 <= high, abs(of_all - 1.2) <= half)
-                    widths.append((high - low) / (2 * half))
-                cells.append((*(100 * covered / trials), float(np.median(widths))))
-            now, before, width = np.array(cells).T
-            print_row(count, spread, f"{now.min():.1f}", f"{before.min():.1f}",
-                      f"{width.max():.2f}")  # fmt: skip
+                    _, low, high = ratio_of_sums(rates * wholes, wholes)
+                    covered += low <= 1.2 <= high
+                cells.append(100 * covered / trials)
+            print_row(count, spread, f"{min(cells):.1f}")
 
 
 PARTS = {

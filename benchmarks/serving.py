@@ -1,4 +1,4 @@
-"""Cost of the guard in front of a server, and of drawing in a tokenizer and a collator.
+"""Cost of the guard in front of a server.
 
     python benchmarks/serving.py --tokenizer PATH            # about four minutes on one core
 
@@ -8,9 +8,8 @@ difference is the guard alone. Latency: 50 clients ask for /ping, one after anot
 the largest bodies that a hostile client can send are judged; the same without such a body; and the
 memory of the process. Other processes delay a ping, too. Beside its time therefore stands the
 longest time for which judging the body keeps another thread from the interpreter lock, in processor
-time of the judging thread, which the load changes by a time slice (4 ms) at most. Encoding: a
-transformers tokenizer, and the same one wrapped by rt.stochastic; a collator that pads, and the
-same one after Perturb. Rounds are interleaved; the table has medians over the rounds.
+time of the judging thread, which the load changes by a time slice (4 ms) at most.
+Rounds are interleaved; the table has medians over the rounds.
 """
 
 from __future__ import annotations
@@ -28,17 +27,14 @@ from typing import Any
 
 import numpy as np
 import psutil
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import robustok as rt
-from common import in_turns, options_of, print_heads, print_row
+from common import options_of, print_heads, print_row
 from robustok.integrations.asgi import GuardMiddleware
-from robustok.integrations.perturb import Perturb
 from robustok.integrations.serving import PromptGuard
 from robustok.tasks import frequent_words
 
 CLIENTS = 32
-SCHEMES = ("stochastok(alpha=0.1)", "uniform-k(alpha=0.5)", "uniform")
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -263,28 +259,6 @@ def latency(vocab: Any, rounds: int) -> None:
         print_row(name, f"{size:.1f}", *delays, f"{lock:.1f}", f"{memory:.0f}")
 
 
-def ratio(run: Callable[[], Any], base: Callable[[], Any], rounds: int) -> float:
-    """Median of the processor time of one call divided by that of another."""
-    seconds = in_turns({"run": run, "base": base}, rounds)
-    return median(a / b for a, b in zip(seconds["run"], seconds["base"], strict=True))
-
-
-def encoding(vocab: Any, tokenizer: Any, texts: list[str], rounds: int) -> None:
-    rows = [{"input_ids": vocab.encode(text).tolist()} for text in texts]
-    collate = DataCollatorWithPadding(tokenizer)
-    began = time.process_time()
-    tokenizer(texts)
-    rate = sum(len(row["input_ids"]) for row in rows) / (time.process_time() - began)
-    print(f"\nThe plain tokenizer encodes {rate:,.0f} tokens a processor second.\n")
-    print_heads("scheme", "`rt.stochastic` / tokenizer", "`Perturb` and collator / collator")
-    for spec in SCHEMES:
-        drawing = rt.stochastic(tokenizer, spec, seed=0)
-        perturb = Perturb(rt.sampler(spec, vocab), seed=0, where="all")
-        tokens = ratio(lambda d=drawing: d(texts), lambda: tokenizer(texts), rounds)
-        rows_ = ratio(lambda p=perturb: collate(p(rows)), lambda: collate(rows), rounds)
-        print_row(f"`{spec}`", f"{tokens:.1f}", f"{rows_:.1f}")
-
-
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json of transformers")
@@ -294,11 +268,8 @@ def main() -> None:
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(words, 100)) for _ in range(256)]
     vocab = rt.Vocabulary.load(given.tokenizer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=given.tokenizer)
-    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
     requests(vocab, texts, given.rounds)
     latency(vocab, given.rounds)
-    encoding(vocab, tokenizer, texts, given.rounds)
 
 
 if __name__ == "__main__":

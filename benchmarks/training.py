@@ -1,6 +1,6 @@
-"""What drawing tokenizations on the fly adds to a training step, and what the training loop adds.
+"""What drawing tokenizations on the fly adds to a training step, and what a step costs.
 
-    python benchmarks/training.py [--steps 60] [--rounds 5] [--skip-drawing]
+    python benchmarks/training.py [--steps 60] [--rounds 5]
     python benchmarks/training.py --price [--model smollm2-135m] [--rows 16] [--steps 6]
 
 The same model, rows and token counts twice, in turns: tokens drawn by the data set at every
@@ -8,15 +8,10 @@ step, and the very same tokens made beforehand. Each line gives the median over 
 the ratio of processor time on one thread, and the share of time a step waited for its batch.
 The model is the one of the study `quick`: small, so that a step hides as little as it can.
 
-Then pre-training by `pretrain` beside a plain PyTorch loop (forward, backward, clipping, AdamW, a
-learning-rate schedule) on full blocks of the same shape that are in memory already, and beside the
-time of the matrix products alone. Each line gives medians over the steps, in processor seconds.
-
 With --price: the processor seconds of a fine-tuning step on LangGame, all weights and LoRA, without
 and with what `robustok.training.run` and the order of rows do, in turns. Without: rows in
 random order, PyTorch's attention, the head as it is, in float32 and in bfloat16. With: the
-precision that `auto` chooses here. The ratio is the median over the rounds. Then the products
-alone, in both types and libraries.
+precision that `auto` chooses here. The ratio is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -26,9 +21,8 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +32,7 @@ from common import options_of, print_heads, print_row
 from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
 from robustok.models.load import resolve_precision
 from robustok.tasks import frequent_words, langgame
-from robustok.training import AnswerCollator, PromptDataset, Recipe, Training, pretrain
+from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
 from robustok.training.prompts import RowOrder
 from robustok.training.run import fast_steps, train
 
@@ -47,7 +41,6 @@ SCHEMES = (
     "uniform",
 )  # fmt: skip
 BATCH = 64
-PRETRAINING_BATCH = 8
 
 
 class Beforehand(torch.utils.data.Dataset):
@@ -71,75 +64,6 @@ def measure(dataset: torch.utils.data.Dataset, size: int, steps: int) -> tuple[f
         begin = time.process_time()
         done = train(model, dataset, AnswerCollator(0), recipe, seed=0, out=out, settings={})
         return time.process_time() - begin, done
-
-
-def pretraining_steps(vocab: rt.Vocabulary, shape: str, steps: int) -> list[float]:
-    """Processor seconds of each step of `pretrain`, the first five left out."""
-    texts = [f"{word} {word[::-1]} " * 4 for word in frequent_words(2000)]
-    ends: list[float] = []
-    with tempfile.TemporaryDirectory() as out:
-        pretrain(
-            small_model(vocab.size, SHAPES[shape], seed=0), vocab, texts,
-            sampler=rt.sampler("stochastok(alpha=0.1)", vocab), seed=0, out=out, end=0,
-            steps=steps + 6, batch_size=PRETRAINING_BATCH, learning_rate=1e-3, save_every=10_000,
-            progress=lambda done, total: ends.append(time.process_time()),
-        )  # fmt: skip
-    return [after - before for before, after in itertools.pairwise(ends)][5:]
-
-
-def plain_steps(size: int, shape: str, steps: int) -> list[float]:
-    """The same for a loop written out."""
-    model = small_model(size, SHAPES[shape], seed=0).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, (0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps + 6))
-    ids = torch.randint(0, size, (PRETRAINING_BATCH, model.config.max_position_embeddings))
-    ends = []
-    for _ in range(steps + 6):
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        ends.append(time.process_time())
-    return [after - before for before, after in itertools.pairwise(ends)][5:]
-
-
-def matrix_seconds(size: int, shape: str) -> float:
-    """Processor seconds of the products of linear layers in a step: one forward, two backward."""
-    model = small_model(size, SHAPES[shape], seed=0)
-    rows = PRETRAINING_BATCH * model.config.max_position_embeddings
-    seconds = 0.0
-    with torch.inference_mode():
-        for layer in model.modules():
-            if isinstance(layer, torch.nn.Linear):
-                states = torch.randn(rows, layer.in_features)
-                layer(states)
-                began = time.process_time()
-                layer(states)
-                seconds += time.process_time() - began
-    return 3 * seconds
-
-
-def compare_loops(vocab: rt.Vocabulary, shape: str, steps: int, rounds: int) -> None:
-    print_heads(
-        "model", "tokens a second, pretrain", "plain loop", "ratio", "matrix products' share"
-    )
-    pairs = []
-    for turn in range(rounds):
-        seconds = {}
-        for loop in ("plain", "ours") if turn % 2 else ("ours", "plain"):
-            if loop == "ours":
-                seconds[loop] = statistics.median(pretraining_steps(vocab, shape, steps))
-            else:
-                seconds[loop] = statistics.median(plain_steps(vocab.size, shape, steps))
-        pairs.append((seconds["ours"], seconds["plain"]))
-    ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(b / a for a, b in pairs)
-    tokens = PRETRAINING_BATCH * SHAPES[shape].max_length
-    share = matrix_seconds(vocab.size, shape) / ours
-    rates = f"{tokens / ours:,.0f}", f"{tokens / plain:,.0f}"
-    print_row(shape, *rates, f"{ratio:.3f}", f"{share:.0%}")
 
 
 class Price(NamedTuple):
@@ -216,34 +140,10 @@ def compare_prices(options: argparse.Namespace) -> None:
             print_row("LoRA" if lora else "full", scheme, *seconds, f"{ratio:.2f}")
 
 
-def compare_products() -> None:
-    """Billions of operations a second of a layer's product: float32 by both libraries, bfloat16."""
-    print_heads("rows x inputs x outputs", "float32, MKL", "float32, oneDNN", "bfloat16")
-    for rows, width, outputs in ((512, 576, 1536), (512, 1536, 576), (64, 576, 49_152)):
-        states, weight = torch.randn(rows, width), torch.randn(outputs, width)
-        halves = states.bfloat16(), weight.bfloat16()
-        onednn = partial(torch.ops.mkldnn._linear_pointwise, states, weight, None, "none", [], "")
-        products: list[Callable[[], Any]] = [
-            partial(torch.nn.functional.linear, states, weight), onednn,
-            partial(torch.nn.functional.linear, *halves),
-        ]  # fmt: skip
-        best = [min(_seconds(product) for _ in range(10)) for product in products]
-        speeds = (f"{2e-9 * rows * width * outputs / one:.0f}" for one in best)
-        print_row(f"{rows} x {width} x {outputs}", *speeds)
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    with torch.inference_mode():
-        began = time.process_time()
-        call()
-        return time.process_time() - began
-
-
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--skip-drawing", action="store_true", help="only compare the loops")
     parser.add_argument("--price", action="store_true", help="seconds of a fine-tuning step")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--rows", type=int, default=16)
@@ -251,13 +151,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.price:
         compare_prices(options)
-        compare_products()
         return
     items = langgame(frequent_words(100), options.steps * BATCH, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 600))
-    if not options.skip_drawing:
-        compare_drawing(items, vocab, options)
-    compare_loops(vocab, "quick", options.steps, options.rounds)
+    compare_drawing(items, vocab, options)
 
 
 def compare_drawing(items: list, vocab: rt.Vocabulary, options: argparse.Namespace) -> None:
