@@ -304,16 +304,7 @@ def _plain(number: float | None) -> str:
 
 def _integers(name: str, values: object, dtype: type[np.signedinteger] | None = None) -> np.ndarray:
     """A flat array of integers that ``dtype`` can hold."""
-    if isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise RobustokError(f"{name} are integers, not {type(values).__name__}")
-    if isinstance(values, (list, tuple)) and {bool, np.bool_} & set(map(type, values)):
-        raise RobustokError(f"{name} are integers, not bool")
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        array = np.asarray(None)
-    if array.ndim != 1:
-        raise RobustokError(f"{name}: give a flat list of integers, not {shown(values)}")
+    array = _flat_array(name, values)
     if array.size == 0:
         return np.empty(0, np.int32)
     if array.dtype.kind == "O" and all(type(x) is int for x in array):
@@ -330,4 +321,19 @@ def _integers(name: str, values: object, dtype: type[np.signedinteger] | None = 
             raise RobustokError(
                 f"{name}: {array[wrong[0]]} at position {wrong[0]} is not {_range(low, high)}"
             )
+    return array
+
+
+def _flat_array(name: str, values: object) -> np.ndarray:
+    """An array of one dimension, of values that are no texts and no booleans."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise RobustokError(f"{name} are integers, not {type(values).__name__}")
+    if isinstance(values, (list, tuple)) and {bool, np.bool_} & set(map(type, values)):
+        raise RobustokError(f"{name} are integers, not bool")
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        array = np.asarray(None)
+    if array.ndim != 1:
+        raise RobustokError(f"{name}: give a flat list of integers, not {shown(values)}")
     return array

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel
+    from robustok.models.scored import CausalModel, ScoredModel
 
 _CHUNK = 64  # items scored together between two calls of progress
 
@@ -98,8 +97,8 @@ def evaluate(
     asked = scored_model(model)
     asked.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
-    has_sentences = not all(item.question for item in items)
-    before_sentences = asked.start_ids() if prefix is None and has_sentences else prefix
+    prefixes = _prefixes(items, prefix, asked)
+    by_key = {item.key: item for item in items}
     outcomes: list[Outcome] = []
     scored: list[Scores] = []
     strengths: list[Strength] = []
@@ -107,27 +106,15 @@ def evaluate(
     prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _CHUNK):
         chunk = items[begin : begin + _CHUNK]
-        prefixes = [prefix if item.question else before_sentences for item in chunk]
-        requests, canonical, strength = _drawn(chunk, prefixes, vocab, sampler, draws, seed)
-        requests = [
-            replace(scores_of_item, questions=append(scores_of_item.questions, suffix))
-            if item.question
-            else scores_of_item
-            for item, scores_of_item in zip(chunk, requests, strict=True)
-        ]
+        requests, canonical, strength = _drawn(
+            chunk, prefixes[begin : begin + _CHUNK], suffix, vocab, sampler, draws, seed
+        )
         strengths.append(strength)
-        fitting = [
-            (item, fitted)
-            for item, request, ids in zip(
-                chunk, requests, append(Ragged.from_rows(canonical), suffix), strict=True
-            )
-            if (fitted := window.fit(request, item.key, ids)) is not None
-        ]
-        requests = [request for _, request in fitting]
-        scores = score_many(model, requests, prefix_cache=prefix_cache)
-        for (item, _), scores_of_item in zip(fitting, scores, strict=True):
-            outcomes.append(_outcome(item, scores_of_item.log_probs, ensemble))
-        scored += scores
+        fitting = _fitting(window, chunk, requests, canonical)
+        of_chunk = score_many(model, [*fitting.values()], prefix_cache=prefix_cache)
+        for key, scores in zip(fitting, of_chunk, strict=True):
+            outcomes.append(_outcome(by_key[key], scores.log_probs, ensemble))
+        scored += of_chunk
         progress(min(begin + _CHUNK, len(items)), len(items))
     if not outcomes:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
@@ -144,25 +131,45 @@ def evaluate(
         seconds=time.perf_counter() - start_time,
         outcomes=tuple(outcomes),
         mode=scored[-1].mode,
-        tokens_computed=sum(scores_of_item.tokens_computed for scores_of_item in scored),
-        tokens_naive=sum(scores_of_item.tokens_naive for scores_of_item in scored),
+        tokens_computed=sum(scores.tokens_computed for scores in scored),
+        tokens_naive=sum(scores.tokens_naive for scores in scored),
         overflowed=window.overflowed,
         precision=asked.precision,
         strength=Strength.joined(strengths).mean(),
     )
 
 
+def _prefixes(items: Sequence[Item], prefix: Prefix, asked: ScoredModel) -> list[Prefix]:
+    """What stands before each item: before sentences at least the model's start token."""
+    has_sentences = not all(item.question for item in items)
+    before_sentences = asked.start_ids() if prefix is None and has_sentences else prefix
+    return [prefix if item.question else before_sentences for item in items]
+
+
+def _fitting(
+    window: Window, items: Sequence[Item], requests: Sequence[Request], canonical: Ragged
+) -> dict[str, Request]:
+    """The requests that fit the model's longest input, by the key of the item."""
+    fitted = {
+        item.key: window.fit(request, item.key, ids)
+        for item, request, ids in zip(items, requests, canonical, strict=True)
+    }
+    return {key: request for key, request in fitted.items() if request is not None}
+
+
 def _drawn(
     chunk: Sequence[Item],
     prefixes: Sequence[Prefix],
+    suffix: Ids | None,
     vocab: Vocabulary,
     sampler: Sampler,
     draws: int,
     seed: int,
-) -> tuple[list[Request], list[np.ndarray], Strength]:
-    """All draws of each item after its prefix: of its question or else of its sentences.
+) -> tuple[list[Request], Ragged, Strength]:
+    """All draws of each item after its prefix: of its question, or else of its sentences.
 
-    With them the canonical ids of each question, none of an item without one, and the strength.
+    With them the canonical ids of each question, none of an item without one, and the strength of
+    the draws. The suffix follows every question.
     """
     keyed = [pair for item in chunk for pair in item.drawn_texts.items()]
     keys = item_keys(key for key, _ in keyed)
@@ -174,7 +181,8 @@ def _drawn(
         end = begin + draws * len(texts)
         drawn, name = rows[begin:end], f"item '{item.key}'"
         if item.question:
-            request = Request(drawn, encode_options(vocab, item.choices), before, name)
+            options = encode_options(vocab, item.choices)
+            request = Request(append(drawn, suffix), options, before, name)
         else:  # as options after one prefix: draw by draw, choice by choice
             sentences = [row for d in range(draws) for row in list(drawn)[d::draws]]
             request = Request(Ragged.from_rows([[]]), sentences, before, name)
@@ -184,7 +192,7 @@ def _drawn(
         texts[0] if item.question else np.zeros(0, np.int32)
         for item, (_, texts) in zip(chunk, placed, strict=True)
     ]
-    return requests, questions, measure(vocab, canonical, rows)
+    return requests, append(Ragged.from_rows(questions), suffix), measure(vocab, canonical, rows)
 
 
 def _canonical(

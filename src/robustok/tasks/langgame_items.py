@@ -264,12 +264,10 @@ def _draw_short(words: Sequence[str], kind: str, rng: random.Random) -> Draw | N
 
 
 def _letters(kind: str, i: int, options: Sequence[str]) -> list[str]:
-    """Letters for which option i alone is right; for "most" contested letters, if there are any."""
+    """Letters for which option i alone is right."""
     word, others = options[i], [w for j, w in enumerate(options) if j != i]
     if kind == "most":
-        rivals = {c: max(w.count(c) for w in others) for c in sorted(set(word))}
-        won = [c for c, rival in rivals.items() if word.count(c) > rival]
-        return [c for c in won if rivals[c]] or won
+        return _letters_most_of(word, others)
     sizes = [size for size in (1, 2) if size < len(word)]
     substrings = {
         "contains": sorted(set(word)),
@@ -278,6 +276,13 @@ def _letters(kind: str, i: int, options: Sequence[str]) -> list[str]:
     }[kind]
     has_letters = _HAS_LETTERS[kind]
     return [x for x in substrings if not any(has_letters(word, x) for word in others)]
+
+
+def _letters_most_of(word: str, others: Sequence[str]) -> list[str]:
+    """Letters that a word has most of; contested ones, if there are any."""
+    rivals = {c: max(w.count(c) for w in others) for c in sorted(set(word))}
+    won = [c for c, rival in rivals.items() if word.count(c) > rival]
+    return [c for c in won if rivals[c]] or won
 
 
 _FORMATS = {
