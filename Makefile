@@ -58,10 +58,12 @@ fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --target $$1 --calls $$(($$2 * $(SCALE))) \
 	|| exit 1; done
 
-# Real vLLM, in an environment of its own: make real-servers VLLM=PATH/bin/python
+# Real vLLM, in an environment of its own, and the unpacked package of SGLang, which is only read:
+# make real-servers VLLM=PATH/bin/python SGLANG=FOLDER/sglang
 VLLM ?=
+SGLANG ?=
 real-servers: $(STAMP)
-	ROBUSTOK_VLLM=$(VLLM) $(BIN)/python -m pytest -q -rs tests/real_servers
+	ROBUSTOK_VLLM=$(VLLM) ROBUSTOK_SGLANG=$(SGLANG) $(BIN)/python -m pytest -q -rs tests/real_servers
 
 # The core with the oldest release of each dependency; tests that need an extra are skipped.
 OLDEST := build/oldest/bin

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.real_servers.conftest import post, vllm_server
+from tests.real_servers.sglang_fields import sglang_fields
 
 import robustok as rt
 from robustok.integrations.bodies import OTHER, fields_of, known_path
@@ -153,6 +154,16 @@ def test_the_table_has_every_field_with_ids_of_the_package(
     assert len(routes) > 20 and "prompt" in routes["/v1/completions"]
     missing = [(p, f) for p, fields in routes.items() for f in fields if not is_known(p, f)]
     assert missing == [], "fields of vLLM with lists of integers that ROWS has not"
+
+
+def test_the_table_has_every_field_with_ids_of_sglang() -> None:
+    package = os.environ.get("ROBUSTOK_SGLANG")
+    if not package:
+        pytest.skip("ROBUSTOK_SGLANG does not name the folder of the package sglang")
+    routes = sglang_fields(Path(package))
+    assert len(routes) > 20 and "input_ids" in routes["/generate"]
+    missing = [(p, f) for p, fields in routes.items() for f in fields if not is_known(p, f)]
+    assert missing == [], "fields of SGLang with lists of integers that ROWS has not"
 
 
 def is_known(path: str, field: str) -> bool:

@@ -84,13 +84,14 @@ ROWS = (
         "function_call response_format metadata documents prediction chat_template_kwargs", OTHER),
     Row("OpenAI", _RESPONSES, "input.arguments input.output input.action input.content "
         "text.format reasoning include prompt.variables", OTHER),
-    Row("OpenAI", _TEXTS, "messages system output_config output_format", OTHER),
+    Row("OpenAI", _TEXTS, "messages system output_config output_format bootstrap_room", OTHER),
     Row("vLLM, SGLang", f"/inference/v1/generate /generate /encode {_COMPLETIONS} {_CHAT} "
         f"{_POOLING} {_SCORES} {_RESPONSES}", "sampling_params structured_outputs guided_json "
         "kv_transfer_params ec_transfer_params vllm_xargs features token_offsets content_parts "
         "mm_processor_kwargs media_io_kwargs repetition_detection logprob_start_len "
         "top_logprobs_num return_logprob bootstrap_port bootstrap_room session_params "
-        "custom_params lora_id images_config video_config multi_item_delimiter_indices", OTHER),
+        "custom_params lora_id images_config video_config multi_item_delimiter_indices "
+        "decision_layout token_indices_to_pool num_items_assigned", OTHER),
     Row("Ollama", "/api/generate /api/chat", "options format", OTHER),
 )  # fmt: skip
 
