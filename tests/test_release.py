@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
 from email.parser import Parser
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import yaml
 
 import robustok as rt
+from robustok.cli.groups import command as click_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -120,3 +123,32 @@ def test_a_tag_runs_the_checks_before_it_publishes(tmp_path: Path) -> None:
         assert done.returncode == code, (heading, install)
     # The step that compares the tag with the version reads the line that is in the file.
     assert f'__version__ = "{rt.__version__}"' in (ROOT / "src/robustok/version.py").read_text()
+
+
+def test_the_image_is_built_of_what_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = (ROOT / "Dockerfile").read_text()
+    versions = {name.rpartition(" ")[2] for name in project["project"]["classifiers"]}
+    bases = re.findall(r"^FROM python:([\d.]+)-slim", text, re.MULTILINE)
+    assert bases and set(bases) <= versions
+    (entry,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]', text, re.MULTILINE)
+    assert entry in project["project"]["scripts"]
+    documented = text + (ROOT / "docs/index.md").read_text()
+    extras = set(re.findall(r"EXTRAS=(\w+)", documented))
+    assert extras and extras <= set(project["project"]["optional-dependencies"])
+    assert re.search(r"^USER (?!root)", text, re.MULTILINE)
+    # What the wheel is built from is not kept from the builder.
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [*wheel["packages"], *wheel["force-include"], "pyproject.toml", "hatch_build.py"]
+    needed += [project["project"]["readme"], *project["project"]["license-files"]]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for place in (*needed, "constraints.txt"):
+        assert (ROOT / place).exists()
+        assert not any(fnmatch(place.partition("/")[0], pattern) for pattern in ignored)
+    commands = re.findall(r"docker run [^\n]*? robustok ([^\n]+)", documented)
+    assert len(commands) == 4
+    for command in commands:
+        name, *arguments = shlex.split(command)
+        used = {argument for argument in arguments if argument.startswith("-")}
+        options = {option for one in click_command(name).params for option in one.opts}
+        assert used <= options

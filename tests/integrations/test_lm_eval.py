@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from tests.oracles.models import tiny_model
+from tests.oracles.served import ServedStandIn, serving
 
+from robustok import Vocabulary
 from robustok.cli.app import run
 from robustok.errors import RobustokError
 from robustok.models import add_lora, load_model, save_tokenizer, train_tokenizer
@@ -24,7 +27,13 @@ with warnings.catch_warnings():
     from lm_eval.api.instance import Instance
     from lm_eval.tasks import TaskManager
 
-    from robustok.integrations.lm_eval import RobustokLM, compared, evaluate_draws, merged
+    from robustok.integrations.lm_eval import (
+        RobustokLM,
+        ServedLM,
+        compared,
+        evaluate_draws,
+        merged,
+    )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
@@ -504,3 +513,60 @@ def test_canonical_scores_a_continuation_that_begins_inside_a_token(folder: Path
         rows = range(len(before) - 1, len(before) + len(after) - 1)
         right = sum(float(log_probs[i, j]) for i, j in zip(rows, after, strict=True))
         assert log_prob == pytest.approx(right, abs=1e-4)
+
+
+@pytest.fixture
+def url(folder: Path) -> Iterator[str]:
+    """The address of the stand-in of a server, with the model `llama`."""
+    local: Any = load_model(folder / "llama", dtype="float32")
+    with serving(ServedStandIn(local, Vocabulary.load(folder / "llama"))) as address:
+        yield address
+
+
+@pytest.mark.parametrize("scheme", ["canonical", "uniform"])
+def test_a_model_behind_a_server_answers_as_in_this_process(
+    folder: Path, url: str, scheme: str
+) -> None:
+    drawing = {"scheme": scheme, "draws": 2, "seed": 1}
+    here = evaluated(folder, "robustok", {"pretrained": str(folder / "llama")} | drawing)
+    served = {"pretrained": url, "tokenizer": str(folder / "llama")} | drawing
+    there = evaluated(folder, "robustok", served)
+    assert there["results"]["letters"]["acc,none"] == here["results"]["letters"]["acc,none"]
+    for mine, theirs in zip(answers(here), answers(there), strict=True):
+        for (log_prob, is_greedy), (other, is_greedy_there) in zip(mine, theirs, strict=True):
+            assert other == pytest.approx(log_prob, abs=1e-4)
+            assert is_greedy == is_greedy_there
+
+
+@pytest.mark.parametrize("scheme", ["canonical", "uniform"])
+def test_texts_and_generations_of_a_server_are_those_of_this_process(
+    folder: Path, url: str, scheme: str
+) -> None:
+    local = model(folder, scheme=scheme, seed=0, max_length=64)
+    build: Any = ServedLM
+    served = build(url, tokenizer=str(folder / "llama"), scheme=scheme, seed=0)
+    served.max_length = 64
+    long = "which word starts with 's'? " * 20
+    texts = [Instance("loglikelihood_rolling", {}, (text,), 0) for text in ("which", long)]
+    assert len(list(served._windows(long))) > 1
+    here, there = (lm.loglikelihood_rolling(texts, disable_tqdm=True) for lm in (local, served))
+    assert there == pytest.approx(here, abs=1e-3)
+    settings = {"until": ["\n\n"], "max_gen_toks": 5, "do_sample": False}
+    asked = [Instance("generate_until", {}, (text, settings), 0) for text in ("which word", long)]
+    here, there = (lm.generate_until(asked, disable_tqdm=True) for lm in (local, served))
+    assert there == here
+    with pytest.raises(RobustokError, match="lower max_gen_toks"):
+        served.generate_until([Instance("generate_until", {}, ("a", {"max_tokens": 10**6}), 0)])
+
+
+def test_what_is_wrong_with_a_served_model_is_one_line(folder: Path, url: str) -> None:
+    build: Any = ServedLM
+    for more, line in (
+        ({}, "add tokenizer=FOLDER"),
+        ({"tokenizer": str(folder / "llama"), "dtype": "float32"}, "has no argument 'dtype'"),
+        ({"tokenizer": "demo"}, "the server's tokenizer gives"),
+    ):
+        with pytest.raises(RobustokError, match=line):
+            build(url, **more)
+    with pytest.raises(RobustokError, match="to `robustok lm-eval`"):
+        load(url)

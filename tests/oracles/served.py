@@ -17,6 +17,8 @@ import torch
 
 from robustok import Vocabulary
 
+MOST_IDS = 128  # vLLM's MAX_LOGPROB_TOKEN_IDS
+
 
 class ServedStandIn:
     """What the server has, and how it misbehaves.
@@ -45,6 +47,10 @@ class ServedStandIn:
         ids = self.vocab.encode(body["prompt"]).tolist()
         return {"tokens": ids, "count": len(ids), "max_model_len": 64}
 
+    def best_after(self, ids: list[int]) -> int:
+        with torch.no_grad(), self.lock:
+            return int(self.model(torch.tensor([ids])).logits[0, -1].argmax())
+
     def choice(self, index: int, prompt: list[int], body: dict[str, Any]) -> dict[str, Any]:
         with torch.no_grad(), self.lock:
             logits = self.model(torch.tensor([prompt])).logits[0].double()
@@ -59,9 +65,17 @@ class ServedStandIn:
                 for row, i in zip(log_probs, prompt[1:], strict=False)
             ),
         ]
+        new = [best]
+        while len(new) < body["max_tokens"]:
+            new.append(self.best_after([*prompt, *new]))
+        spelled = [i for i in new if i < self.vocab.size]  # a model may have more rows than tokens
+        text = self.vocab.decode_bytes(spelled).decode(errors="replace")
+        for stop in body.get("stop", []):
+            text = text.partition(stop)[0]
         return {
             "index": index,
-            "token_ids": [best] if body.get("return_token_ids") else None,
+            "text": text,
+            "token_ids": new if body.get("return_token_ids") else None,
             "logprobs": {"top_logprobs": [{f"token_id:{i}": p for i, p in top.items()}]},
             "prompt_logprobs": rows if "prompt_logprobs" in body else None,
         }
@@ -111,6 +125,9 @@ def serving(stand_in: ServedStandIn) -> Iterator[str]:
                 return self.answer(
                     400, {"error": {"message": f"Token id {out_of_range[0]} is out of vocabulary"}}
                 )
+            if (wanted := len(body.get("logprob_token_ids", []))) > MOST_IDS:
+                message = f"Requested logprob_token_ids of length {wanted}, which is greater than"
+                return self.answer(400, {"error": {"message": f"{message} {MOST_IDS}"}})
             limit = stand_in.model.config.max_position_embeddings
             if max(map(len, prompts)) + body["max_tokens"] > limit:
                 message = f"This model's maximum context length is {limit} tokens"

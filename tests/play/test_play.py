@@ -276,6 +276,20 @@ def test_the_page_itself_may_ask_on_this_machine(host: str, code: int) -> None:
         assert answer.status_code == code
 
 
+@pytest.mark.parametrize(("chosen", "asked", "code"), [
+    ("box.test", "box.test:8765", 200), ("box.test", "localhost", 200),
+    ("box.test", "evil.test", 400), ("0.0.0.0", "box.test:8765", 200),
+])  # fmt: skip
+def test_a_chosen_host_may_be_asked_for_too(chosen: str, asked: str, code: int) -> None:
+    app = application({"tiny": VOCAB}, host=chosen)
+    with TestClient(app, base_url=f"http://{asked}") as asking:
+        assert asking.get("/").status_code == code
+        page = JSON | {"Origin": f"http://{asked}"}
+        assert asking.post("/api/draw", content=QUESTION, headers=page).status_code == code
+        evil = JSON | {"Origin": "http://evil.example"}
+        assert asking.post("/api/draw", content=QUESTION, headers=evil).status_code in (400, 403)
+
+
 @pytest.mark.parametrize("origin", ["http://evil.test", "http://localhost:1", "null"])
 def test_another_page_may_not_ask(origin: str) -> None:
     with client("localhost") as asking:

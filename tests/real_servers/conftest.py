@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -42,35 +43,55 @@ def vllm_environment() -> dict[str, str]:
     }  # fmt: skip
 
 
+class Server(NamedTuple):
+    """A running server: its address, and the process that leads its group."""
+
+    address: str
+    process: subprocess.Popen
+
+    def end(self, how: signal.Signals) -> None:
+        """Send a signal to all its processes, and wait for the first one."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, how)
+        self.process.wait(60)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
 @contextmanager
 def vllm_server(
-    python: str, environment: dict[str, str], model: Path, *options: str
-) -> Iterator[str]:
-    """The address of vLLM that serves a folder, with further options of `vllm serve`."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    python: str, environment: dict[str, str], model: Path, *options: str, port: int | None = None
+) -> Iterator[Server]:
+    """vLLM that serves a folder, with further options of `vllm serve`; a free port by default."""
+    port = port or free_port()
     command = [
         python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--host", "127.0.0.1",
         "--port", str(port), "--max-model-len", "256", "--dtype", "float32", "--enforce-eager",
         *options,
     ]  # fmt: skip
     with TemporaryFile() as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        server = Server(
+            f"http://127.0.0.1:{port}",
+            subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            ),
+        )
         try:
-            address = f"http://127.0.0.1:{port}"
             for _ in range(STARTS):
-                if server.poll() is not None:
+                if server.process.poll() is not None:
                     log.seek(0)
                     raise AssertionError(
                         f"vLLM ended: {log.read().decode(errors='replace')[-2000:]}"
                     )
-                with suppress(URLError, OSError), urlopen(f"{address}/health", timeout=5):
+                with suppress(URLError, OSError), urlopen(f"{server.address}/health", timeout=5):
                     break
                 time.sleep(1)
-            yield address
+            yield server
         finally:
-            server.terminate()
-            server.wait(60)
+            server.end(signal.SIGTERM)
 
 
 def post(url: str, body: Any) -> tuple[int, Any]:

@@ -76,8 +76,8 @@ def server(
     places = os.pathsep.join([str(model.parent), vllm_environment["PYTHONPATH"]])
     options = ("--middleware", "guarded.Tokens", "--middleware", "guarded.Guard")
     environment = vllm_environment | {"PYTHONPATH": places}
-    with vllm_server(vllm_python, environment, model, *options) as address:
-        yield address
+    with vllm_server(vllm_python, environment, model, *options) as running:
+        yield running.address
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.real_servers.conftest import vllm_server
+from tests.real_servers.conftest import free_port, vllm_server
 
 import robustok as rt
 from robustok.attack import attack_items
@@ -18,10 +21,12 @@ from robustok.evaluation import Evaluation, evaluate, perplexity, solved_example
 from robustok.models import load_model
 from robustok.models.served import ServedModel
 from robustok.runtime.hub import packaged_folder
-from robustok.tasks import frequent_words, langgame
+from robustok.runtime.inputs import read_rows
+from robustok.tasks import frequent_words, langgame, write_items
 from robustok.tokenizer.vocabulary import start_token_ids
 
 QUESTIONS = 200
+OPTIONS = ("--max-model-len", "1024", "--served-model-name", "smollm2")
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +43,8 @@ def vocab(folder: Path) -> rt.Vocabulary:
 def served(
     vllm_python: str, vllm_environment: dict[str, str], folder: Path
 ) -> Iterator[ServedModel]:
-    options = ("--max-model-len", "1024", "--served-model-name", "smollm2")
-    with vllm_server(vllm_python, vllm_environment, folder, *options) as address:
-        yield ServedModel(f"{address}/v1")
+    with vllm_server(vllm_python, vllm_environment, folder, *OPTIONS) as server:
+        yield ServedModel(f"{server.address}/v1")
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +120,59 @@ def test_perplexity_is_equal(served: ServedModel, local: Any, vocab: rt.Vocabula
 
     here, there = both("perplexity, 8 texts", served, local, call)
     assert there.perplexity == pytest.approx(here.perplexity, rel=1e-4)
+
+
+def test_a_killed_server_is_one_line_and_the_same_command_goes_on(
+    vllm_python: str, vllm_environment: dict[str, str], folder: Path, items: list[Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    port = free_port()
+    write_items(tmp_path / "i.jsonl", items[:40])
+    command = [
+        sys.executable, "-m", "robustok", "evaluate", f"m=http://127.0.0.1:{port}/v1",
+        "--tokenizer", str(folder), "--items", "i.jsonl", "--draws", "1", "-s", "canonical",
+        "-s", "adversarial(steps=1, max_scored=8)", "--start-token", "<|endoftext|>", "--out",
+    ]  # fmt: skip
+    start = (vllm_python, vllm_environment, folder, *OPTIONS)
+
+    with (
+        vllm_server(*start, port=port) as server,
+        subprocess.Popen([*command, "stopped"], cwd=tmp_path, stderr=PIPE, text=True) as stopped,
+    ):
+        # The first group of 32 questions of the attack is kept; the rest is asked now.
+        while stopped.poll() is None and not [*tmp_path.glob("stopped/**/groups/*.json")]:
+            time.sleep(0.1)
+        server.end(signal.SIGKILL)
+        _, errors = stopped.communicate()
+    assert stopped.returncode == 2
+    (line,) = (one for one in errors.splitlines() if one.startswith("robustok: no answer from"))
+    assert line.endswith("start the server, and run the same command again")
+    assert "Traceback" not in errors
+
+    with vllm_server(*start, port=port):
+        for name in ("stopped", "unbroken"):
+            subprocess.run([*command, name], cwd=tmp_path, check=True, capture_output=True)
+    compare(measured(tmp_path / "stopped"), measured(tmp_path / "unbroken"))
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """The rows of a run, without its times, and its answers by file."""
+    rows = read_rows(folder / "results.jsonl")
+    for row in rows:
+        del row["seconds"], row["model"]["training_seconds"]
+    answers = {file.name: read_rows(file) for file in (folder / "items").iterdir()}
+    assert len(rows) == len(answers) == 2
+    return {"rows": rows, **answers}
+
+
+def compare(mine: Any, theirs: Any) -> None:
+    """Both are equal, but for the last digits of scores, which depend on what is batched."""
+    if isinstance(theirs, dict):
+        assert mine.keys() == theirs.keys()
+        mine, theirs = [*mine.values()], [*theirs.values()]
+    if isinstance(theirs, list):
+        assert len(mine) == len(theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            compare(one, other)
+    else:
+        assert mine == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub import parse_eval_result_entries
 
 from robustok import RobustokError
 from robustok.cli.app import run
@@ -22,8 +23,9 @@ from robustok.runtime.files import write_json, write_rows
 from robustok.runtime.inputs import read_rows
 from robustok.runtime.records import write_record
 from robustok.study import find_study, load_study, plan, studies
-from robustok.tasks import frequent_words
+from robustok.tasks import Item, frequent_words, write_items
 
+COPA = "aps/super_glue"  # which the benchmark copa is from
 SHAPE = Shape(layers=1, width=16, heads=2, kv_heads=2, feed_forward=32, max_length=160)
 SMALL = (
     ("test: 100", "test: 6"),
@@ -61,6 +63,9 @@ def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = [{"id": f"q{i}", "question": f"Is {i} even?", "choices": [" yes", " no"],
               "label": i % 2} for i in range(5)]  # fmt: skip
     write_rows(place / "own/evenness.jsonl", items)
+    copa = [Item(f"c{i}", f"It rained on day {i}. effect?", (" It was wet.", " It was dry."), i % 2)
+            for i in range(4)]  # fmt: skip
+    write_items(place / "own/copa.jsonl", copa)
     with (place / "printed.txt").open("w", encoding="utf-8") as out, redirect_stdout(out):
         assert run([
             "study", "run", str(place / "card.yaml"), "--model", str(model),
@@ -78,9 +83,9 @@ def test_every_task_is_measured_and_shown_on_a_page_that_fetches_nothing(folder:
     accuracies = [row for row in rows if "accuracy" in row]
     schemes = {row["eval_scheme"] for row in accuracies}
     assert {(row["task"], row["eval_scheme"]) for row in accuracies} == {
-        (task, scheme) for task in ("langgame", "cute", "evenness") for scheme in schemes
+        (task, scheme) for task in ("langgame", "cute", "evenness", "copa") for scheme in schemes
     }
-    assert [row["texts"] for row in rows if "perplexity" in row] == [6 + 6 + 4] * 4
+    assert [row["texts"] for row in rows if "perplexity" in row] == [6 + 6 + 4 + 4] * 4
     text = (folder / "report.md").read_text(encoding="utf-8")
     for row in accuracies:
         assert f"{100 * row['accuracy']:.1f} | {100 * row['low']:.1f} to " in text
@@ -114,9 +119,11 @@ def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path)
         for metric in result["metrics"]
     }
     worst = {key: metrics.pop(key) for key in [*metrics] if key[1].startswith("accuracy, worst of")}
-    assert {task for task, _ in worst} == {"langgame", "cute", "evenness"}
+    assert {task for task, _ in worst} == {"langgame", "cute", "evenness", COPA}
     assert metrics == {
-        (row["task"], f"{name}, {row['eval_scheme']}"): round(row[name], 4)
+        (COPA if row["task"] == "copa" else row["task"], f"{name}, {row['eval_scheme']}"): round(
+            row[name], 4
+        )
         for row in rows_of(folder)
         for name in ("accuracy", "consistency")
         if name in row
@@ -125,6 +132,20 @@ def test_a_readme_with_metadata_is_beside_the_weights(folder: Path, model: Path)
     assert text.count("| evenness |") == 1 and str(model.parent) not in text
     for image in re.findall(r"!\[.*\]\((.*)\)", text):
         assert (model / image).is_file()
+
+
+def test_accuracies_on_benchmarks_of_the_hub_are_where_the_hub_reads_them(
+    folder: Path, model: Path
+) -> None:
+    entries = yaml.safe_load((model / ".eval_results/robustok.yaml").read_text(encoding="utf-8"))
+    read = [
+        (entry.dataset_id, entry.task_id, entry.value, entry.notes.rpartition(": ")[2])
+        for entry in parse_eval_result_entries(entries)
+    ]
+    rows = [row for row in rows_of(folder) if row.get("task") == "copa" and "accuracy" in row]
+    expected = [(COPA, "copa", round(100 * r["accuracy"], 2), r["eval_scheme"]) for r in rows]
+    assert read[: len(expected)] == expected
+    assert [notes[:9] for *_, notes in read[len(expected) :]] == ["worst of "]
 
 
 def test_a_readme_of_another_stays(folder: Path, model: Path, tmp_path: Path) -> None:

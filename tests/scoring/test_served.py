@@ -16,7 +16,7 @@ from tests.attack.conftest import vocab as vocab
 from tests.oracles.models import tiny_model
 from tests.oracles.served import ServedStandIn, serving
 
-from robustok import RobustokError, Vocabulary, sampler
+from robustok import Ragged, RobustokError, Vocabulary, sampler
 from robustok.attack import attack, greedy_answer
 from robustok.cli.app import run
 from robustok.evaluation import (
@@ -29,6 +29,7 @@ from robustok.evaluation import (
 from robustok.models import ServedModel, open_model
 from robustok.models.served import KEY_VARIABLE
 from robustok.runtime.hub import own_tokenizer
+from robustok.runtime.inputs import read_rows
 from robustok.scoring import Request, score, score_many
 from robustok.tasks import Item, write_items
 
@@ -69,6 +70,14 @@ def test_scores_of_options_of_several_tokens_are_those_of_the_local_model(
         np.testing.assert_allclose(theirs.log_probs, mine.log_probs, atol=1e-5)
         assert theirs.tokens_naive == mine.tokens_naive
         assert theirs.mode == "served"
+
+
+def test_more_options_than_a_server_takes_ids_of(local: Any, served: ServedModel) -> None:
+    request = Request(
+        Ragged.from_rows([[5, 6], [7]]), [*([i] for i in range(1, 200)), range(1, 40)]
+    )
+    (here,), (there,) = score_many(local, [request]), score_many(served, [request])
+    np.testing.assert_allclose(there.log_probs, here.log_probs, atol=1e-4)
 
 
 def test_evaluation_few_shot_and_attack_are_those_of_the_local_model(
@@ -200,25 +209,29 @@ def test_items_without_a_question_need_a_start_token(
         evaluate(served, vocab, sentences, "canonical", seed=0)
 
 
-def test_evaluate_asks_a_server_as_it_asks_a_folder(
-    stand_in: ServedStandIn,
-    url: str,
-    local: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def folder_and_server(
+    stand_in: ServedStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServedStandIn]:
+    """The model `local` of the working folder, the same behind the stand-in, and `i.jsonl`."""
     vocab = Vocabulary.load("demo")
-    model = tiny_model("llama", vocab.size, seed=1)
-    stand_in.model, stand_in.vocab = model, vocab
-    model.save_pretrained(tmp_path / "local")
+    stand_in.model, stand_in.vocab = tiny_model("llama", vocab.size, seed=1), vocab
+    stand_in.model.save_pretrained(tmp_path / "local")
     own = own_tokenizer("demo")
     assert own is not None
     shutil.copy(own, tmp_path / "local" / "tokenizer.json")
     monkeypatch.chdir(tmp_path)
-    items = [Item(f"q{n}", f"is {n} odd?", (" no", " yes"), n % 2) for n in range(6)]
+    monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)
+    items = [Item(f"q{n}", f"is {n} odd?", (" no", " yes"), n % 2) for n in range(40)]
     write_items("i.jsonl", items)
-    common = "--items i.jsonl -s canonical -s uniform -s adversarial(steps=1) --draws 2 --json"
+    return stand_in
+
+
+def test_evaluate_asks_a_server_as_it_asks_a_folder(
+    folder_and_server: ServedStandIn, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = "--items i.jsonl --limit 6 --draws 2 --json -s canonical -s uniform"
+    common += " -s adversarial(steps=1)"
     rows = []
     for name in ("m=local", f"m={url}"):
         served = ["--tokenizer", "demo"] if "http" in name else []
@@ -229,15 +242,37 @@ def test_evaluate_asks_a_server_as_it_asks_a_folder(
     for here, there in zip(*rows, strict=True):
         assert here["accuracy"] == there["accuracy"], here["eval_scheme"]
         assert (here["precision"], there["precision"]) == ("float32", "served")
-    stand_in.dies_after = 0
-    again = ["evaluate", f"m={url}", *common.split(), "--tokenizer", "demo"]
-    assert run([*again, "-s", "characters", "--out", "out1"]) == 2
-    error = capsys.readouterr().err.strip()
-    assert "run the same command again" in error.splitlines()[-1]
-    stand_in.dies_after = None
-    asked = stand_in.n_completions
-    assert run([*again, "-s", "characters", "--out", "out1"]) == 0
-    assert 0 < stand_in.n_completions - asked < asked
+
+
+def test_a_run_goes_on_after_its_server_was_killed_within_it(
+    folder_and_server: ServedStandIn, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in = folder_and_server
+    command = ["evaluate", f"m={url}", "--tokenizer", "demo", "--items", "i.jsonl", "-s", "uniform"]
+    command += ["-s", "adversarial(steps=1)", "--draws", "2"]
+    assert run([*command, "--out", "unbroken"]) == 0
+    whole = stand_in.n_completions
+    for lost in (whole * 3 // 4, 20):  # within the attack, and within the first measurement
+        out = f"stopped{lost}"
+        stand_in.n_completions, stand_in.dies_after = 0, lost
+        capsys.readouterr()
+        assert run([*command, "--out", out]) == 2
+        errors = capsys.readouterr().err.strip().splitlines()
+        assert "start the server, and run the same command again" in errors[-1]
+        assert not any("Traceback" in line for line in errors)
+        stand_in.n_completions, stand_in.dies_after = 0, None
+        assert run([*command, "--out", out]) == 0
+        assert (stand_in.n_completions < whole) == (lost > 40)  # a finished one is not repeated
+        assert measured(Path(out)) == measured(Path("unbroken"))
+
+
+def measured(folder: Path) -> Any:
+    """The rows of a run without its times, and its answers as bytes."""
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    rows = [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+    for row in rows:
+        del row["model"]["training_seconds"]
+    return rows, {file.name: file.read_bytes() for file in (folder / "items").iterdir()}
 
 
 def test_red_team_attacks_a_served_model_as_a_folder(
@@ -284,3 +319,38 @@ def test_what_a_server_does_not_give_is_one_line(
     write_items("i.jsonl", [Item("q", "is it?", (" no", " yes"), 0)])
     assert run(["evaluate", url, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+CARD = """
+name: card
+title: A card
+seed: 0
+readme: true
+model: {name: smollm2-135m}
+task: {kind: langgame, words: 60, train: 8, test: 6, format: short}
+corpus: {measured: 2}
+evaluate: {eval_schemes: [canonical, uniform], items: 4, draws: 2, overflow: left}
+perplexity: {eval_schemes: [canonical]}
+"""
+
+
+def test_a_served_model_gets_a_card(
+    folder_and_server: ServedStandIn, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("card.yaml").write_text(CARD)
+    command = ["study", "run", "card.yaml", "--model", f"{url}#tiny"]
+    for more, line in (
+        ([], "--tokenizer: a server does not give its tokenizer"),
+        (["--tokenizer", "demo"], "perplexity needs: give the start token"),
+    ):
+        assert run([*command, *more]) == 2
+        assert line in capsys.readouterr().err
+    assert folder_and_server.n_completions == 0
+    command += ["--tokenizer", "demo", "--start-token", "<|endoftext|>"]
+    assert run(command) == 0
+    page = Path("runs/card-tiny/README.md").read_text()
+    assert "# tiny\n\nAsked behind a server." in page and "from_pretrained" not in page
+    assert url not in page and "library_name" not in page
+    rows = read_rows(Path("runs/card-tiny/results.jsonl"))
+    assert {row["model"]["name"] for row in rows} == {"tiny"}
+    assert {row["precision"] for row in rows} == {"served"}

@@ -10,14 +10,13 @@ from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import click
 
 from robustok.checks import check_setting
 from robustok.checks import option as option
 from robustok.errors import RobustokError
-from robustok.runtime.hub import is_served
+from robustok.runtime.hub import is_served, served_label
 from robustok.runtime.packages import require
 from robustok.samplers import schemes
 
@@ -312,8 +311,7 @@ def by_name(paths: Iterable[str], kind: str = "model") -> dict[str, str]:
             if name in ("", "..") and argument:
                 name = Path(argument).resolve().name
             if is_served(path):
-                address = urlsplit(path)
-                name = address.fragment or address.netloc
+                name = served_label(path)
             if name.startswith("tokenizer."):
                 name = Path(path).resolve().parent.name
         if not name or not path:

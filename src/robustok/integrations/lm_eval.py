@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ import lm_eval
 import numpy as np
 import torch
 from lm_eval.api.metrics import aggregate_subtask_metrics, pooled_sample_stderr
+from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import (
@@ -32,78 +34,45 @@ from lm_eval.utils import (
     simple_parse_args_string,
 )
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
 from robustok.evaluation.questions import item_key
-from robustok.models.load import base_of_lora, check_model, has_lora, load_config, merge_lora
+from robustok.models.load import (
+    base_of_lora,
+    check_model,
+    has_lora,
+    load_config,
+    load_tokenizer,
+    merge_lora,
+)
+from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject, write_json
-from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
+from robustok.runtime.hub import is_packaged, is_served, is_unreachable, packaged_folder
 from robustok.samplers import sampler
 from robustok.scoring.engine import check_no_overflow, not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
 
-# Its decorator hides its type from type checkers.
+# Without types: a decorator hides that of one from type checkers.
 Transformers: Any = HFLM
+Base: Any = TemplateLM
 
 _DRAWING = ("scheme", "draws", "seed", "draw")  # arguments that a loaded model can change
+_NEW_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _TRACKER = "tracker"  # the key of a result under which it has lm-eval's writer of files
 IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
 
 
-@register_model("robustok")
-class RobustokLM(Transformers):
-    """A causal language model evaluated under drawn tokenizations.
+class Drawing(Base):
+    """What models in this process and behind a server share: how contexts are drawn."""
 
-    >>> from robustok.models import save_tokenizer
-    >>> model.save_pretrained("runs/lm")
-    >>> save_tokenizer("tokenizer.json", "runs/lm")
-    >>> wrapped = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
-    >>> wrapped.sampler, wrapped.draws
-    (<uniform>, 3)
-
-    ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
-
-    A run answers for one draw, number ``draw``. ``robustok lm-eval`` asks draw after draw, of
-    ``draws`` of them, and averages the accuracies, which is what the paper reports.
-    """
-
-    def __init__(
-        self,
-        pretrained: object = None,
-        scheme: str = "canonical",
-        draws: int = 1,
-        seed: int = 0,
-        draw: int | None = None,
-        **kwargs: object,
-    ) -> None:
-        if pretrained is None:
-            raise RobustokError(
-                "which model? Name a folder or one of the hub: --model_args pretrained=MODEL"
-            )
-        self._adapter: str | None = None
-        if isinstance(pretrained, str):
-            if has_lora(pretrained):
-                self._adapter = pretrained
-                kwargs.setdefault("tokenizer", pretrained)
-                pretrained = base_of_lora(pretrained)
-            if is_packaged(pretrained):
-                pretrained = str(packaged_folder(pretrained))
-            check_model(pretrained)
-            if not Path(pretrained).is_dir() and is_unreachable():
-                load_config(pretrained)  # fails without lm-eval's minute of requests
-        for name in kwargs:  # lm-eval would pass a mistyped one on to the model
-            if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
-                raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
-        kwargs.setdefault("trust_remote_code", False)
-        super().__init__(pretrained, **kwargs)
-        if self.backend != "causal":
-            raise RobustokError("robustok draws the contexts of causal language models only")
-        self.vocab = Vocabulary.load(self.tokenizer)
-        self.draw_with(scheme, draws, seed, draw)
+    tokenizer: Any
+    vocab: Vocabulary
 
     def draw_with(
         self, scheme: str = "canonical", draws: int = 1, seed: int = 0, draw: int | None = None
@@ -113,16 +82,6 @@ class RobustokLM(Transformers):
         self.draws, self.seed, self.draw = int(draws), int(seed), draw
         if self.draws < 1:
             raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
-
-    def _create_model(self, *args: object, **kwargs: object) -> None:
-        """Load the model; LoRA weights are merged into theirs, as `robustok evaluate` does.
-
-        lm-eval's own way (``peft=``) cuts the embeddings to the size of the tokenizer first, and
-        with it the probabilities.
-        """
-        super()._create_model(*args, **kwargs)
-        if self._adapter:
-            self._model = merge_lora(self._model, self._adapter)
 
     @property
     def canonical(self) -> bool:
@@ -171,11 +130,8 @@ class RobustokLM(Transformers):
         ]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
-    def _loglikelihood_tokens(self, requests: Any, *args: object, **options: object) -> Any:
-        """As lm-eval's, whose log-likelihoods are refused where they are not numbers."""
-        if requests:
-            check_no_overflow(self.model, self._name_of(requests[0]))
-        answers = super()._loglikelihood_tokens(requests, *args, **options)
+    def _checked(self, requests: Any, answers: Any) -> Any:
+        """The answers; raises RobustokError for a log-likelihood that is not a number."""
         for request, (log_likelihood, _) in zip(requests, answers, strict=True):
             if not math.isfinite(log_likelihood) and log_likelihood != -math.inf:
                 raise not_a_number(self._name_of(request), "log-likelihood")
@@ -230,15 +186,89 @@ class RobustokLM(Transformers):
 
     def _rolling(self, text: str) -> float:
         """The log-likelihood of a drawn text."""
+        requests = [(None, *window) for window in self._windows(text)]
+        answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
+        return sum(answer[0] for answer in answers)
+
+    def _windows(self, text: str) -> Iterator[tuple[list[int], list[int]]]:
+        """The parts of a drawn text, each after as much of the text before it as fits."""
         windows = get_rolling_token_windows(
             token_list=self._draw(self.tok_encode(text), text),
             prefix_token=self.prefix_token_id,
             max_seq_len=self.max_length,
             context_len=1,
         )
-        requests = [(None, *make_disjoint_window(window)) for window in windows]
-        answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
-        return sum(answer[0] for answer in answers)
+        return map(make_disjoint_window, windows)
+
+
+@register_model("robustok")
+class RobustokLM(Drawing, Transformers):
+    """A causal language model evaluated under drawn tokenizations.
+
+    >>> from robustok.models import save_tokenizer
+    >>> model.save_pretrained("runs/lm")
+    >>> save_tokenizer("tokenizer.json", "runs/lm")
+    >>> wrapped = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
+    >>> wrapped.sampler, wrapped.draws
+    (<uniform>, 3)
+
+    ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
+
+    A run answers for one draw, number ``draw``. ``robustok lm-eval`` asks draw after draw, of
+    ``draws`` of them, and averages the accuracies, which is what the paper reports.
+    """
+
+    def __init__(
+        self,
+        pretrained: object = None,
+        scheme: str = "canonical",
+        draws: int = 1,
+        seed: int = 0,
+        draw: int | None = None,
+        **kwargs: object,
+    ) -> None:
+        if pretrained is None:
+            raise RobustokError(
+                "which model? Name a folder or one of the hub: --model_args pretrained=MODEL"
+            )
+        self._adapter: str | None = None
+        if isinstance(pretrained, str):
+            if is_served(pretrained):
+                raise RobustokError("give a model behind a server to `robustok lm-eval`")
+            if has_lora(pretrained):
+                self._adapter = pretrained
+                kwargs.setdefault("tokenizer", pretrained)
+                pretrained = base_of_lora(pretrained)
+            if is_packaged(pretrained):
+                pretrained = str(packaged_folder(pretrained))
+            check_model(pretrained)
+            if not Path(pretrained).is_dir() and is_unreachable():
+                load_config(pretrained)  # fails without lm-eval's minute of requests
+        for name in kwargs:  # lm-eval would pass a mistyped one on to the model
+            if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
+                raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
+        kwargs.setdefault("trust_remote_code", False)
+        super().__init__(pretrained, **kwargs)
+        if self.backend != "causal":
+            raise RobustokError("robustok draws the contexts of causal language models only")
+        self.vocab = Vocabulary.load(self.tokenizer)
+        self.draw_with(scheme, draws, seed, draw)
+
+    def _create_model(self, *args: object, **kwargs: object) -> None:
+        """Load the model; LoRA weights are merged into theirs, as `robustok evaluate` does.
+
+        lm-eval's own way (``peft=``) cuts the embeddings to the size of the tokenizer first, and
+        with it the probabilities.
+        """
+        super()._create_model(*args, **kwargs)
+        if self._adapter:
+            self._model = merge_lora(self._model, self._adapter)
+
+    def _loglikelihood_tokens(self, requests: Any, *args: object, **options: object) -> Any:
+        if requests:
+            check_no_overflow(self.model, self._name_of(requests[0]))
+        answers = super()._loglikelihood_tokens(requests, *args, **options)
+        return self._checked(requests, answers)
 
     def tok_batch_encode(
         self,
@@ -274,6 +304,150 @@ class RobustokLM(Transformers):
         return padded(samples, pad), padded([torch.ones_like(row) for row in samples], 0)
 
 
+class ServedLM(Drawing):
+    """A model behind a server, as :class:`RobustokLM` is one of this process.
+
+    Args:
+        pretrained: address of the server, as `ServedModel` takes it.
+        tokenizer: folder or hub name of the tokenizer of its model.
+        scheme, draws, seed, draw: as `RobustokLM` has them.
+        max_gen_toks: new tokens of a generation whose task names no number.
+        local: what lm-eval gives every model; ``device`` and batches are of models in this process.
+
+    Raises RobustokError where the server's tokenizer is another one.
+    """
+
+    def __init__(
+        self,
+        pretrained: str,
+        tokenizer: str | None = None,
+        scheme: str = "canonical",
+        draws: int = 1,
+        seed: int = 0,
+        draw: int | None = None,
+        max_gen_toks: int = 256,
+        **local: object,
+    ) -> None:
+        super().__init__()
+        if tokenizer is None:
+            raise RobustokError(
+                "a server does not give its tokenizer: add tokenizer=FOLDER to --model_args"
+            )
+        if others := sorted({*local} - {"batch_size", "max_batch_size", "device"}):
+            raise RobustokError(f"a model behind a server has no argument '{others[0]}'")
+        self.served = ServedModel(pretrained)
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.vocab = Vocabulary.load(self.tokenizer)
+        self.served.check_vocabulary(self.vocab)
+        self.max_length = self.served.max_length or sys.maxsize
+        self.max_gen_toks = int(max_gen_toks)
+        self.draw_with(scheme, draws, seed, draw)
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.tokenizer.eos_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        start = self.tokenizer.bos_token_id
+        return self.eot_token_id if start is None else start
+
+    @property
+    def tokenizer_name(self) -> str:
+        return self.tokenizer.name_or_path
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: object
+    ) -> list[int]:
+        if add_special_tokens is None:  # as in lm-eval, no second start token
+            add_special_tokens = not string.startswith(self.tokenizer.decode(self.prefix_token_id))
+        return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        return self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+
+    def _loglikelihood_tokens(
+        self, requests: Any, disable_tqdm: bool = False, **_: object
+    ) -> list[tuple[float, bool]]:
+        pairs = [self._cut(before, after) for _, before, after in requests]
+        with _bar("Running loglikelihood requests", disable_tqdm) as progress:
+            answers = self.served.continuations(pairs, progress)
+        for (strings, *_), answer in zip(requests, answers, strict=True):
+            if strings is not None:
+                self.cache_hook.add_partial("loglikelihood", strings, answer)
+        return self._checked(requests, answers)
+
+    def _cut(self, before: list[int], after: list[int]) -> tuple[list[int], list[int]]:
+        """As in lm-eval, what is too long loses the beginning of its context."""
+        excess = len(before) + len(after) - self.max_length
+        if excess >= len(before):
+            name = self._name_of((None, before, after))
+            raise RobustokError(f"{name} is longer than the {self.max_length} tokens of the server")
+        return before[max(excess, 0) :], after
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
+        chunks, signs, numbers = [], [], []
+        for number, request in enumerate(requests):
+            for before, after in self._windows(request.args[0]):
+                # What comes after a longer context is the loss of both less that of the context.
+                for sign, ids in ((-1, before + after), (1, before)):
+                    if len(ids) > 1:
+                        chunks.append(np.asarray(ids))
+                        signs.append(sign)
+                        numbers.append(number)
+        with _bar("Running loglikelihood_rolling requests", disable_tqdm) as progress:
+            losses = self.served.losses(chunks, progress)
+        sums = np.bincount(numbers, losses * signs, minlength=len(requests)).tolist()
+        names = [(None, self.tok_encode(request.args[0]), []) for request in requests]
+        self._checked(names, [(value, False) for value in sums])
+        return sums
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
+        prompts = []
+        for request in requests:
+            context, given = request.args
+            settings = dict(given)
+            numbers = [settings.pop(name) for name in _NEW_TOKENS if name in settings]
+            new_tokens = int(numbers[0]) if numbers else self.max_gen_toks
+            is_sampled = settings.pop("do_sample", settings.get("temperature", 0) > 0)
+            settings["temperature"] = settings.get("temperature", 1) if is_sampled else 0
+            stop = settings.pop("until", [])
+            ids, room = self._draw(self.tok_encode(context), context), self.max_length - new_tokens
+            if room < 1:
+                raise RobustokError(
+                    f"the task writes {new_tokens} tokens, and the server takes "
+                    f"{self.max_length}: serve the model with more, or give a lower max_gen_toks"
+                )
+            if len(ids) > room:
+                _log.warning("a context of %d tokens is cut to its last %d", len(ids), room)
+            fields = settings | {"stop": stop, "seed": self.seed}
+            prompts.append((ids[-room:], new_tokens, fields))
+        with _bar("Running generate_until requests", disable_tqdm) as progress:
+            texts = self.served.texts(prompts, progress)
+        for request, text in zip(requests, texts, strict=True):
+            self.cache_hook.add_partial("generate_until", request.args, text)
+        return texts
+
+
+@contextmanager
+def _bar(name: str, is_off: bool) -> Iterator[Progress]:
+    """A bar as lm-eval's."""
+    with tqdm(desc=name, disable=is_off) as shown:
+
+        def progress(done: int, total: int) -> None:
+            shown.total = total
+            shown.update(done - shown.n)
+
+        yield progress
+
+
 def _document(request: Any) -> tuple[str, int] | None:
     """Which document of which task a request is about; None where it does not say."""
     name, number = request.task_name, request.doc_id
@@ -290,7 +464,7 @@ def draw_by_draw(keep: bool = False) -> Iterator[list[JsonObject]]:
     harness: Any = lm_eval
     once = harness.simple_evaluate
     results: list[JsonObject] = []
-    loaded: dict[str, RobustokLM] = {}
+    loaded: dict[str, Drawing] = {}
 
     def evaluated(*args: object, **options: object) -> Any:
         logging = {"log_samples": True} if keep else {}
@@ -363,7 +537,7 @@ def evaluate_draws(
     model: Any = "robustok",
     model_args: Any = None,
     *,
-    loaded: dict[str, RobustokLM],
+    loaded: dict[str, Drawing],
     **options: Any,
 ) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
@@ -401,13 +575,14 @@ def evaluate_draws(
     return merged(runs, numbers, keep_samples=logged)
 
 
-def _loaded(given: JsonFields, options: JsonFields, loaded: dict[str, RobustokLM]) -> Any:
+def _loaded(given: JsonFields, options: JsonFields, loaded: dict[str, Drawing]) -> Any:
     """The model of these arguments, which draws as they say."""
     loading = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
     arguments = {name: value for name, value in given.items() if name not in _DRAWING}
     key = repr(sorted({**arguments, **loading}.items()))
     if key not in loaded:
-        loaded[key] = RobustokLM.create_from_arg_obj(arguments, loading)
+        kind = ServedLM if is_served(arguments.get("pretrained")) else RobustokLM
+        loaded[key] = kind.create_from_arg_obj(arguments, loading)
     lm: Any = loaded[key]
     lm.draw_with(**{name: given[name] for name in _DRAWING if name in given})
     return lm

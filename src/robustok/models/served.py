@@ -17,16 +17,15 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.models.scored import Request, ScoredModel, Scores
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.packages import require
 from robustok.tokenizer.vocabulary import PROBES
 
@@ -36,7 +35,13 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "ROBUSTOK_API_KEY"  # environment variable of the key that the server asks for
 _BUSY = (429, 502, 503, 504)
 _LEAST_LOG_PROB = -9999.0  # vLLM gives no smaller one, since JSON has no infinity
+_MOST_IDS = 128  # that vLLM takes in `logprob_token_ids`
 _LONGEST_ERROR = 300  # characters of a server's message
+# The model's own generation_config.json may ask for a penalty.
+_GREEDY = {"logprobs": 1, "temperature": 0, "repetition_penalty": 1}
+
+Prompt = tuple[int, ...]
+_Next = dict[int, float]  # log-probabilities by id, that of the most probable one among them
 
 
 class ServedModel(ScoredModel):
@@ -141,25 +146,31 @@ class ServedModel(ScoredModel):
         self._compared.add(vocab)
 
     def _next_log_probs(
-        self, groups: Sequence[tuple[Sequence[Sequence[int]], Sequence[int]]]
-    ) -> list[list[dict[int, float]]]:
-        """For each group of prompts and ids: the log-probability of each id after each prompt."""
+        self, groups: Sequence[Mapping[Prompt, Iterable[int]]], progress: Progress = no_progress
+    ) -> list[dict[Prompt, _Next]]:
+        """For each group of prompts with ids: what the server says of these ids after each prompt.
+
+        The prompts of a group are asked together, as far as their ids fit into one request.
+        """
         tasks = [
-            (number, prompts[begin : begin + self.batch], sorted({*wanted}))
-            for number, (prompts, wanted) in enumerate(groups)
-            for begin in range(0, len(prompts), self.batch)
+            (number, *batch)
+            for number, group in enumerate(groups)
+            for batch in _batches(group, self.batch)
         ]
 
-        def ask(task: tuple[int, Sequence[Sequence[int]], list[int]]) -> list[dict[int, float]]:
+        def ask(task: tuple[int, Sequence[Prompt], Sequence[int]]) -> list[_Next]:
             _, prompts, wanted = task
-            fields = {"logprobs": 1, "logprob_token_ids": wanted}
-            choices = self._complete(prompts, 1, fields)
-            return [_wanted_of(choice, wanted) for choice in choices]
+            choices = self._complete(prompts, 1, _GREEDY | {"logprob_token_ids": wanted})
+            return [_next_of(choice, wanted) for choice in choices]
 
-        answers: list[list[dict[int, float]]] = [[] for _ in groups]
-        for (number, *_), rows in zip(tasks, self._all(ask, tasks), strict=True):
-            answers[number] += rows
-        return answers
+        results: list[dict[Prompt, _Next]] = [{} for _ in groups]
+        for done, ((number, prompts, _), answers) in enumerate(
+            zip(tasks, self._all(ask, tasks), strict=True), 1
+        ):
+            for prompt, answer in zip(prompts, answers, strict=True):
+                results[number].setdefault(prompt, {}).update(answer)
+            progress(done, len(tasks))
+        return results
 
     def start_ids(self) -> list[int]:
         raise RobustokError(
@@ -172,37 +183,54 @@ class ServedModel(ScoredModel):
         for request in requests:
             prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
             starts = [(*prefix, *question.tolist()) for question in request.questions]
-            options = [np.asarray(option).tolist() for option in request.options]
-            prompts = {
-                (*start, *option[:j]): None
-                for start in starts
-                for option in options
-                for j in range(len(option))
-            }
-            asked.append((starts, options, list(prompts)))
-        groups = [(prompts, list(chain(*options))) for _, options, prompts in asked]
+            asked.append((starts, [np.asarray(option).tolist() for option in request.options]))
+        groups = [_wanted_after(starts, options) for starts, options in asked]
         results = []
-        for (starts, options, prompts), answers in zip(
-            asked, self._next_log_probs(groups), strict=True
-        ):
-            after = dict(zip(prompts, answers, strict=True))
+        for (starts, options), after in zip(asked, self._next_log_probs(groups), strict=True):
             values = [
                 [sum(after[*start, *o[:j]][token] for j, token in enumerate(o)) for o in options]
                 for start in starts
             ]
             log_probs = np.array(values, np.float64).reshape(len(starts), len(options))
             tokens_naive = sum(len(start) + len(option) for start in starts for option in options)
-            results.append(Scores(log_probs, sum(map(len, prompts)), tokens_naive, "served"))
+            results.append(Scores(log_probs, sum(map(len, after)), tokens_naive, "served"))
+        return results
+
+    def continuations(
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        progress: Progress = no_progress,
+    ) -> list[tuple[float, bool]]:
+        """The log-probability of each continuation, and whether no id was more probable.
+
+        Args:
+            pairs: the ids of a context, none empty, and those of its continuation.
+            progress: gets the requests done and all.
+        """
+        by_context: dict[Prompt, list[Sequence[int]]] = {}
+        for before, after in pairs:
+            by_context.setdefault(tuple(before), []).append(after)
+        groups = [_wanted_after([start], options) for start, options in by_context.items()]
+        scored = self._next_log_probs(groups, progress)
+        answers = dict(zip(by_context, scored, strict=True))
+        results = []
+        for before, after in pairs:
+            log_prob, is_greedy = 0.0, True
+            for j, token in enumerate(after):
+                known = answers[*before,][*before, *after[:j]]
+                log_prob += known[token]
+                is_greedy &= known[token] == max(known.values())
+            results.append((log_prob, is_greedy))
         return results
 
     def losses(self, chunks: Sequence[np.ndarray], progress: Progress, **local: Any) -> np.ndarray:
         def ask(chunk: np.ndarray) -> float:
             *prompt, last = chunk.tolist()  # a prompt of max_length ids would leave no room
-            fields = {"prompt_logprobs": 0, "logprobs": 1, "logprob_token_ids": [last]}
-            (choice,) = self._complete([prompt], 1, fields)
+            fields = {"prompt_logprobs": 0, "logprob_token_ids": [last]}
+            (choice,) = self._complete([prompt], 1, _GREEDY | fields)
             rows = zip(_part(choice, "prompt_logprobs")[1:], prompt[1:], strict=True)
             inside = sum(_log_prob(row[str(token)]["logprob"]) for row, token in rows)
-            return -inside - _wanted_of(choice, [last])[last]
+            return -inside - _next_of(choice, [last])[last]
 
         losses = np.zeros(len(chunks))
         for number, loss in enumerate(self._all(ask, chunks)):
@@ -211,8 +239,32 @@ class ServedModel(ScoredModel):
         return losses
 
     def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
-        (choice,) = self._complete([prompt], max_new_tokens, {"return_token_ids": True})
+        fields = _GREEDY | {"return_token_ids": True}
+        (choice,) = self._complete([prompt], max_new_tokens, fields)
         return list(_part(choice, "token_ids"))
+
+    def texts(
+        self,
+        prompts: Sequence[tuple[Sequence[int], int, Mapping[str, object]]],
+        progress: Progress = no_progress,
+    ) -> list[str]:
+        """The text that the model writes after each prompt.
+
+        Args:
+            prompts: ids, the most new tokens, and further fields of the request, such as ``stop``.
+            progress: gets the prompts done and all.
+        """
+
+        def ask(prompt: tuple[Sequence[int], int, Mapping[str, object]]) -> str:
+            ids, new_tokens, fields = prompt
+            (choice,) = self._complete([ids], new_tokens, fields)
+            return _part(choice, "text")
+
+        texts = []
+        for text in self._all(ask, prompts):
+            texts.append(text)
+            progress(len(texts), len(prompts))
+        return texts
 
     def _all(self, ask: Any, tasks: Sequence[Any]) -> Iterator[Any]:
         """The answers to all tasks in their order, several requests at once."""
@@ -227,7 +279,6 @@ class ServedModel(ScoredModel):
             "model": self.name,
             "prompt": [[int(token) for token in prompt] for prompt in prompts],
             "max_tokens": new_tokens,
-            "temperature": 0,
             "return_tokens_as_token_ids": True,
             **fields,
         }
@@ -292,17 +343,47 @@ def _part(choice: Any, name: str) -> Any:
     return value
 
 
-def _wanted_of(choice: Any, wanted: Sequence[int]) -> dict[int, float]:
-    """The log-probabilities of the wanted ids at the one generated position."""
+def _wanted_after(
+    starts: Iterable[Prompt], options: Iterable[Sequence[int]]
+) -> dict[Prompt, dict[int, None]]:
+    """The prompts that options after starts are scored by, and the ids that come next."""
+    wanted: dict[Prompt, dict[int, None]] = {}
+    for start in starts:
+        for option in options:
+            for j, token in enumerate(option):
+                wanted.setdefault((*start, *option[:j]), {})[token] = None
+    return wanted
+
+
+def _batches(
+    group: Mapping[Prompt, Iterable[int]], size: int
+) -> Iterator[tuple[list[Prompt], list[int]]]:
+    """Prompts in order with the ids wanted after any of them, as many as one request may have."""
+    prompts: list[Prompt] = []
+    wanted: set[int] = set()
+    for prompt, all_ids in group.items():
+        ids = sorted(all_ids)
+        for part in (ids[i : i + _MOST_IDS] for i in range(0, len(ids), _MOST_IDS)):
+            if prompts and (len(prompts) == size or len(wanted.union(part)) > _MOST_IDS):
+                yield prompts, sorted(wanted)
+                prompts, wanted = [], set()
+            prompts.append(prompt)
+            wanted.update(part)
+    if prompts:
+        yield prompts, sorted(wanted)
+
+
+def _next_of(choice: Any, wanted: Sequence[int]) -> _Next:
+    """The log-probabilities of the wanted ids, and of the most probable one, after a prompt."""
     top = _part(_part(choice, "logprobs"), "top_logprobs")[0]
-    by_id = {int(token.rpartition(":")[2]): value for token, value in top.items()}
+    by_id = {int(token.rpartition(":")[2]): _log_prob(value) for token, value in top.items()}
     missing = [token for token in wanted if token not in by_id]
     if missing:
         raise RobustokError(
             f"the server gave no log-probability of token {missing[0]}: it needs the field "
             "logprob_token_ids of vLLM 0.32 or later"
         )
-    return {token: _log_prob(by_id[token]) for token in wanted}
+    return by_id
 
 
 def _log_prob(value: Any) -> float:

@@ -1,8 +1,9 @@
-"""HTTP server of the playground's page and its three endpoints, on this machine.
+"""HTTP server of the playground's page and its three endpoints.
 
-It listens on the loopback interface only. No web page elsewhere can ask through the reader's
-browser: a request needs the Host of this machine, and a question is JSON by its content type, which
-a browser sends to another site only where that site allows it. Every value of a question is
+It listens on the loopback interface unless another host is given. No web page elsewhere can ask
+through the reader's browser: a request needs the Host of this machine or that which was given, and
+a question is JSON by its content type, which a browser sends to another site only where that site
+allows it. Every value of a question is
 bounded, so that no answer takes long.
 
 The answers are plain values: drawn tokens, histograms, probabilities, attacks.
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from robustok.tokenizer.vocabulary import Vocabulary
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE = "0.0.0.0"  # all interfaces, as in a container, whose names it does not know
 LONGEST = 200  # characters of a text
 OPTIONS = 8  # of a question, at most
 STEPS = 10  # of an attack
@@ -72,7 +74,10 @@ Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole questio
 
 
 def application(
-    vocabularies: Mapping[str, Vocabulary], models: JsonFields | None = None
+    vocabularies: Mapping[str, Vocabulary],
+    models: JsonFields | None = None,
+    *,
+    host: str = LOOPBACK[0],
 ) -> Starlette:
     """The playground as an ASGI application.
 
@@ -83,6 +88,8 @@ def application(
     Args:
         vocabularies: the vocabularies to offer, by name.
         models: causal language models, each by the name of its vocabulary; by default none.
+        host: name or address that readers may ask for beside those of this machine; any name where
+            it is ``0.0.0.0``.
     """
     models = models or {}
     first = next(iter(vocabularies))
@@ -126,9 +133,10 @@ def application(
     ]
     if models:
         routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
+    hosts = ["*"] if host == EVERYWHERE else [*LOOPBACK, host]
     checks = [
         Middleware(_SecurityHeaders),
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK), www_redirect=False),
+        Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
     ]
     return Starlette(routes=routes, middleware=checks)
 
@@ -307,24 +315,25 @@ SERVER: JsonObject = {
 }
 
 
-def serve(app: Starlette, *, port: int) -> None:
-    """Serve the playground on 127.0.0.1 until interrupted; KeyboardInterrupt ends it.
+def serve(app: Starlette, *, port: int, host: str = LOOPBACK[0]) -> None:
+    """Serve the playground until interrupted; KeyboardInterrupt ends it.
 
     Args:
         app: the playground's application.
         port: TCP port, from 0 to 65,535.
+        host: address or name of this machine to listen at; ``0.0.0.0`` for all of them.
 
-    Raises RobustokError where the port is taken.
+    Raises RobustokError where the port is taken, and for a host that is not of this machine.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
             raise RobustokError(
-                f"port {port} cannot be used ({error.strerror}): give another port"
+                f"port {port} of {host} cannot be used ({error.strerror}): give another one"
             ) from None
-    uvicorn.run(app, host="127.0.0.1", port=port, **SERVER)
+    uvicorn.run(app, host=host, port=port, **SERVER)
 
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted

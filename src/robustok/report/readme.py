@@ -53,11 +53,12 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     folder = next((folder for folder in folders if may_write_card(folder)), None)
     if folder is None:
         return None
-    record = recorded_training(model)
+    is_served = any(row.get("precision") == "served" for row in rows)
+    record = {} if is_served else recorded_training(model)
     results, measured = Results(rows), [*rows, *worst_rows(rows)]
     parts = [
-        f"---\n{_metadata(measured, model, _tags(folder), record)}\n---\n",
-        loading(model),
+        f"---\n{_metadata(measured, model, _tags(folder), record, is_served)}\n---\n",
+        f"# {model.name}\n\nAsked behind a server.\n" if is_served else loading(model),
         trained_on(record),
         "## Robustness to the tokenization\n",
         f"{_READING}\n",
@@ -102,7 +103,9 @@ def _tags(folder: Path) -> list[str]:
     return list(dict.fromkeys([*kept, "robustok", "tokenization", "robustness"]))
 
 
-def _metadata(rows: Sequence[Row], model: Path, tags: list[str], record: Any) -> str:
+def _metadata(
+    rows: Sequence[Row], model: Path, tags: list[str], record: Any, is_served: bool
+) -> str:
     """The metadata of a model as YAML: what it is made of, and what was measured."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -122,7 +125,7 @@ def _metadata(rows: Sequence[Row], model: Path, tags: list[str], record: Any) ->
     return ModelCardData(
         model_name=model.name,
         base_model=_base_model(model, record),
-        library_name="peft" if is_adapter(model) else "transformers",
+        library_name=None if is_served else "peft" if is_adapter(model) else "transformers",
         pipeline_tag="text-generation",
         tags=tags,
         eval_results=results,

@@ -45,6 +45,16 @@ def is_served(name: object) -> bool:
     return str(name).startswith(("http://", "https://"))
 
 
+def served_label(url: str) -> str:
+    """What a served model is called in results: the name that its address chooses, or the host.
+
+    >>> served_label("http://127.0.0.1:8000/v1"), served_label("http://h/v1#adapter")
+    ('127.0.0.1:8000', 'adapter')
+    """
+    address = urlsplit(url)
+    return address.fragment or address.netloc
+
+
 def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
     """The repository and the revision of a name; a path that exists has no revision.
 

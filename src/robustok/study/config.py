@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonObject, studies
+from robustok.runtime.hub import is_served, served_label
 from robustok.runtime.registry import import_for_all
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import start_token_of
@@ -137,6 +138,8 @@ def load_study(
     repeats: int | None = None,
     first_repeat: int | None = None,
     model: str | None = None,
+    tokenizer: str | None = None,
+    start_token: str | None = None,
 ) -> Study:
     """Read a study from YAML text.
 
@@ -157,8 +160,11 @@ def load_study(
         repeats: number of seeds, in place of the study's.
         first_repeat: number of the first one, to add seeds to those of an earlier run. The
             questions are those of repeat 0, as in every repeat.
-        model: folder or hub name that replaces the named model of the study and its tokenizer. Its
-            start token is the one that its tokenizer puts before a text, if any.
+        model: folder or hub name that replaces the named model of the study and its tokenizer, or
+            the address of a server. Its start token is the one that its tokenizer puts before a
+            text, if any.
+        tokenizer: that of a model behind a server: a file, a folder or a hub name.
+        start_token: special token before every text of ``model``, instead of its own.
 
     Raises RobustokError, one line with the line number, the field and the nearest valid name, and
     for a replacement in a section that the study does not have.
@@ -179,10 +185,14 @@ def load_study(
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
     data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
-        section = _replaced_model(data.get("model"), model, source)
+        section = _replaced_model(data.get("model"), model, tokenizer, source)
         if section != data["model"]:  # whose tokenizer is not that of the other
             data.pop("tokenizer", None)
-        data["model"] = section
+        data["model"] = section | ({"start_token": start_token} if start_token else {})
+        if tokenizer is not None:
+            data["tokenizer"] = {"name": tokenizer}
+    elif tokenizer or start_token:
+        raise RobustokError("a tokenizer and a start token are of a model: give --model")
 
     def error(field: str, message: str) -> RobustokError:
         """An error with the line of a field, or of the section around it."""
@@ -244,15 +254,18 @@ def _apply_presets(data: JsonObject, error: Callable[[str, str], RobustokError])
             data[part] = dataclasses.asdict(PRESETS[name]) | fields
 
 
-def _replaced_model(section: Any, name: str, source: str) -> JsonObject:
+def _replaced_model(section: Any, name: str, tokenizer: str | None, source: str) -> JsonObject:
     """The section of another model that exists; the section itself where it names this one."""
     named = section.get("name") if isinstance(section, dict) else None
     if named is None:
         raise RobustokError(f"{source} trains its own model: leave model out")
     if named == name:
         return section
-    start = start_token_of(name)
-    return {"name": name} | ({"start_token": start} if start else {})
+    label = {"label": served_label(name)} if is_served(name) else {}
+    if label and tokenizer is None:
+        raise RobustokError("--tokenizer: a server does not give its tokenizer: name its file")
+    start = start_token_of(tokenizer or name)
+    return {"name": name, **label} | ({"start_token": start} if start else {})
 
 
 def _merged(base: JsonObject, over: JsonObject) -> JsonObject:

@@ -222,6 +222,11 @@ def _rules_of_lists(study: Study) -> Iterator[tuple[object, str, str]]:
         served and study.tokenizer is None,
         "tokenizer", "a server does not give its tokenizer: name its file or folder",
     )  # fmt: skip
+    yield (
+        study.perplexity and any(one.start_token is None for one in served),
+        "model.start_token", "a server does not say which token begins a text, which perplexity "
+        "needs: give the start token",
+    )  # fmt: skip
     for one in study.measurements if served else ():
         message = f"{one.kind} needs the weights of the model, which a server does not give"
         yield one.reads_weights, "model", message

@@ -152,7 +152,10 @@ class ChatModel(LoadedModel):
 class ModelSection(ChatModel):
     """A causal language model from random weights, or one that exists."""
 
-    name: str | None = option("a folder or a hub name, which determines the sizes", default=None)
+    name: str | None = option(
+        "a folder or a hub name, which determines the sizes, or the address of a server",
+        default=None,
+    )
     label: str | None = option(
         "name of a named model in results; by default its name", default=None
     )

@@ -283,7 +283,9 @@ class _Printed(Watch):
         row["answers"] = {cell.seed: answers_of(row["items"])}
         rows = self.by_model.setdefault(model, [])
         if not rows and "precision" in row and not self._as_json:
-            click.echo(f"{model}: weights in {row['precision']}, seed {cell.seed}")
+            served = row["precision"] == "served"
+            weights = "behind a server" if served else f"weights in {row['precision']}"
+            click.echo(f"{model}: {weights}, seed {cell.seed}")
         first = next((one for one in rows if one["task"] == row["task"]), None)
         change = None
         if first is not None and isinstance(measurement, OnQuestions):

@@ -13,7 +13,8 @@ from robustok.errors import RobustokError
 LM_EVAL_HELP = """\
 robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
 --model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
-  pretrained  a model's folder or hub name
+  pretrained  a model's folder or hub name, or an address such as http://127.0.0.1:8000/v1
+  tokenizer   of a model behind a server: a folder or a hub name
   scheme      such as 'uniform-k(alpha=0.5)'; default canonical
   draws       tokenizations of each context, over which accuracies are averaged; default 1
   seed        the same seed gives the same draws; default 0

@@ -14,12 +14,19 @@ from rich.console import Console
 
 from robustok.cli.commands.analyze import ANALYSES
 from robustok.cli.groups import Group
-from robustok.cli.options import Argument, add_commands, folder_option, option
+from robustok.cli.options import (
+    Argument,
+    add_commands,
+    folder_option,
+    option,
+    served_tokenizer_option,
+)
 from robustok.cli.printing import print_json
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
+from robustok.runtime.hub import is_served, served_label
 from robustok.runtime.packages import missing_line, require
 
 if TYPE_CHECKING:
@@ -67,7 +74,17 @@ class StudyOptions:
         "folder of NAME.jsonl files, instead of the hub", default=None, metavar="FOLDER"
     )
     model: str | None = option(
-        "folder or hub name, instead of the study's named model", default=None, metavar="NAME|DIR"
+        "folder, hub name or address of a server, instead of the study's named model",
+        default=None,
+        metavar="NAME|DIR",
+        panel="Model",
+    )
+    tokenizer: str | None = served_tokenizer_option()
+    start_token: str | None = option(
+        "special token before every text of --model  [default: what its tokenizer puts there]",
+        default=None,
+        metavar="TOKEN",
+        panel="Model",
     )
     repeats: int | None = option("number of seeds  [default: the study's own]", default=None, min=1)
     first_repeat: int | None = option(
@@ -252,7 +269,9 @@ def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]
     study = find_study(name, **options | paths | corpus)
     parts = [study.name, *([options["scale"]] if "scale" in options else [])]
     if "model" in options:  # its name without folder and revision
-        parts.append(Path(options["model"].partition("@")[0]).name or "model")
+        model = options["model"]
+        name = served_label(model) if is_served(model) else Path(model.partition("@")[0]).name
+        parts.append(name or "model")
     return study, out or Path("runs", "-".join(parts)), cells_folder
 
 
