@@ -185,12 +185,7 @@ def load_study(
     numbers = {"repeats": repeats, "first_repeat": first_repeat}
     data |= {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
-        section = _replaced_model(data.get("model"), model, tokenizer, source)
-        if section != data["model"]:  # whose tokenizer is not that of the other
-            data.pop("tokenizer", None)
-        data["model"] = section | ({"start_token": start_token} if start_token else {})
-        if tokenizer is not None:
-            data["tokenizer"] = {"name": tokenizer}
+        data = _with_model(data, model, tokenizer, start_token, source)
     elif tokenizer or start_token:
         raise RobustokError("a tokenizer and a start token are of a model: give --model")
 
@@ -254,18 +249,28 @@ def _apply_presets(data: JsonObject, error: Callable[[str, str], RobustokError])
             data[part] = dataclasses.asdict(PRESETS[name]) | fields
 
 
-def _replaced_model(section: Any, name: str, tokenizer: str | None, source: str) -> JsonObject:
-    """The section of another model that exists; the section itself where it names this one."""
+def _with_model(
+    data: JsonObject, name: str, tokenizer: str | None, start_token: str | None, source: str
+) -> JsonObject:
+    """The fields of a study with another model that exists, or the same with another start token.
+
+    The tokenizer of the study goes with its model.
+    """
+    section: Any = data.get("model")
     named = section.get("name") if isinstance(section, dict) else None
     if named is None:
         raise RobustokError(f"{source} trains its own model: leave model out")
-    if named == name:
-        return section
-    label = {"label": served_label(name)} if is_served(name) else {}
-    if label and tokenizer is None:
-        raise RobustokError("--tokenizer: a server does not give its tokenizer: name its file")
-    start = start_token_of(tokenizer or name)
-    return {"name": name, **label} | ({"start_token": start} if start else {})
+    if named != name:
+        label = {"label": served_label(name)} if is_served(name) else {}
+        if label and tokenizer is None:
+            raise RobustokError("--tokenizer: a server does not give its tokenizer: name its file")
+        start = start_token or start_token_of(tokenizer or name)
+        section = {"name": name, **label}
+        data = {field: data[field] for field in data if field != "tokenizer"}
+    else:
+        start = start_token
+    section = section | ({"start_token": start} if start else {})
+    return data | {"model": section} | ({"tokenizer": {"name": tokenizer}} if tokenizer else {})
 
 
 def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
