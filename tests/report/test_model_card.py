@@ -139,7 +139,7 @@ def test_accuracies_on_benchmarks_of_the_hub_are_where_the_hub_reads_them(
 ) -> None:
     entries = yaml.safe_load((model / ".eval_results/robustok.yaml").read_text(encoding="utf-8"))
     read = [
-        (entry.dataset_id, entry.task_id, entry.value, entry.notes.rpartition(": ")[2])
+        (entry.dataset_id, entry.task_id, entry.value, str(entry.notes).rpartition(": ")[2])
         for entry in parse_eval_result_entries(entries)
     ]
     rows = [row for row in rows_of(folder) if row.get("task") == "copa" and "accuracy" in row]

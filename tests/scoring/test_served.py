@@ -212,7 +212,7 @@ def test_items_without_a_question_need_a_start_token(
 @pytest.fixture
 def folder_and_server(
     stand_in: ServedStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ServedStandIn]:
+) -> ServedStandIn:
     """The model `local` of the working folder, the same behind the stand-in, and `i.jsonl`."""
     vocab = Vocabulary.load("demo")
     stand_in.model, stand_in.vocab = tiny_model("llama", vocab.size, seed=1), vocab

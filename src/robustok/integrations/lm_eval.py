@@ -410,7 +410,7 @@ class ServedLM(Drawing):
         return sums
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        prompts = []
+        prompts: list[tuple[list[int], int, JsonObject]] = []
         for request in requests:
             context, given = request.args
             settings = dict(given)
@@ -581,7 +581,7 @@ def _loaded(given: JsonFields, options: JsonFields, loaded: dict[str, Drawing]) 
     arguments = {name: value for name, value in given.items() if name not in _DRAWING}
     key = repr(sorted({**arguments, **loading}.items()))
     if key not in loaded:
-        kind = ServedLM if is_served(arguments.get("pretrained")) else RobustokLM
+        kind: Any = ServedLM if is_served(arguments.get("pretrained")) else RobustokLM
         loaded[key] = kind.create_from_arg_obj(arguments, loading)
     lm: Any = loaded[key]
     lm.draw_with(**{name: given[name] for name in _DRAWING if name in given})
