@@ -374,7 +374,7 @@ class ServedLM(Drawing):
         )
 
     def _loglikelihood_tokens(
-        self, requests: Any, disable_tqdm: bool = False, **_: object
+        self, requests: Any, disable_tqdm: bool = False, **local: object
     ) -> list[tuple[float, bool]]:
         pairs = [self._cut(before, after) for _, before, after in requests]
         with _bar("Running loglikelihood requests", disable_tqdm) as progress:
@@ -427,7 +427,7 @@ class ServedLM(Drawing):
                 )
             if len(ids) > room:
                 _log.warning("a context of %d tokens is cut to its last %d", len(ids), room)
-            fields = settings | {"stop": stop, "seed": self.seed}
+            fields: JsonObject = {**settings, "stop": stop, "seed": self.seed}
             prompts.append((ids[-room:], new_tokens, fields))
         with _bar("Running generate_until requests", disable_tqdm) as progress:
             texts = self.served.texts(prompts, progress)
