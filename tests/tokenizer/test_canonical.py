@@ -241,7 +241,7 @@ ROWS = {
 }
 # fmt: on
 NEED_CONTENTS = re.compile(
-    "turns into a space|loses a mark which|the name of a byte$|panics$"
+    "turns into a space|loses a mark which|the name of a byte$|panics$|model reads, behind a text"
     "|marks of spaces, .*normalized=True"
 )  # fmt: skip
 

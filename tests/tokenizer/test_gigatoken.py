@@ -25,9 +25,8 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from robustok.guard import Guard
 from robustok.ragged import Ragged
 from robustok.tokenizer import gigatoken as gigatoken_encoder
+from robustok.tokenizer.comparison import KINDS
 from robustok.tokenizer.gigatoken import GigatokenEncoder
-from robustok.tokenizer.gigatoken_check import KINDS, has_unsafe
-from robustok.tokenizer.libraries import SAME_CUTS
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 pytest.importorskip("gigatoken")
@@ -101,38 +100,6 @@ def test_any_text(name: str, rows: list[Text]) -> None:
     assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
 
 
-def object_of(name: str) -> Vocabulary:
-    """A vocabulary of tiktoken or SentencePiece, made of a tokenizer.json or a real model."""
-    if name.endswith(".model"):
-        sentencepiece = pytest.importorskip("sentencepiece")
-        file = data_path("tokenizers", name.removesuffix(".model"), "tokenizer.model")
-        return Vocabulary.load(sentencepiece.SentencePieceProcessor(model_file=str(file)))
-    tiktoken = pytest.importorskip("tiktoken")
-    vocab = real("gpt2")
-    ranks = {vocab.tokens[i]: i for i in np.flatnonzero(vocab.ordinary).tolist()}
-    return Vocabulary.load(tiktoken.Encoding(
-        "", pat_str=name, mergeable_ranks=ranks, special_tokens={"<|end|>": vocab.size}
-    ))  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*SAME_CUTS, "llama2.model"])
-def test_objects_of_other_libraries(name: str) -> None:
-    """Equal to tiktoken and SentencePiece on hard texts, random characters and random tokens."""
-    vocab = object_of(name)
-    hard = data_path("corpus", "hard_cases.jsonl").read_text().splitlines()
-    chosen = random.Random(1)
-    tokens = [token.decode("utf8", "ignore") for token in vocab.tokens]
-    rows = [json.loads(line)["text"] for line in hard]
-    for alphabet in ([*KINDS, *SPELLINGS], " \t\n\ra▁'", tokens):
-        rows += ["".join(chosen.choices(alphabet, k=i % 40)) for i in range(1500)]
-    rows += [end + " " * i + end for i in range(300) for end in ("", "a", "\n")]
-    encoder = loaded(vocab)
-    encoded = [encoder.encode(row) for row in rows]
-    known = sum(row is not None for row in encoded)
-    assert known > 0.95 * len(rows)
-    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
-
-
 HARD = [
     "\u0c5c;d", "12&12\U00011de1's", "a\u0378b", "\u088f\u0cdc\ua7ce", "\U00010940a 1\U00011db0'S",
     "\U00016ea0\u0301 \U00018d80", "e\U0001e6c0\u0301", "\U000323b0\U000323b1", "\u1c89 \ua7cb",
@@ -155,7 +122,7 @@ def test_real_tokenizers_have_the_same_ids_before_and_after_it_is_loaded(name: s
     before = Ragged.from_rows([vocab.encode(row) for row in rows])
     assert gigatoken_of(vocab)._backend is None
     encoded = [loaded(vocab).encode(row) for row in rows]
-    assert all(row is not None or has_unsafe(text) for row, text in zip(encoded, rows, strict=True))
+    assert sum(row is not None for row in encoded) > 0.9 * len(rows)
     assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows) == before
     assert all(Guard(vocab).check(ids).canonical for ids in list(before)[: len(HARD)])
 
@@ -212,22 +179,24 @@ def test_added_tokens_that_overlap_go_to_it(name: str, normalized: bool) -> None
     rows = ["a\n\n\n\na\n\n\nbx\n\n>", "x\n\n\n", "<x><x><y><y>", "\n", "b\n\n>", "<x>"]
     rows += ["a\n\x01\n\nb", "\x01\n", "the\n the<x>  \n\n\nb<x>", "\n\n"]
     encoded = [loaded(vocab).encode(row) for row in rows]
-    if not (name == "llama2" and normalized):  # there they see the space before the text, too
+    # There they see the space before the text, or one is normalized to another text.
+    if not (normalized and name in ("llama2", "nfc")):
         assert all(row is not None for row in encoded)
     assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
 
 
-def test_tokens_over_two_words_do_not_make_it_slow() -> None:
-    """Words beside them are encoded by the library, others without these tokens."""
+def test_texts_with_tokens_over_two_words_go_to_the_library() -> None:
     spec = json.loads(VOCABS["internlm2"].data.source.to_str())
     vocab, merges = spec["model"]["vocab"], spec["model"]["merges"]
     first = max(vocab.values()) + 1
     vocab |= {"\t": first, "\t▁": first + 1, "\t▁a": first + 2}
     merges[:0] = [["\t", "▁"], ["\t▁", "a"]]
     spanning = Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
-    rows = ["the\tthe  a", "the\t a", "\t▁a", "a \t\t\n a", " \t  the\t a the\t a  ", *documents(5)]
+    spans = ["the\t a", "\t▁a", "a \t\t\n a"]
+    rows = ["the\tthe  a", " \t  the\t a the\t a  ", *spans, *documents(5)]
     rows += ["".join(random.Random(i).choices(" \t\n▁a\u2003", k=i % 40)) for i in range(500)]
-    assert all(loaded(spanning).encode(row) is not None for row in rows)
+    assert [loaded(spanning).encode(row) for row in spans] == [None] * len(spans)
+    assert loaded(spanning).encode("the\tthe  a\n") is not None
     assert spanning.encode_batch(rows) == by_tokenizer(spanning, rows)
 
 
@@ -303,8 +272,6 @@ def test_a_failure_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatch) ->
         (lambda: byte_level(None, prefix=True), "adds a space"),
         (lambda: byte_level(r"(?<=a)b|."), "gigatoken"),
         (lambda: byte_level(r"\d+|\D"), "gigatoken"),
-        (lambda: object_of(r"\p{L}+|[^\p{L}]+"), "gigatoken does not know this pattern"),
-        (lambda: object_of("internlm2.model"), "tokens of the model have the same score"),
     ],
 )
 def test_others_are_left_to_the_tokenizer(make: Callable[[], Vocabulary], reason: str) -> None:

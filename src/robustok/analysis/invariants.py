@@ -20,7 +20,7 @@ from robustok.errors import RobustokError
 from robustok.guard import Guard
 from robustok.lattice import Lattice
 from robustok.samplers import Sampler, sampler
-from robustok.tokenizer.gigatoken_check import KINDS, WRITTEN
+from robustok.tokenizer.comparison import KINDS, WRITTEN
 from robustok.tokenizer.sources import open_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -16,8 +16,8 @@ from robustok.runtime.environment import import_lock
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
+from robustok.tokenizer.comparison import Characters, check_texts
 from robustok.tokenizer.data import TokenizerData, split_at_broken
-from robustok.tokenizer.gigatoken_check import check_texts, has_unsafe
 from robustok.tokenizer.stages import NO_CUTS
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -133,7 +133,7 @@ class Cutter:
 
     Where one pattern decides all cuts, the package ``regex`` reads it, if it cuts check texts of
     all kinds as the library does. Its cuts count only where they are borders of the ids and the
-    text has only characters of Unicode 14, which all libraries have. The library cuts other texts.
+    library was seen to cut alike around the characters of the text. It cuts other texts itself.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -141,11 +141,17 @@ class Cutter:
         pattern = data.stages.cut_pattern
         self._is_whole = pattern == NO_CUTS
         self._split = None if pattern is None or self._is_whole else _splitter(pattern)
+        self._characters: Characters | None = None
         if self._split is None or self._library is None:
             return
-        texts = [text for text in check_texts() if not has_unsafe(text)]
-        if any(_ends_of(self._split(text)) != self._library(text) for text in texts):
+        self._characters = Characters(self._differ)
+        if any(not self._characters.has_other(t) and self._differ(t) for t in check_texts()):
             self._split = None
+
+    def _differ(self, text: str) -> bool:
+        """Whether the package ``regex`` cuts a text otherwise than the library."""
+        assert self._split is not None and self._library is not None
+        return _ends_of(self._split(text)) != self._library(text)
 
     def cut(
         self, text: np.ndarray, edges: np.ndarray, is_whole: np.ndarray | None, borders: np.ndarray
@@ -176,7 +182,8 @@ class Cutter:
         if self._is_whole:
             return np.array([len(span)])
         text = span.decode()
-        if self._split is not None and not (self._library and has_unsafe(text)):
+        is_other = self._characters is not None and self._characters.has_other(text)
+        if self._split is not None and not is_other:
             ends = _in_bytes(_ends_of(self._split(text)), span, text)
             if len(ends) and ends[-1] == len(span) and borders[ends].all():
                 return ends

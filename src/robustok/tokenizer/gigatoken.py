@@ -1,15 +1,13 @@
 """Canonical ids by gigatoken, where they are known to equal those of the tokenizer's library.
 
 gigatoken loads the same model, without added tokens, once enough text was encoded to repay the time
-of loading. Before its first use it is compared with the library on texts of many kinds. A text that
-it may encode differently is left to the caller, who encodes it with the library. gigatoken does not
-check bytes, so it gets only str.
+of loading. Before its first use it is compared with the library on texts of many kinds, and around
+each character before a text with it is encoded (`comparison`). A text that it may encode
+differently is left to the caller, who encodes it with the library. It reads tokenizers of the
+``tokenizers`` library; those of tiktoken and SentencePiece encode themselves.
 
-Texts are normalized, without added tokens, and cut where its model differs. The library looks for
-added tokens before or after it normalizes a text; the parts between them are encoded on their own.
-A SentencePiece text is encoded word by word, unless a token goes from one word to the next: the
-library encodes such words. gigatoken's own reading is never relied on: where it may differ, a text
-has no ids here.
+Texts are normalized by the library, without added tokens, since the library looks for these before
+or after it normalizes a text: the parts between them are encoded on their own.
 
 gigatoken keeps the ids of pre-tokens in a hash table without limit, which is therefore replaced
 after `TABLE` characters.
@@ -23,193 +21,189 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import ForkSafeLock, give_back_memory, import_lock
 from robustok.runtime.packages import EXTRAS, missing_line
+from robustok.tokenizer.comparison import Characters, check_texts
 from robustok.tokenizer.data import (
     TokenizerData,
+    byte_alphabet,
     library_error,
     library_errors,
 )
-from robustok.tokenizer.gigatoken_check import (
-    are_checked,
-    check_texts,
-    first_difference,
-    has_unsafe,
-)
-from robustok.tokenizer.libraries import (
-    MOST_SPACES,
-    SAME_CUTS,
-    SPACES_AS_MARKS,
-    SentencePieceEncoder,
-    TiktokenEncoder,
-)
-from robustok.tokenizer.stages import Stages, isolating
 from robustok.tokenizer.tokenizers_api import (
     HAS_PARTS,
-    AddedToken,
     TokenizersEncoder,
+    encode_batch,
     json_of,
     name_of,
+    open_json,
     tokenizer_json,
 )
 
 Text = str | bytes
+Encode: TypeAlias = Callable[[str], np.ndarray]  # int32 ids of a text
 _log = logging.getLogger(__name__)
 
 LARGE = 1 << 20  # characters without gigatoken that are worth a message
 TABLE = 1 << 29  # characters after which the table is replaced; a new word takes 7 bytes for each
 _CALL = 64  # characters that take as long as the overhead of a call of a library
-
-
-EncodePart: TypeAlias = Callable[[str], np.ndarray | None]
-
-_MANY_SPACES = " " * MOST_SPACES
-# What a token has that goes from one word to the next.
-_SPAN = re.compile(r"[\t\n\r][ ▁]")
-_WORD_END = re.compile(r"(?<=\S) ")
+_MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
+_FEW = 8  # characters that are looked for one by one
+_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_SPAN = re.compile(r"[\t\n\r][ ▁]")  # in tokens that go from one word to the next
 _ANY_SPAN = re.compile(rb"([^ \0]) ")
-
-
-class _Rules(NamedTuple):
-    """What happens to a text before its model.
-
-    ``normalize``: returns the text as the model reads it, or None where gigatoken may read it
-    otherwise. ``is_first``: whether it precedes the search for added tokens. ``ids``: those of
-    added tokens that are found as the library finds them, whatever is around. ``find``: the search
-    for them, which also finds special tokens, since they hide others although they are plain text.
-    ``has_other``: a search of the text as it came for any other added token.
-    """
-
-    normalize: Callable[[str], str | None] | None
-    is_first: bool = False
-    ids: Mapping[str, int] = {}
-    find: Callable[[str], Iterator[re.Match[str]]] | None = None
-    has_other: Callable[[str], object] | None = None
 
 
 class TextEncoder:
     """The ids of texts of a tokenizer whose parts without added tokens are encoded by gigatoken.
 
     ``data``: a tokenizer that gigatoken is likely to encode. ``added``: the added tokens that are
-    found here, as text → id.
+    found here, as text → id: as the library finds them, whatever is around.
     """
 
     def __init__(self, data: TokenizerData) -> None:
-        self._data = data
-        self._byte_level = data.family.startswith("byte-level")
-        self._rules = _rules_of(data)
-        self.added = self._rules.ids
-        alone = data.stages.space_rules == ("inside",) and data.stages.never_cuts
-        self._spans_words = not self._byte_level and alone and _span_words(data.tokens)
-        # Between parts that are encoded together, where no token goes beyond one.
-        self._separator = _separator_of(data) if alone and self.added else None
+        self._encoder: Any = data.encoder
+        self._stages, self._byte_level = data.stages, data.stages.byte_level
+        rules = () if self._byte_level else data.stages.space_rules or ()
+        self._before, self._marks = " " * rules.count("before"), "inside" in rules
+        self._has_spans = not self._byte_level and _has_spans(data.tokens)
+        self.added: dict[str, int] = {}
+        self._found = Strings(())  # added tokens that cut a text, special ones among them
+        self._others = Strings(())  # those that a text must not have
+        self._is_normalized_first = False
+        self._read_added(data)
+        self._separator = self._find_separator(data) if self.added else None
+
+    def _read_added(self, data: TokenizerData) -> None:
+        """Note how added tokens are found."""
+        plain, tokenizer = data.plain_added, self._encoder.parsing
+        # The library looks for tokens of both kinds one after the other.
+        of_normalized = {token.normalized for token in plain.values()}
+        alike = {i: t for i, t in data.added.items() if t.normalized in of_normalized}
+        # A special token is text, and still hides those that it overlaps.
+        is_simple = len(of_normalized) == 1 and not any(
+            name_of(tokenizer, i) != token.content
+            or (token.normalized and not self._byte_level and {*token.content} & {" ", "▁"})
+            or (not token.special and (token.lstrip or token.rstrip or token.single_word))
+            for i, token in alike.items()
+        )
+        # Whether the texts on both sides of it are cut as texts of their own.
+        is_apart = not (self._stages.adds_space or (self._before and True in of_normalized))
+        if is_simple and is_apart and all(token.content for token in plain.values()):
+            self._found = Strings(token.content for token in alike.values())
+            self.added = {token.content: i for i, token in plain.items()}
+            self._is_normalized_first = True in of_normalized
+        else:
+            names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
+            self._others = Strings(map(self._marked, itertools.chain(*names)))
+            self._is_normalized_first = True
+
+    def _marked(self, text: str) -> str:
+        """A text as the matcher or the model reads its spaces."""
+        return text if self._byte_level else text.replace(" ", "▁")
+
+    def _find_separator(self, data: TokenizerData) -> tuple[str, int] | None:
+        """A character that is always one token of its own, and its id; None where a text is cut."""
+        if self._before or self._byte_level or not self._stages.never_cuts:
+            return None
+        text = b"".join(token for token in data.tokens if len(token) > 1)
+        for character in "\x01\x02\x03\x04\x05":
+            if character.encode() not in text:
+                ids = self._encoder.encode_batch([character], parse_special=False)[0]
+                return (character, ids[0]) if len(ids) == 1 else None
+        return None
 
     def json(self) -> str:
         """A tokenizer.json of the same model, without added tokens."""
-        encoder: Any = self._data.encoder
-        if not isinstance(encoder, TokenizersEncoder):
-            text = encoder.model_json()
-        else:
-            spec = json.loads(json_of(encoder.tokenizer))
-            marks = not self._byte_level and "inside" in (self._data.stages.space_rules or ())
-            normalizer = SPACES_AS_MARKS if marks else None
-            text = tokenizer_json(spec["model"], spec["pre_tokenizer"], normalizer)
-        return _without_spanning(text) if self._spans_words else text
+        spec = json.loads(json_of(self._encoder.tokenizer))
+        model = spec["model"]
+        if self._has_spans:  # a text with one goes to the library
+            model["merges"] = [m for m in model["merges"] if not _SPAN.search("".join(m))]
+            # Other names leave no hole in the ids.
+            model["vocab"] = {
+                f"\0{i}" if _SPAN.search(token) else token: i for token, i in model["vocab"].items()
+            }
+        return tokenizer_json(model, spec["pre_tokenizer"], _MARKS if self._marks else None)
 
-    def encode(self, text: str, encode_part: EncodePart) -> np.ndarray | None:
+    def encode(self, text: str, encode: Encode, characters: Characters | None) -> np.ndarray | None:
         """The ids of a text, int32, or None where gigatoken may read it otherwise.
 
-        ``encode_part``: the ids by gigatoken of a part without added tokens, or None.
+        ``encode``: the ids by gigatoken of a text without added tokens. ``characters``: those
+        around which it was compared with the library.
         """
-        rules = self._rules
-        if rules.has_other is not None and rules.has_other(text):
+        if not (self.added or self._others):
+            return self._encode_part(self._normalize(text), encode, characters)
+        if self._has_others(text):
             return None
-        if rules.find is None:
-            return self._encode_between(encode_part, text, rules.normalize)
-        # The library looks for added tokens in the text as it came, or as it became.
-        normalize = rules.normalize
-        if rules.is_first and normalize is not None:
-            normalized = normalize(text)
-            if normalized is None:
+        if self._is_normalized_first:
+            came, text = text, self._normalize(text)
+            if self._byte_level and text != came and self._has_others(text):
                 return None
-            text, normalize = normalized, None
+        parts, between = self._split(text)
+        mark, number = self._separator or ("", -1)
+        if between and mark and mark not in text:
+            parts = [mark.join(parts)]
+        rows: list[np.ndarray] = []
+        for part in parts:
+            read = part if self._is_normalized_first else self._normalize(part)
+            row = self._encode_part(read, encode, characters)
+            if row is None:
+                return None
+            rows.append(row)
+        if len(rows) == 1:
+            if between:
+                rows[0][rows[0] == number] = between
+            return rows[0]
+        added = [np.array([i], np.int32) for i in between]
+        return np.concatenate([*itertools.chain(*zip(rows, added, strict=False)), rows[-1]])
+
+    def _encode_part(
+        self, text: str, encode: Encode, characters: Characters | None
+    ) -> np.ndarray | None:
+        """:meth:`encode` of a normalized text without added tokens."""
+        is_other = characters is not None and characters.has_other(text)
+        if is_other or (self._has_spans and _has_span(text)):
+            return None
+        return encode(text) if text else np.empty(0, np.int32)
+
+    def _split(self, text: str) -> tuple[list[str], list[int]]:
+        """The parts of a text between added tokens, and the ids of these."""
         parts: list[str] = []
         between: list[int] = []
         begin = 0
-        for match in rules.find(text):
-            added = rules.ids.get(match.group())
+        for match in self._found.matches(text):
+            added = self.added.get(match.group())
             if added is not None:  # else a special token, which is text
                 parts.append(text[begin : match.start()])
                 between.append(added)
                 begin = match.end()
-        parts.append(text[begin:])
-        if between and self._separator and self._separator[0] not in text:
-            mark, number = self._separator
-            row = self._encode_between(encode_part, mark.join(parts), normalize)
-            if row is not None:
-                row[row == number] = between
-            return row
-        rows = [self._encode_between(encode_part, parts[0], normalize)]
-        for added, part in zip(between, parts[1:], strict=True):
-            rows += [
-                np.array([added], np.int32),
-                self._encode_between(encode_part, part, normalize),
-            ]
-        return _joined(rows)
+        return [*parts, text[begin:]], between
 
-    def _encode_between(
-        self,
-        encode_part: EncodePart,
-        text: str,
-        normalize: Callable[[str], str | None] | None,
-    ) -> np.ndarray | None:
-        """:meth:`encode` for a text between added tokens, which has none."""
-        if not text:
-            return np.empty(0, np.int32)
-        if normalize is not None:
-            normalized = normalize(text)
-            if normalized is None:
-                return None
-            text = normalized
-        if self._byte_level:
-            if has_unsafe(text):
-                return None
-        elif self._spans_words and _has_span(text):
-            return self._encode_around_spans(encode_part, text)
-        return encode_part(text)
+    def _has_others(self, text: str) -> bool:
+        if self._others and not self._byte_level:  # the normalizer may write a mark before it
+            text = "▁" + self._marked(text)
+        return next(self._others.matches(text), None) is not None
 
-    def _encode_around_spans(self, encode_part: EncodePart, text: str) -> np.ndarray | None:
-        """The ids of a text with spans, which the library encodes with the words beside them."""
-        parts = [*_parts_around_spans(text.replace("▁", " "))]
-        spans = [part for part, has_span in parts if has_span]
-        rows = iter(self._data.encoder.encode_batch(spans, parse_special=False))
-        encoded: list[np.ndarray | None] = [
-            np.array(next(rows), np.int32) if has_span else encode_part(part)
-            for part, has_span in parts
-        ]
-        return _joined(encoded)
+    def _normalize(self, text: str) -> str:
+        """The text as the model reads it, but with spaces for marks."""
+        if not self._byte_level:  # the normalizer leaves an empty text empty
+            return self._before + text if text else text
+        normalize = self._encoder.normalize
+        if normalize is None or (self._stages.composes and text.isascii()):
+            return text
+        return normalize(text)
 
 
-def _separator_of(data: TokenizerData) -> tuple[str, int] | None:
-    """A character that is always one token of its own, and its id."""
-    text = b"".join(token for token in data.tokens if len(token) > 1)
-    for character in "\x01\x02\x03\x04\x05":
-        if character.encode() not in text:
-            ids = data.encoder.encode_batch([character], parse_special=False)[0]
-            return (character, ids[0]) if len(ids) == 1 else None
-    return None
-
-
-def _span_words(tokens: list[bytes]) -> bool:
-    """Whether tokens have a space after another character, and all of these are whitespace."""
+def _has_spans(tokens: list[bytes]) -> bool:
+    """Whether tokens have a space after another character, all of which are whitespace."""
     before = {*_ANY_SPAN.findall(b"\0".join(tokens))}
     return bool(before) and before <= {b"\t", b"\n", b"\r"}
 
@@ -220,241 +214,52 @@ def _has_span(text: str) -> bool:
     return any(c in text and any(c + space in text for space in spaces) for c in "\t\n\r")
 
 
-def _parts_around_spans(text: str) -> Iterator[tuple[str, bool]]:
-    """A text cut between words where no token goes on, and whether `_SPAN` is in each part."""
-    begin = 0
-    for span in _SPAN.finditer(text):
-        if span.start() < begin:
-            continue
-        cut = text.rfind(" ", begin, span.start())
-        while cut > begin and text[cut - 1].isspace():
-            cut = text.rfind(" ", begin, cut)
-        if cut > begin:
-            yield text[begin:cut], False
-        after = _WORD_END.search(text, span.end())
-        end = len(text) if after is None else after.start()
-        yield text[max(cut, begin) : end], True
-        begin = end
-    if begin < len(text):
-        yield text[begin:], False
+class Strings:
+    """A search for any of some strings that are not empty, the longest at one place.
 
-
-def _without_spanning(text: str) -> str:
-    """A tokenizer.json without the tokens that `_SPAN` finds, which no text without it has."""
-    spec = json.loads(text)
-    model = spec["model"]
-    model["merges"] = [merge for merge in model["merges"] if not _SPAN.search("".join(merge))]
-    # Other names leave no hole in the ids.
-    model["vocab"] = {
-        f"\0{i}" if _SPAN.search(token) else token: i for token, i in model["vocab"].items()
-    }
-    return json.dumps(spec, ensure_ascii=False)
-
-
-def _rules_of(data: TokenizerData) -> _Rules:
-    """What happens to a text of a tokenizer that has no obstacle."""
-    encoder: Any = data.encoder
-    if isinstance(encoder, TiktokenEncoder):
-        return _Rules(None)
-    if isinstance(encoder, SentencePieceEncoder):
-        # Its user-defined symbols are found in the normalized text.
-        ids = {text.replace("▁", " "): i for text, i in encoder.user_defined.items()}
-        find = search_all(ids)
-        has_other = search_of(ids) if find is None else None
-
-        def write_spaces(text: str) -> str | None:
-            spelled = encoder.normalize(text)
-            known = spelled is not None and _MANY_SPACES not in spelled
-            return spelled if known else None
-
-        return _Rules(write_spaces, True, ids, find, has_other)
-    ids, find, others = _added_tokens(data)
-    if not data.family.startswith("byte-level"):
-        before = " " * (data.stages.space_rules or ()).count("before")
-        # The normalizer leaves an empty text empty.
-        write = (lambda text: before + text if text else text) if before else None
-        search = search_of(others)
-        if search is None or "▁" not in "".join(others):
-            return _Rules(write, False, ids, find, search)
-        # It writes spaces as "▁", also before the text.
-        return _Rules(write, False, ids, find, lambda text: search("▁" + text.replace(" ", "▁")))
-    has_other, normalizer = search_of(others), encoder.normalize
-    composes = data.stages.composes
-
-    def normalize(text: str) -> str | None:
-        """The text by the library, since gigatoken has another release of Unicode."""
-        if text.isascii() and composes:
-            return text
-        normalized = normalizer(text)
-        return None if has_other and normalized != text and has_other(normalized) else normalized
-
-    in_normalized = any(data.added[i].normalized for i in ids.values())
-    return _Rules(normalizer and normalize, in_normalized, ids, find, has_other)
-
-
-def _added_tokens(
-    data: TokenizerData,
-) -> tuple[dict[str, int], Callable[[str], Iterator[re.Match[str]]] | None, list[str]]:
-    """How added tokens are found.
-
-    Returns the ids of those that are found as the library finds them, whatever is around; the
-    search for them, which also finds special tokens, since they hide others although they are
-    plain text; and texts of the rest, none of which may be in a text.
-    """
-    tokenizer, stages, added = data.encoder.parsing, data.stages, data.added  # type: ignore
-    # The library looks for tokens of both kinds one after the other.
-    of_normalized = {token.normalized for token in added.values() if not token.special}
-    alike = {i: token for i, token in added.items() if token.normalized in of_normalized}
-    apart = _cuts_apart(stages, of_normalized)
-    ids: Mapping[str, int] = {}
-    others: set[str] = set()
-    hidden: set[str] = set()
-    for i, token in alike.items():
-        content = token.content
-        matched = name_of(tokenizer, i)  # the normalized content of a normalized token
-        changes = _is_changed(token, matched, stages)
-        if token.special:
-            hidden.add(content)
-            apart &= not changes
-        elif any((changes, token.lstrip, token.rstrip, token.single_word)):
-            others |= {content, matched}
-        else:
-            ids[content] = i
-    search = search_all({*ids, *hidden}) if ids and apart else None
-    if search is None:
-        others |= {*ids}
-        ids = {}
-    if not stages.byte_level:
-        others = {text.replace(" ", "▁") for text in others}
-    return ids, search, sorted(others - {""})
-
-
-def _is_changed(token: AddedToken, matched: str, stages: Stages) -> bool:
-    """Whether an added token, looked for as ``matched``, may stand for another text."""
-    has_marks = not stages.byte_level and bool({*token.content} & {" ", "▁"})
-    return matched != token.content or (token.normalized and has_marks)
-
-
-def _cuts_apart(stages: Stages, of_normalized: set[bool]) -> bool:
-    """Whether the texts on both sides of an added token are cut as texts of their own.
-
-    ``of_normalized``: in what texts added tokens are looked for, normalized ones or others.
-    """
-    writes = "before" in (stages.space_rules or ())
-    is_alone = len(of_normalized) == 1 and not stages.adds_space
-    return is_alone and not (writes and True in of_normalized)
-
-
-def _joined(rows: list[np.ndarray | None]) -> np.ndarray | None:
-    """The ids of all parts, None where one is not known."""
-    known = [row for row in rows if row is not None]
-    if len(known) < len(rows):
-        return None
-    return known[0] if len(known) == 1 else np.concatenate(known)
-
-
-def search_of(strings: Collection[str]) -> Callable[[str], object] | None:
-    """A search of a text for any of some strings; None where there is none, or an empty one.
-
-    >>> bool(search_of(["<a>", "<b>"])("x<b>"))
-    True
-
-    One regular expression, with the common beginnings of the strings written once, so that its time
-    does not grow with their number. The result is true where one is in the text.
-    """
-    ordered = sorted({*strings})
-    if not ordered or not ordered[0]:
-        return None
-    try:
-        return _Search(ordered).first
-    except RecursionError:
-        return lambda text: any(string in text for string in ordered)
-
-
-def search_all(strings: Collection[str]) -> Callable[[str], Iterator[re.Match[str]]] | None:
-    """All matches of some strings in a text, in order; None where there is no such search.
-
-    >>> [match.group() for match in search_all(["a", "ab", "b"])("xabb")]
+    >>> [match.group() for match in Strings(["a", "ab", "b"]).matches("xabb")]
     ['ab', 'b']
 
-    Each is the longest at the first place where there is one after the match before.
-    """
-    ordered = sorted({*strings})
-    if not ordered or not ordered[0]:
-        return None
-    try:
-        return _Search(ordered).all
-    except RecursionError:
-        return None
-
-
-class _Search:
-    """A search for any of sorted, distinct strings by regular expressions.
-
-    If a text has one of their first characters, as a line break, those that begin with it are
-    looked for alone, which takes a tenth of the time. Raises RecursionError where the expression is
-    too deep.
+    One regular expression with the common beginnings of strings written once, so that its time does
+    not grow with their number. Where few characters begin them, and a text has one of these, as a
+    line break, the others are not looked for, which takes a tenth of the time. Raises RobustokError
+    where the expression is too deep.
     """
 
-    def __init__(self, strings: list[str]) -> None:
-        groups = itertools.groupby(strings, lambda string: string[0])
-        self._of_start = {start: [*group] for start, group in groups}
-        self._whole = _pattern(strings)
-        self._patterns: dict[str, re.Pattern[str]] = {}
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._strings = sorted({*strings} - {""})
+        self._starts = "".join(sorted({string[0] for string in self._strings}))
+        self._pattern_of = cache(self._pattern)
+        self._pattern_of(self._starts)
 
-    def first(self, text: str) -> re.Match[str] | None:
-        """The first match, or None."""
-        pattern = self._pattern_of(text)
-        return None if pattern is None else pattern.search(text)
+    def __bool__(self) -> bool:
+        return bool(self._strings)
 
-    def all(self, text: str) -> Iterator[re.Match[str]]:
-        """All matches, in order."""
-        pattern = self._pattern_of(text)
-        return iter(()) if pattern is None else pattern.finditer(text)
+    def matches(self, text: str) -> Iterator[re.Match[str]]:
+        """All matches in a text, in order."""
+        starts = self._starts
+        if len(starts) <= _FEW:
+            starts = "".join([start for start in starts if start in text])
+        return self._pattern_of(starts).finditer(text) if starts else iter(())
 
-    def _pattern_of(self, text: str) -> re.Pattern[str] | None:
-        """An expression with the same matches in this text as that of all strings, if any."""
-        if len(self._of_start) > _MOST_STARTS:
-            return self._whole
-        present = [start for start in self._of_start if start in text]
-        if len(present) != 1:
-            return self._whole if present else None
-        (start,) = present
-        if start not in self._patterns:
-            self._patterns[start] = _pattern(self._of_start[start])
-        return self._patterns[start]
-
-
-_MOST_STARTS = 64  # characters that are looked for one by one
-_MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
-
-
-def _pattern(strings: list[str]) -> re.Pattern[str]:
-    return re.compile(_one_of(strings, 0))
+    def _pattern(self, starts: str) -> re.Pattern[str]:
+        return re.compile(_one_of([s for s in self._strings if s[0] in starts], 0))
 
 
 def _one_of(strings: list[str], depth: int) -> str:
-    """A regular expression for any of sorted, distinct strings, the longest at one place.
-
-    Raises RecursionError where it is too deep.
-    """
-    if len(strings) == 1:
-        return re.escape(strings[0])
-    shared = _shared(strings[0], strings[-1])
-    rest = [string[shared:] for string in strings]
-    begin = re.escape(strings[0][:shared])
-    is_whole = not rest[0]  # all others begin with this one
+    """A regular expression for any of sorted, distinct strings, the longest at one place."""
     if depth == _MOST_NESTED:
-        raise RecursionError
+        raise RobustokError(f"{depth} of its added tokens begin with each other")
+    if len(strings) < 2:
+        return "".join(map(re.escape, strings))
+    first, last = strings[0], strings[-1]
+    ends = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+    shared = next(ends, len(first))  # characters, of all strings
+    rest = [string[shared:] for string in strings]
+    is_whole = not rest[0]  # all others begin with this one
     groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
-    inner = [_one_of(list(group), depth + 1) for _, group in groups]
-    return f"{begin}(?:{'|'.join(inner)}){'?' * is_whole}"
-
-
-def _shared(a: str, b: str) -> int:
-    """How many first characters are the same."""
-    size = min(len(a), len(b))
-    return next((i for i in range(size) if a[i] != b[i]), size)
+    inner = "|".join(_one_of([*group], depth + 1) for _, group in groups)
+    return f"{re.escape(first[:shared])}(?:{inner}){'?' * is_whole}"
 
 
 class GigatokenEncoder:
@@ -470,16 +275,21 @@ class GigatokenEncoder:
     """
 
     def __init__(self, data: TokenizerData) -> None:
-        self._data = data
+        self._data, self._texts = data, None
         self.reason = _obstacle(data)
+        if self.reason is None:
+            try:
+                self._texts = TextEncoder(data)
+            except RobustokError as e:
+                self.reason = str(e)
         self._left = 4 * len(data.tokens)  # characters until loading, or a new table, pays
         if self.reason is None and find_spec("gigatoken") is None:
             self.reason, self._left = missing_line("gigatoken"), LARGE
-        self._backend: Callable[[str], np.ndarray] | None = None
+        self._backend: Encode | None = None
+        self._characters: Characters | None = None
         self._is_compared = False
         self._lock = ForkSafeLock()
         self._running: list[None] = []  # an entry for each call in progress
-        self._texts: Any = TextEncoder(data) if self.reason is None else None
         _encoders.add(self)
 
     def encode(self, text: Text) -> np.ndarray | None:
@@ -496,26 +306,22 @@ class GigatokenEncoder:
     def load(self) -> None:
         """Load gigatoken now, if it can be used."""
         with self._lock:
-            if self._backend is not None or self.reason is not None:
+            if self._backend is not None or self._texts is None or self.reason is not None:
                 return
             try:
                 with library_errors("gigatoken cannot load this tokenizer"):
-                    with import_lock:
-                        import gigatoken
-
-                    backend = gigatoken.Tokenizer.from_json(self._texts.json()).backend.encode
-                    different = None if self._is_compared else self._first_difference(backend)
+                    backend = _gigatoken(self._texts.json())
+                    if not self._is_compared:
+                        if self._data.stages.byte_level:
+                            differ = _differ(self._data.stages.pre_tokenizer)
+                            self._characters = Characters(differ)
+                        self._compare(backend)
             except RobustokError as e:
                 self.reason = str(e)
-                return
-            if self.reason is not None:  # it failed
-                return
-            if different is not None:
-                self.reason = f"gigatoken gives other ids for {different!r}"
-                return
-            give_back_memory()
-            self._left, self._is_compared = TABLE, True
-            self._backend = backend
+            if self.reason is None:
+                give_back_memory()
+                self._left, self._is_compared = TABLE, True
+                self._backend = backend
 
     def _renew(self) -> None:
         """Load gigatoken once there was enough text, or anew once there was very much."""
@@ -528,48 +334,27 @@ class GigatokenEncoder:
                 self._backend = None
                 self.load()
 
-    def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
-        """The first text or character of the comparison with the library that has other ids."""
-        data = self._data
-        some = data.tokens[:: max(1, len(data.tokens) // 256)]
-        added = [*self._texts.added][:64]
+    def _compare(self, backend: Encode) -> None:
+        """Raise RobustokError for a text that has other ids than by the library."""
+        tokens, added = self._data.tokens, [*self._texts.added][:64] if self._texts else []
+        some = tokens[:: max(1, len(tokens) // 256)]
         texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
         texts += [
             f"{a} x{a}{a}y {a}{b}\n{b}z" for a, b in zip(added, added[1:] + added, strict=False)
         ]
-        if isinstance(data.encoder, SentencePieceEncoder):
-            texts += [" " * count + end for count in range(MOST_SPACES) for end in ("", "a")]
-        expected = data.encoder.encode_batch(texts, parse_special=False)
+        expected = self._data.encoder.encode_batch(texts, parse_special=False)
         for text, ids in zip(texts, expected, strict=True):
             row = self._encode_with(backend, text)
             if row is not None and row.tolist() != ids:
-                return text
-        if not data.family.startswith("byte-level"):
-            return None
-        if isinstance(data.encoder, TiktokenEncoder):
-            encoding = data.encoder.encoding
-            return (
-                None
-                if are_checked("tiktoken")
-                else first_difference(isolating(SAME_CUTS[encoding._pat_str]), data.encoder.over)
-            )
-        if are_checked("tokenizers"):
-            return None
-        return first_difference(data.stages.pre_tokenizer or {})
+                raise RobustokError(f"gigatoken gives other ids for {text!r}")
 
-    def _encode_with(self, backend: Callable[[str], np.ndarray], text: Text) -> np.ndarray | None:
+    def _encode_with(self, backend: Encode, text: Text) -> np.ndarray | None:
         """The ids by gigatoken, None where it may give other ids than the library."""
-        if isinstance(text, bytes):
-            try:
-                text = text.decode("utf8")
-            except UnicodeDecodeError:
-                return None
-        return self._texts.encode(text, partial(self._encode_part, backend))
-
-    def _encode_part(self, backend: Callable[[str], np.ndarray], part: str) -> np.ndarray | None:
+        if self._texts is None or isinstance(text, bytes):  # bytes that are not UTF-8
+            return None
         self._running.append(None)
         try:
-            return backend(part).view(np.int32)
+            return self._texts.encode(text, backend, self._characters)
         except BaseException as error:  # a panic of a Rust library is no Exception
             self.reason = str(library_error("gigatoken failed", error))
             self._backend = None
@@ -590,27 +375,51 @@ def _say_missing() -> None:
 
 def _obstacle(data: TokenizerData) -> str | None:
     """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
-    encoder = data.encoder
-    if isinstance(encoder, (TiktokenEncoder, SentencePieceEncoder)):
-        return encoder.model_obstacle
+    encoder, stages = data.encoder, data.stages
     if not isinstance(encoder, TokenizersEncoder) or not data.family.endswith("BPE"):
         return f"gigatoken does not know {data.family}"
     if not HAS_PARTS:
         return "tokenizers 1.0 is as fast"
-    model = encoder.parsing.model
     if not encoder.complete:
         return "the vocabulary lacks bytes"
     if encoder.names_bytes:
         return "the model reads names of bytes in the text"
-    if not data.family.startswith("byte-level"):
-        if not model.byte_fallback:
-            return "the model has no byte fallback"
-        known = data.stages.space_rules is not None
-        return None if known else "gigatoken does not know this normalizer"
-    if data.stages.adds_space:
-        return "the pre-tokenizer adds a space"
-    known = data.stages.isolates_then_spells
-    return None if known else "gigatoken does not know this pre-tokenizer"
+    if stages.byte_level:
+        if stages.adds_space:
+            return "the pre-tokenizer adds a space"
+        known = stages.isolates_then_spells
+        return None if known else "gigatoken does not know this pre-tokenizer"
+    if not encoder.parsing.model.byte_fallback:
+        return "the model has no byte fallback"
+    return None if stages.space_rules is not None else "gigatoken does not know this normalizer"
+
+
+def _gigatoken(spec: str) -> Encode:
+    """The encoder that gigatoken makes of a tokenizer.json."""
+    with import_lock:
+        import gigatoken
+
+    encode = gigatoken.Tokenizer.from_json(spec).backend.encode
+    return lambda text: encode(text).view(np.int32)
+
+
+def _differ(pre_tokenizer: dict | None) -> Callable[[str], bool]:
+    """Whether gigatoken and the library cut a text differently by a pre-tokenizer.
+
+    Both encode it with a model that has a token for every two bytes on both sides of a possible
+    cut: it merges ASCII characters with first and last bytes of other characters, and with each
+    other.
+    """
+    before, after = map(str.encode, ("aA1! '/\n", "aAs1!'/\n"))
+    first, last = range(0xC2, 0xF5), range(0x80, 0xC0)
+    sides = (before, first), (last, after), (last, first), (before, after)
+    letter = {byte: character for character, byte in byte_alphabet().items()}
+    pairs = [[letter[a], letter[b]] for left, right in sides for a in left for b in right]
+    names = dict.fromkeys([*letter.values(), *map("".join, pairs)])
+    model = {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": pairs}
+    spec = tokenizer_json(model, pre_tokenizer)
+    fast, library = _gigatoken(spec), open_json(spec)
+    return lambda text: fast(text).tolist() != encode_batch(library, [text], False)[0]
 
 
 _encoders: weakref.WeakSet[GigatokenEncoder] = weakref.WeakSet()
@@ -621,8 +430,9 @@ def _forget_running() -> None:
     """In a forked child: load gigatoken anew where a thread of the parent was encoding."""
     for encoder in list(_encoders):
         if encoder._running:
-            _abandoned.append(encoder._backend)
+            _abandoned.append((encoder._backend, encoder._characters))
             encoder._running, encoder._backend, encoder._left = [], None, -1
+            encoder._is_compared = False
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -13,21 +13,19 @@ import binascii
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import (
-    USED_BYTES,
     Spelling,
     TokenizerData,
-    byte_alphabet,
     library_errors,
 )
-from robustok.tokenizer.stages import Stages, isolating, spelling_bytes
-from robustok.tokenizer.tokenizers_api import AddedToken, tokenizer_json
+from robustok.tokenizer.stages import Stages
+from robustok.tokenizer.tokenizers_api import AddedToken
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # Unlike that of Llama 3, it takes all whitespace at the end of a text as one.
@@ -46,19 +44,7 @@ _CASES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 _THREE_DIGITS, _ONE_DIGIT = _DIGITS.format(r"\p{N}{1,3}"), _DIGITS.format(r"\p{N}")
-# By pattern: one of gigatoken's, as a tokenizer.json has it, that cuts every text alike.
-SAME_CUTS = {pattern: pattern for pattern in (_GPT2, _THREE_DIGITS, _ONE_DIGIT, _CASES, _TEKKEN)}
-SAME_CUTS |= {
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": _GPT2,
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": _GPT2,
-    _CL100K: _CL100K + "+",  # where two spaces are left, `\s+(?!\S)` has taken the first
-}
 # The pattern of a published file of ranks, by the start of the file's SHA-256.
 PATTERNS = {
     "306cd27f03c1a714": _GPT2,  # r50k_base of OpenAI, gpt2 of Whisper
@@ -85,77 +71,11 @@ def library(module: str, name: str, what: str, packages: str = "") -> Any:
         ) from e
 
 
-def _bpe_json(
-    ids: dict[str, int],
-    size: int,
-    merges: Iterable[list[str]],
-    settings: dict[str, Any],
-    pre_tokenizer: dict | None,
-    normalizer: dict | None = None,
-) -> str:
-    """A tokenizer.json of a BPE; ``settings``: those of its model that are true.
-
-    It may list every two tokens that spell a third: of the cuts of a token in two, each text that
-    has one has the one to which the library brings the token itself, which is the state before its
-    last merge. So the order of the cuts of one token does not count.
-    """
-    taken = {*ids.values()}
-    # Other names leave no hole in the ids.
-    names = {f"\0{i}": i for i in range(size) if i not in taken}
-    model = {"type": "BPE", "vocab": ids | names, "merges": [*merges]}
-    return tokenizer_json(model | settings, pre_tokenizer, normalizer)
-
-
 @dataclass(frozen=True)
 class TiktokenEncoder:
-    """A tiktoken ``Encoding``.
-
-    ``complete``: every byte of UTF-8 has a token, and the pattern is known to cut every text
-    without a rest, which tiktoken would leave out.
-    """
+    """A tiktoken ``Encoding``."""
 
     encoding: Any
-    complete: bool
-
-    @property
-    def model_obstacle(self) -> str | None:
-        """Why no tokenizer.json is known to give the same ids."""
-        if self.encoding._pat_str not in SAME_CUTS:
-            return "gigatoken does not know this pattern"
-        return None if self.complete else "the vocabulary lacks bytes"
-
-    def model_json(self) -> str:
-        """A tokenizer.json with the same ids."""
-        ranks: dict[bytes, int] = self.encoding._mergeable_ranks
-        letters = {byte: letter for letter, byte in byte_alphabet().items()}
-        ids = {
-            token.decode("latin1").translate(letters): i
-            for token, i in sorted(ranks.items(), key=lambda item: item[1])
-        }
-        merges = (
-            [token[:i], token[i:]]
-            for token in ids
-            for i in range(1, len(token))
-            if token[:i] in ids and token[i:] in ids
-        )
-        stages = [isolating(SAME_CUTS[self.encoding._pat_str]), spelling_bytes()]
-        return _bpe_json(
-            ids,
-            self.encoding.n_vocab,
-            merges,
-            {"ignore_merges": True},
-            {"type": "Sequence", "pretokenizers": stages},
-        )
-
-    def over(self, tokens: list[bytes]) -> TiktokenEncoder:
-        """The encoder that cuts like this one and has other tokens, by id."""
-        encoding = type(self.encoding)(
-            "probe",
-            pat_str=self.encoding._pat_str,
-            special_tokens={},
-            mergeable_ranks={token: i for i, token in enumerate(tokens)},
-        )
-        return TiktokenEncoder(encoding, True)
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("tiktoken cannot encode this text"):
@@ -178,13 +98,11 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
             )
         tokens[i] = token
     ordinary = {*ranks.values()} - {*special.values()}
-    has_bytes = {tokens[i][0] for i in ordinary if len(tokens[i]) == 1} >= USED_BYTES
-    complete = has_bytes and encoding._pat_str in SAME_CUTS
     return TokenizerData(
         tokens,
         array("i", ordinary),
         frozenset(),
-        TiktokenEncoder(encoding, complete),
+        TiktokenEncoder(encoding),
         "byte-level BPE",
         source=encoding,
         stages=Stages.of_pattern(encoding._pat_str),
@@ -244,87 +162,18 @@ def open_tekken(text: str, name: str) -> Any:
         raise RobustokError(f"{name}: a damaged tekken.json ({type(e).__name__}: {e})") from e
 
 
-SPACES_AS_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MODEL_TYPES = {"UNIGRAM": "Unigram", "BPE": "BPE", "WORD": "word", "CHAR": "character"}
-MOST_SPACES = 256  # in a row, in a text of which the ids are known without SentencePiece
 
 
 @dataclass(frozen=True)
 class SentencePieceEncoder:
-    """A SentencePiece model, with the normalizer that it applies to a text.
-
-    ``kind``: of the model, as BPE. ``accepts_all``: all that the normalizer writes are spaces, and
-    every byte has a token. ``user_defined``: the ids of symbols that stand in a text wherever it
-    has them. ``unused``: pieces of one character that SentencePiece cuts again. ``ids``: those of
-    the pieces of text and of the byte fallback. ``scores``: those of the pieces of text.
-    """
+    """A SentencePiece model, with the normalizer that it applies to a text."""
 
     processor: Any
-    spelling: Spelling
-    kind: str
-    accepts_all: bool
-    user_defined: dict[str, int]
-    unused: frozenset[str]
-    ids: dict[str, int]
-    scores: dict[str, float]
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("SentencePiece cannot encode this text"):
             return self.processor.encode(list(texts), out_type=int)
-
-    def normalize(self, text: str) -> str | None:
-        if not self.accepts_all or any(character in text for character in self.unused):
-            return None
-        if text and self.spelling.prefix:
-            text = " " + text
-        return text.replace("▁", " ")
-
-    @property
-    def model_obstacle(self) -> str | None:
-        """Why no tokenizer.json is known to give the same ids."""
-        if self.kind != "BPE":
-            return f"gigatoken does not know sentencepiece {self.kind}"
-        return None if self.accepts_all else "gigatoken does not know this normalizer"
-
-    def model_json(self) -> str:
-        """A tokenizer.json with the same ids for a normalized text without user-defined symbols.
-
-        Raises RobustokError where the order of merges is not known: SentencePiece takes the first
-        in the text of those with one score.
-        """
-        merges = _merges_by_score(self.scores)
-        if not {*"".join(self.scores)} <= self.scores.keys():
-            raise RobustokError("the vocabulary lacks characters of its tokens")
-        size = self.processor.get_piece_size()
-        return _bpe_json(self.ids, size, merges, {"byte_fallback": True}, None, SPACES_AS_MARKS)
-
-
-def _merges_by_score(scores: dict[str, float]) -> list[list[str]]:
-    """The merges of a SentencePiece BPE, in order; ``scores``: those of its pieces.
-
-    Raises RobustokError where the order is not known.
-    """
-    merges = sorted(
-        (
-            [piece[:i], piece[i:]]
-            for piece in scores
-            for i in range(1, len(piece))
-            if {piece[:i], piece[i:]} <= scores.keys()
-        ),
-        key=lambda pair: (-scores[pair[0] + pair[1]], -len(pair[0])),
-    )
-    merged = {a + b: scores[a + b] for a, b in merges}
-    # Runs of spaces often share the lowest score: the first run of a text grows, then the next.
-    lowest = min(merged.values(), default=0.0)
-    shared = {p for p, score in merged.items() if score == lowest and not p.strip("▁")}
-    others = [score for piece, score in merged.items() if piece not in shared]
-    if (
-        len({*others}) < len(others)
-        or lowest in others
-        or any({a, b} & shared and a + b not in shared for a, b in merges)
-    ):
-        raise RobustokError("tokens of the model have the same score")
-    return merges
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:
@@ -367,32 +216,14 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
     kind = _MODEL_TYPES[trainer.ModelType.Name(trainer.model_type)]
     spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
     spaces = {i for i in ordinary if tokens[i] == b" "}
-    has_space = not spaces <= fallback
-    if not has_space:  # the encoder writes a space as the bytes of "▁", never as its own
+    if spaces <= fallback:  # the encoder writes a space as the bytes of "▁", never as its own
         spelling = spelling._replace(placed=spelling.placed | spaces)
         ordinary -= spaces
-    # No table of characters, no spaces removed, each space written as "▁", maybe one before a text.
-    plain = all(
-        (
-            not normalizer.precompiled_charsmap,
-            not normalizer.remove_extra_whitespaces,
-            normalizer.escape_whitespaces,
-            not spelling.suffix,
-            has_space,
-            len(fallback) == 256,
-            kind != "word",  # which spells new words by bytes
-            all(len(piece) == 1 for piece in unused),
-        )
-    )
-    scores = {text: proto.pieces[i].score for text, i in normal.items()}
-    encoder = SentencePieceEncoder(
-        processor, spelling, kind, plain, defined, frozenset(unused), normal | in_bytes, scores
-    )
     return TokenizerData(
         tokens,
         array("i", ordinary),
         frozenset(fallback),
-        encoder,
+        SentencePieceEncoder(processor),
         f"sentencepiece {kind}",
         read_scores=_read_scores,
         source=processor,
