@@ -55,7 +55,7 @@ VOCABS = {
 
 
 def by_tokenizer(vocab: Vocabulary, texts: Sequence[Text]) -> Ragged:
-    return Ragged.from_rows(vocab._encode_rows(list(texts), False))
+    return Ragged.from_rows(vocab._encode_by_library(list(texts), False))
 
 
 def gigatoken_of(vocab: Vocabulary) -> GigatokenEncoder:
@@ -139,7 +139,7 @@ def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     vocab = byte_level(LLAMA3)
     loaded(vocab)
     whole = by_tokenizer(vocab, documents(20))
-    monkeypatch.setattr(vocab, "_encode_rows", None)
+    monkeypatch.setattr(vocab, "_encode_by_library", None)
     assert vocab.encode_batch(documents(20)) == whole
     assert vocab.encode(documents(1)[0]).tolist() == whole[0].tolist()
     assert len(vocab.encode_batch([])) == 0 and len(vocab.encode("")) == 0

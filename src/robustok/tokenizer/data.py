@@ -84,11 +84,11 @@ class Spelling(NamedTuple):
             return text[1:]
         return text.removeprefix(self.prefix).removesuffix(self.suffix)
 
-    def writer(self) -> Callable[[bytes], bytes | None] | None:
-        """A function from the first source of ids to what a tokenizer writes that changes no more.
+    def expected_bytes(self) -> Callable[[bytes], bytes | None] | None:
+        """A function from a text to the bytes of its ids, if the tokenizer changes spaces alone.
 
-        It returns None where ids that spell this may have another source. None for a tokenizer that
-        writes each source as it is.
+        Ids with these bytes have the text as their first source. It returns None for a text of
+        which this is not known. None for a tokenizer whose ids spell each text as it is.
         """
         marked, adds_space, prefix, suffix, lossy = (
             self.marked, self.adds_space, self.prefix, self.suffix, self.lossy,
@@ -96,7 +96,7 @@ class Spelling(NamedTuple):
         if not (marked or adds_space or prefix or suffix or lossy):
             return None
 
-        def written(source: bytes) -> bytes | None:
+        def expected(source: bytes) -> bytes | None:
             if marked and MARK in source:
                 return None
             if adds_space and source:
@@ -106,7 +106,7 @@ class Spelling(NamedTuple):
             text = prefix + source + suffix
             return None if lossy and text.startswith(lossy) else text
 
-        return written
+        return expected
 
     def sources(
         self, tokens: Sequence[bytes], ids: np.ndarray, unknown: Sequence[bytes]

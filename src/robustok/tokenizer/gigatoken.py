@@ -80,7 +80,6 @@ class TextEncoder:
         self._others = Strings(())  # those that a text must not have
         self._is_normalized_first = False
         self._read_added(data)
-        self._separator = self._find_separator(data) if self.added else None
 
     def _read_added(self, data: TokenizerData) -> None:
         """Note how added tokens are found."""
@@ -110,17 +109,6 @@ class TextEncoder:
         """A text as the matcher or the model reads its spaces."""
         return text if self._byte_level else text.replace(" ", "▁")
 
-    def _find_separator(self, data: TokenizerData) -> tuple[str, int] | None:
-        """A character that is always one token of its own, and its id; None where a text is cut."""
-        if self._before or self._byte_level or not self._stages.never_cuts:
-            return None
-        text = b"".join(token for token in data.tokens if len(token) > 1)
-        for character in "\x01\x02\x03\x04\x05":
-            if character.encode() not in text:
-                ids = self._encoder.encode_batch([character], parse_special=False)[0]
-                return (character, ids[0]) if len(ids) == 1 else None
-        return None
-
     def json(self) -> str:
         """A tokenizer.json of the same model, without added tokens."""
         spec = json.loads(json_of(self._encoder.tokenizer))
@@ -148,9 +136,6 @@ class TextEncoder:
             if self._byte_level and text != came and self._has_others(text):
                 return None
         parts, between = self._split(text)
-        mark, number = self._separator or ("", -1)
-        if between and mark and mark not in text:
-            parts = [mark.join(parts)]
         rows: list[np.ndarray] = []
         for part in parts:
             read = part if self._is_normalized_first else self._normalize(part)
@@ -158,10 +143,6 @@ class TextEncoder:
             if row is None:
                 return None
             rows.append(row)
-        if len(rows) == 1:
-            if between:
-                rows[0][rows[0] == number] = between
-            return rows[0]
         added = [np.array([i], np.int32) for i in between]
         return np.concatenate([*itertools.chain(*zip(rows, added, strict=False)), rows[-1]])
 
@@ -376,7 +357,9 @@ def _say_missing() -> None:
 def _obstacle(data: TokenizerData) -> str | None:
     """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
     encoder, stages = data.encoder, data.stages
-    if not isinstance(encoder, TokenizersEncoder) or not data.family.endswith("BPE"):
+    if not isinstance(encoder, TokenizersEncoder):
+        return "gigatoken needs the tokenizer.json of the model"
+    if not data.family.endswith("BPE"):
         return f"gigatoken does not know {data.family}"
     if not HAS_PARTS:
         return "tokenizers 1.0 is as fast"

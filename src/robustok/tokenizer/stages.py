@@ -93,9 +93,6 @@ def _pre_cut(stage: dict) -> PreCut:
 class Stages:
     """What happens to a text before the model of a tokenizer, and to tokens after it.
 
-    >>> Stages.of_pattern("[a-z]+|.").cut_pattern
-    '[a-z]+|.'
-
     ``pre_tokenizer`` is the stage as in a tokenizer.json, ``decodes_mark`` whether a decoder writes
     a space for "▁".
     """
@@ -141,9 +138,9 @@ class Stages:
 
     @classmethod
     def of_pattern(cls, pattern: str) -> Stages:
-        """The stages of a tiktoken ``Encoding``: one pattern cuts the text."""
-        stage = isolating(pattern)
-        return cls(pre_cuts=(_pre_cut(stage),), pre_tokenizer=stage)
+        """The stages of a tiktoken ``Encoding``: its pattern cuts a text, and bytes are spelled."""
+        cut = PreCut(isolates=True, pattern=pattern, keeps=True)
+        return cls(pre_cuts=(cut, PreCut(bytes=True, cuts=False, keeps=True)))
 
     @property
     def byte_level(self) -> bool:
@@ -198,15 +195,6 @@ class Stages:
         return rules if all(rules) else None
 
     @property
-    def never_cuts(self) -> bool:
-        """Whether no pre-tokenizer cuts, or one at spaces, for each of which it sees "▁"."""
-        stage = self.pre_tokenizer
-        if stage is None:
-            return True
-        at_spaces = stage["type"] == "Split" and stage["pattern"] == {"String": " "}
-        return at_spaces and "inside" in (self.space_rules or ())
-
-    @property
     def cut_pattern(self) -> str | None:
         """The one regular expression that decides all cuts, or None."""
         if any(cut.bytes for cut in self.pre_cuts[:-1]):
@@ -221,11 +209,6 @@ class Stages:
         """Whether patterns cut the text, or GPT-2's pattern does, and bytes are spelled last."""
         *splits, last = self.pre_cuts
         return last.bytes and last.cuts == (not splits) and all(cut.isolates for cut in splits)
-
-
-def isolating(pattern: str) -> dict:
-    """The pre-tokenizer stage, as in a tokenizer.json, whose pre-tokens are a pattern's matches."""
-    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def spelling_bytes() -> dict:

@@ -45,14 +45,12 @@ _RARE = (
 )
 
 
-class _Written(NamedTuple):
-    """The bytes that ids of texts have where a tokenizer changes nothing else in them."""
+class _Expected(NamedTuple):
+    """The bytes that ids of texts spell where the tokenizer changes nothing but spaces in them."""
 
     text: np.ndarray  # uint8: the bytes of all texts, and `WORD` more
     starts: np.ndarray  # int64 [texts + 1]: the bytes before each text
-    known: (
-        np.ndarray
-    )  # bool [texts]: false for a text whose ids may have these bytes and another source
+    is_decisive: np.ndarray  # bool [texts]: whether ids that spell them are canonical
 
 
 class derived_property(computed_once[T]):
@@ -202,9 +200,8 @@ class Vocabulary:
         """
         text = _as_text(check_text(text))
         ids = self.encode_unchecked(text, parse_special=parse_special)
-        if parse_special or not self._is_spelled(text, ids):
-            row = Ragged(ids, np.array([0, len(ids)]))
-            self._check([text], row, parse_special, self._written([text]))
+        if parse_special or not self._ids_spell(text, ids):
+            self._check([text], Ragged(ids, np.array([0, len(ids)])), parse_special)
         return ids
 
     def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
@@ -214,7 +211,7 @@ class Vocabulary:
         """
         ids = None if parse_special else self.gigatoken.encode(text)
         if ids is None:
-            return np.array(self._encode_rows([text], parse_special)[0], np.int32)
+            return np.array(self._encode_by_library([text], parse_special)[0], np.int32)
         return ids
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
@@ -229,8 +226,7 @@ class Vocabulary:
         """
         texts = [*map(_as_text, check_texts(texts))]
         rows = self.encode_batch_unchecked(texts, parse_special)
-        if not self._spells_all(texts, parse_special):
-            self._check(texts, rows, parse_special, self._written(texts))
+        self._check(texts, rows, parse_special)
         return rows
 
     def encode_spelled(self, texts: Iterable[Text]) -> tuple[Ragged, tuple[Any, Any] | None]:
@@ -240,11 +236,11 @@ class Vocabulary:
         ordinary ids are among them, or other bytes than those that were compared with the ids.
         """
         texts = [*map(_as_text, check_texts(texts))]
-        rows, written = self.encode_batch_unchecked(texts), self._written(texts)
-        known = self._spells_all(texts, False) or self._check(texts, rows, False, written)
-        if not (known and self.ordinary[rows.values].all()):
+        rows, expected = self.encode_batch_unchecked(texts), self._expected(texts)
+        is_exact = self._check(texts, rows, expected=expected)
+        if not (is_exact and self.ordinary.take(rows.values).all()):
             return rows, None
-        return rows, (written.text[:-WORD], written.starts)
+        return rows, (expected.text[:-WORD], expected.starts)
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
         """What :meth:`encode_batch` returns, also for texts that it refuses.
@@ -252,10 +248,10 @@ class Vocabulary:
         ``texts`` and ``parse_special`` are those of :meth:`encode_batch`.
         """
         if parse_special:
-            return Ragged.from_rows(self._encode_rows(list(texts), True))
+            return Ragged.from_rows(self._encode_by_library(list(texts), True))
         fast = [self.gigatoken.encode(text) for text in texts]
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
-        others = iter(self._encode_rows(left, False) if left else [])
+        others = iter(self._encode_by_library(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -329,73 +325,76 @@ class Vocabulary:
                         found[category] = character.encode()
         return [*found.values()]
 
-    def _written(self, texts: Sequence[Text]) -> _Written:
-        """The bytes that the ids of texts, as `_as_text` returns them, have if nothing changes."""
+    def _expected(self, texts: Sequence[Text]) -> _Expected:
+        """The bytes that canonical ids of texts, as `_as_text` returns them, are compared with."""
         sources = [text.encode() if isinstance(text, str) else text for text in texts]
-        written = [*map(self._writer, sources)] if self._writer else sources
-        parts = [part or b"" for part in written]
+        expected = [*map(self._expected_bytes, sources)] if self._expected_bytes else sources
+        parts = [part or b"" for part in expected]
         starts = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
         # A bytearray, since numba compiles anew for arrays that cannot be written.
         text = np.frombuffer(bytearray().join([*parts, bytes(WORD)]), np.uint8)
-        known = np.array([part is not None for part in written], np.bool_)
-        return _Written(text, starts, known)
+        return _Expected(text, starts, np.array([part is not None for part in expected], np.bool_))
 
     def _check(
-        self, texts: Sequence[Text], rows: Ragged, parse_special: bool, written: _Written
+        self,
+        texts: Sequence[Text],
+        rows: Ragged,
+        parse_special: bool = False,
+        expected: _Expected | None = None,
     ) -> bool:
         """Raise RobustokError where the ids of a text are not canonical as `data` defines.
 
-        Returns whether the ids spell exactly what is ``written``, the :meth:`_written` of
-        ``texts``. ``parse_special``: how the ids were encoded.
+        Returns whether the ids spell exactly what is :meth:`_expected` of ``texts``, which
+        ``expected`` is where it is known. ``parse_special``: how the ids were encoded.
         """
-        heads, starts = self._heads, written.starts
-        spelled = spelled_rows(heads, written.text, starts, rows.values, rows.offsets)
+        if self.data.spells_all and not parse_special and all(isinstance(t, str) for t in texts):
+            return True
+        text, starts, is_decisive = expected or self._expected(texts)
+        spelled = spelled_rows(self._heads, text, starts, rows.values, rows.offsets)
+        spelled &= is_decisive
         # A special token that is a word may have hidden another token.
         if parse_special and self.data.spelling.words:
             spelled[:] = False
-        spelled &= written.known
         left = np.flatnonzero(~spelled).tolist()
         if left:
             self.canonicalizer.check([texts[i] for i in left], [rows[i] for i in left])
         return not left
 
-    def _spells_all(self, texts: Sequence[Text], parse_special: bool) -> bool:
-        """Whether the ids spell the texts by construction."""
-        known = self.data.spells_all and not parse_special
-        return known and all(isinstance(text, str) for text in texts)
+    def _ids_spell(self, text: Text, ids: np.ndarray) -> bool:
+        """Whether ids spell what is expected of one text: `_check` without a kernel, for few ids.
 
-    def _is_spelled(self, text: Text, ids: np.ndarray) -> bool:
-        """:meth:`_check` of one text without parsing, for few ids without the call of a kernel."""
+        False where this does not show that they are canonical.
+        """
         if self.data.spells_all and isinstance(text, str):
             return True
         if len(ids) > _MANY_IDS:
             return False
-        written = text.encode() if isinstance(text, str) else text
-        if self._writer is not None:
-            written = self._writer(written)
-        tokens: list[Any] = self._source_tokens
+        expected = text.encode() if isinstance(text, str) else text
+        if self._expected_bytes is not None:
+            expected = self._expected_bytes(expected)
+        tokens: list[Any] = self._literal_tokens
         try:
-            return b"".join(map(tokens.__getitem__, ids.tolist())) == written
+            return b"".join(map(tokens.__getitem__, ids.tolist())) == expected
         except TypeError:  # None
             return False
 
     @derived_property
-    def _writer(self) -> Callable[[bytes], bytes | None] | None:
-        return self.data.spelling.writer()
+    def _expected_bytes(self) -> Callable[[bytes], bytes | None] | None:
+        return self.data.spelling.expected_bytes()
 
     @derived_property
     def _heads(self) -> Heads:
         """The tokens that stand in a text as their bytes, as the check reads them."""
-        return heads_of(self.token_bytes, self.token_offsets, self._in_source)
+        return heads_of(self.token_bytes, self.token_offsets, self._is_literal)
 
     @derived_property
-    def _source_tokens(self) -> list[bytes | None]:
-        """The bytes of each id of :attr:`_in_source`, None for all others."""
-        return self._bytes_where(self._in_source)
+    def _literal_tokens(self) -> list[bytes | None]:
+        """The bytes of each id of :attr:`_is_literal`, None for all others."""
+        return self._bytes_where(self._is_literal)
 
     @derived_property
-    def _in_source(self) -> np.ndarray:
+    def _is_literal(self) -> np.ndarray:
         """Ids that stand in the source of a text as their bytes, bool [ids]."""
         spelling = self.data.spelling
         others = {*spelling.contents, spelling.unknown} & spelling.placed
@@ -436,7 +435,7 @@ class Vocabulary:
 
         return Lattice(self, self.encode(text))
 
-    def _encode_rows(self, texts: list[Text], parse_special: bool) -> list[list[int]]:
+    def _encode_by_library(self, texts: list[Text], parse_special: bool) -> list[list[int]]:
         strings: list[str] = []
         broken: dict[int, list[tuple[bytes, bool]]] = {}
         for i, text in enumerate(texts):
@@ -620,10 +619,14 @@ def _second_ids(data: TokenizerData) -> list[int]:
     if len({*data.tokens}) == len(data.tokens):
         return []
     added, given = data.plain_added, set[int]()
-    by_token: dict[bytes, list[int]] = {}
-    for i in data.ordinary:
-        by_token.setdefault(data.tokens[i], []).append(i)
-    twins = [ids for ids in by_token.values() if len(ids) > 1]
+    last = {data.tokens[i]: i for i in data.ordinary}
+    by_token: dict[bytes, list[int]] = {
+        data.tokens[i]: [] for i in data.ordinary if last[data.tokens[i]] != i
+    }
+    for i in data.ordinary if by_token else ():
+        if data.tokens[i] in by_token:
+            by_token[data.tokens[i]].append(i)
+    twins = [*by_token.values()]
     for ids in twins:
         if len({*ids} - {*added} - data.byte_fallback) > 1:
             with suppress(RobustokError, UnicodeDecodeError):
