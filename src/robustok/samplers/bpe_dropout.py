@@ -145,7 +145,10 @@ class Cutter:
         if self._split is None or self._library is None:
             return
         self._characters = Characters(self._differ)
-        if any(not self._characters.has_other(t) and self._differ(t) for t in check_texts()):
+        has_other = self._characters.has_other
+        if not self._characters.is_ascii_same or any(
+            not has_other(text) and self._differ(text) for text in check_texts()
+        ):
             self._split = None
 
     def _differ(self, text: str) -> bool:

@@ -33,18 +33,19 @@ class Characters:
     True
 
     ``differ``: whether the readers read a text differently. It gets each character among letters,
-    digits, spaces, punctuation, apostrophes and itself.
+    digits, spaces, punctuation, apostrophes and itself. ``is_ascii_same``: whether they read every
+    ASCII character alike.
     """
 
     def __init__(self, differ: Callable[[str], bool]) -> None:
         self._differ = differ
         self._known = np.zeros(_POINTS, np.uint8)
         self._compare(np.arange(128))
-        self._is_ascii_same = bool((self._known[:128] == _SAME).all())
+        self.is_ascii_same = bool((self._known[:128] == _SAME).all())
 
     def has_other(self, text: str) -> bool:
         """Whether the readers may differ around a character of ``text``, without surrogates."""
-        if self._is_ascii_same and text.isascii():
+        if self.is_ascii_same and text.isascii():
             return False
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         known = self._known.take(points)

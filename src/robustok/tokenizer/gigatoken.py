@@ -40,6 +40,7 @@ from robustok.tokenizer.data import (
 )
 from robustok.tokenizer.tokenizers_api import (
     HAS_PARTS,
+    AddedToken,
     TokenizersEncoder,
     encode_batch,
     json_of,
@@ -88,15 +89,12 @@ class TextEncoder:
         of_normalized = {token.normalized for token in plain.values()}
         alike = {i: t for i, t in data.added.items() if t.normalized in of_normalized}
         # A special token is text, and still hides those that it overlaps.
-        is_simple = len(of_normalized) == 1 and not any(
-            name_of(tokenizer, i) != token.content
-            or (token.normalized and not self._byte_level and {*token.content} & {" ", "▁"})
-            or (not token.special and (token.lstrip or token.rstrip or token.single_word))
-            for i, token in alike.items()
+        is_simple = len(of_normalized) == 1 and all(
+            self._is_simple(token, name_of(tokenizer, i)) for i, token in alike.items()
         )
         # Whether the texts on both sides of it are cut as texts of their own.
         is_apart = not (self._stages.adds_space or (self._before and True in of_normalized))
-        if is_simple and is_apart and all(token.content for token in plain.values()):
+        if is_simple and is_apart:
             self._found = Strings(token.content for token in alike.values())
             self.added = {token.content: i for i, token in plain.items()}
             self._is_normalized_first = True in of_normalized
@@ -104,6 +102,14 @@ class TextEncoder:
             names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
             self._others = Strings(map(self._marked, itertools.chain(*names)))
             self._is_normalized_first = True
+
+    def _is_simple(self, token: AddedToken, name: str) -> bool:
+        """Whether an added token is found wherever its text is, and is no other text."""
+        if name != token.content or not (token.special or token.content):
+            return False
+        if token.normalized and not self._byte_level and {*token.content} & {" ", "▁"}:
+            return False
+        return token.special or not (token.lstrip or token.rstrip or token.single_word)
 
     def _marked(self, text: str) -> str:
         """A text as the matcher or the model reads its spaces."""
@@ -296,6 +302,8 @@ class GigatokenEncoder:
                         if self._data.stages.byte_level:
                             differ = _differ(self._data.stages.pre_tokenizer)
                             self._characters = Characters(differ)
+                            if not self._characters.is_ascii_same:
+                                raise RobustokError("gigatoken cuts ASCII characters otherwise")
                         self._compare(backend)
             except RobustokError as e:
                 self.reason = str(e)
