@@ -185,8 +185,8 @@ class Cutter:
         if self._is_whole:
             return np.array([len(span)])
         text = span.decode()
-        is_other = self._characters is not None and self._characters.has_other(text)
-        if self._split is not None and not is_other:
+        characters = self._characters
+        if self._split is not None and not (characters and characters.has_other(text)):
             ends = _in_bytes(_ends_of(self._split(text)), span, text)
             if len(ends) and ends[-1] == len(span) and borders[ends].all():
                 return ends
