@@ -20,6 +20,7 @@ from experiments.verdicts import (
     UNITS,
     Verdict,
     judge_all,
+    measure_of,
 )  # fmt: skip
 from robustok.report.style import (
     MUTED,
@@ -278,7 +279,7 @@ def difference_text(test: Test) -> str:
         return f"{trained}{both}{', CUTE' if rows.get('task') == 'cute' else ''}"
     first, second = (short_spec(side[name]) for side in (part.of, part.against))
     task = rows.get("task", "langgame")
-    sign = "/" if task == "text" or rows.get("bound") == "measured" else "−"  # a ratio
+    sign = "/" if UNITS[measure_of(rows)].is_ratio else "−"
     parts = [f"{_OF_FIELD.get(name, '')}{first} {sign} {second}"]
     if task == "text":
         parts += [f"{short_spec(rows['eval_scheme'])} text"]

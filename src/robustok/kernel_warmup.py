@@ -82,15 +82,12 @@ def compile_jobs(jobs: list[str]) -> None:
     scores = dict.fromkeys(range(258), 0.0)
     scored = Vocabulary(replace(data, family="Unigram", read_scores=lambda _: scores))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
-    # `bpe-dropout` merges a long pre-token by another kernel, and `uniform-k` draws texts without
-    # the distance 3 by another one.
-    further = {"bpe-dropout": [97] * 1024, "uniform-k": [256] * 4}
     for scheme in BUILT_IN:
         for spec in (scheme.example, *scheme.variants) if scheme.name in jobs else ():
             drawing = sampler(spec, scored if scheme.needs is SCORES else vocab)
             drawing.sample_batch(rows, seed=0)
-            if scheme.name in further:
-                drawing.sample_batch(Ragged.from_rows([further[scheme.name]]), seed=0)
+            if scheme.name == "uniform-k":  # draws texts without the distance 3 by another kernel
+                drawing.sample_batch(Ragged.from_rows([[256] * 4]), seed=0)
             if scheme.exact:
                 drawing.log_prob([257])
                 drawing.log_prob([97, 98, 99])  # a token in three segments

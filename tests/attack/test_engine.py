@@ -23,6 +23,7 @@ from robustok.attack import (
 )
 from robustok.attack.objectives import OBJECTIVES
 from robustok.attack.search import SEARCHES, AttackedText, Scored, Trial
+from robustok.scoring import score_many
 
 PROMPTS = [Prompt(str(n), text) for n, text in enumerate(
     ("happen, glad", "glad rain", "happen rain", "straight garden", "half", "carry, baby up")
@@ -71,7 +72,6 @@ def test_prompts_attacked_together_fare_as_alone(model, vocab, changes) -> None:
 
 def test_the_batches_of_prompts_share_forward_passes(llama, vocab, monkeypatch) -> None:
     sizes: list[int] = []
-    score_many = search.score_many
 
     def spy(model: Any, requests: Any, **settings: Any) -> Any:
         sizes.append(len(requests))

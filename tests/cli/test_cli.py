@@ -13,7 +13,7 @@ from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
 from robustok.cli.app import run
-from robustok.cli.bars import StudyBars
+from robustok.cli.terminal import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study.cells.inputs import DataCell

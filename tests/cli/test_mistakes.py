@@ -58,21 +58,12 @@ evaluate nowhere --items {i} -s adversarial(objective=loss) => objective
 evaluate nowhere --items {i} -s unifrom => did you mean 'uniform'
 evaluate {m} --items {i} -s uniform -s uniform => already in the list
 evaluate {m} --items {i} --start-token <s> => no special token '<s>'
-attack {m} --items {i} => there is no command 'attack': type robustok evaluate MODEL --items
-certify {m} => share proved
-icl {m} => --few-shot 10
-perplexity {m} => --texts FILE
-embeddings {m} => study run embeddings
-bound {m} => study run bound
-analyze x => split-counts
 study split-counts -t= --seed 0 => names no tokenizer
 study segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
 study split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
 study dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
 data langgam --seed 0 --out {out} => did you mean 'langgame'
-data cute --seed 0 --out {out} --words 4 --words-file {w} => leave out --words and --language
-data cute --seed 0 --out {out} --language de --words-file {w} => leave out --words and --language
-data cute --seed 0 --out {out} --language xx => no word list for language 'xx'
+data cute --seed 0 --out {out} --words 4 --words-file {w} => leave out --words
 data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
 red-team {m} --seed 0 --objective margin --text a --target b => choose objective target
 red-team {m} --seed 0 --objective margin --text a --wanted b => choose objective refusal or guard

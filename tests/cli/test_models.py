@@ -218,10 +218,9 @@ def test_pretrain(model: Path, tmp_path: Path, shell: Shell) -> None:
     text = tmp_path / "text.txt"
     text.write_text("which word starts with street or with house " * 40)
     recipe = "-s uniform --steps 2 --batch-size 2 --learning-rate 1e-3 --shape quick --seed 0"
-    where = f"-t {model}/tokenizer.json --out {tmp_path}/out --held-out {text}"
+    where = f"-t {model}/tokenizer.json --out {tmp_path}/out"
     done = shell.json(f"pretrain {text} {recipe} {where}")
     assert done["steps"] == 2
-    assert {entry["scheme"] for entry in done["perplexities"]} == {"canonical", "uniform"}
 
 
 def test_finetune_with_lora_on_pairs_with_a_schedule(
@@ -245,7 +244,7 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
 
 
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:
-    out, table = tmp_path / "out", tmp_path / "table.md"
+    out = tmp_path / "out"
     items = f"--items {model}/items.jsonl --seed 0 -s canonical --out {out}"
     two = save_model(tmp_path / "two", seed=7)
     printed = shell.ok(f"evaluate one={model} {two} {items}")
@@ -253,9 +252,6 @@ def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> 
     assert re.search(r"\ntwo against one, canonical: [-+0-9.]+ \[.*\], p = ", printed)
     error = shell.fails(f"evaluate one={model} two={model} {items}")
     assert "one and two are one model, with the same weights" in error
-    shell.ok("study report", str(out), "--table", str(table))
-    lines = table.read_text().splitlines()
-    assert [line.split()[1] for line in lines[2:]] == ["one", "two"]
     rows = pq.read_table(out / "items.parquet").to_pylist()
     assert [row["model"] for row in rows] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
     assert (out / "report.html").is_file()

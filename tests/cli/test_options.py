@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.cli.conftest import Shell
 
 from robustok.attack.settings import ObjectiveSettings
-from robustok.cli.groups import COMMANDS, command
+from robustok.cli.app import COMMANDS, command
 from robustok.cli.options import Argument, add_commands, option
 from robustok.runtime import hub
 from robustok.training.recipe import Finetuning, Recipe
@@ -179,7 +179,7 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
-    from robustok.cli.commands.lm_eval import _with_scheme
+    from robustok.cli.commands.evaluate import _with_scheme
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
     assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"

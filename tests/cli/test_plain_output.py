@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import save_model
 
-from robustok.cli.groups import COMMANDS
+from robustok.cli.app import COMMANDS
 
 ON_ITEMS = "--items m/items.jsonl --seed 0"
 RECIPE = "--steps 2 --batch-size 2 --learning-rate 1e-3"

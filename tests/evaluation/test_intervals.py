@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.stats import beta, binomtest, multinomial, t
+from scipy.stats import binomtest, multinomial, t
 from tests.evaluation.conftest import evaluation_of
 
 from robustok import RobustokError
@@ -21,7 +21,6 @@ from robustok.evaluation import clustered, paired, wilson
 from robustok.evaluation.comparison import Difference, Evaluation, clear_differences, difference
 from robustok.evaluation.intervals import (
     LEVEL,
-    clopper_pearson_upper,
     compare_answers,
     effective_answers,
     interval,
@@ -86,14 +85,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(n: int) -> None
         covered += low <= truth <= high
     assert covered / 1000 >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / 1000)
     assert n < 120 or covered / 1000 <= 0.985
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 5000), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.99, 0.999999]))
-def test_clopper_pearson_is_the_beta_quantile(trials: int, share: float, confidence: float) -> None:
-    successes = min(int(share * (trials + 1)), trials)
-    wanted = 1.0 if successes == trials else beta.ppf(confidence, successes + 1, trials - successes)
-    assert clopper_pearson_upper(successes, trials, confidence) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_items_are_paired_by_their_key_in_any_order() -> None:
@@ -332,10 +323,6 @@ def test_false_alarms_are_as_rare_as_the_level_says(seeds: int) -> None:
         (lambda: clustered([]), "no items"),
         (lambda: clustered([1.0, 0.0], 0), "draws"),
         (lambda: wilson(3, 2), "no interval"),
-        (lambda: clopper_pearson_upper(1, 0, 0.9), "no bound"),
-        (lambda: clopper_pearson_upper(3, 2, 0.9), "no bound"),
-        (lambda: clopper_pearson_upper(-1, 2, 0.9), "no bound"),
-        (lambda: clopper_pearson_upper(0, 2, 1), "no bound"),
         (lambda: paired(evaluation_of(np.ones((3, 1))), evaluation_of(np.ones((4, 1)))),
          "different items"),
     ],

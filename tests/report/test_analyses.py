@@ -13,8 +13,7 @@ from tests.guard.tokenizers_of import byte_level
 import robustok as rt
 from robustok.analysis import segmentations, split_counts
 from robustok.report import analyses
-from robustok.report.bound import draw_bound
-from robustok.report.figures import draw_embeddings
+from robustok.report.figures import draw_bound, draw_embeddings
 from robustok.report.frame import Row
 
 pytest.importorskip("matplotlib")

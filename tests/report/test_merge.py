@@ -22,8 +22,7 @@ from robustok.report.frame import (
     merged_layers,
     merged_perplexities,
 )
-from robustok.report.paper import paper_section
-from robustok.report.tables import accuracy_table, kinds_section, perplexity_section
+from robustok.report.tables import accuracy_table, kinds_section, paper_section, perplexity_section
 from robustok.runtime.files import write_rows
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"

@@ -12,8 +12,8 @@ from tests.report.test_merge import row
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
-from robustok.report.paper import paper_section
 from robustok.report.source import read_source
+from robustok.report.tables import paper_section
 from robustok.runtime.files import write_rows
 from robustok.study import find_study, run_study
 from robustok.tasks import read_items

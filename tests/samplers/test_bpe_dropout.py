@@ -1,12 +1,9 @@
-"""BPE-dropout follows each of its three originals, by one queue of merges and by blocks."""
+"""BPE-dropout follows each of its three originals."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -218,28 +215,7 @@ def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
         rt.BpeDropout(vocab, p=0.5).sample("abc", seed=0)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_processes_fill_one_cache_of_outcomes() -> None:
-    vocab = rt.Vocabulary.load(tokenizer())
-    s: Any = rt.sampler("bpe-dropout(p=0.5)", vocab)
-    s.sample("a", seed=0)
-    outcomes = s._merges().outcomes
-    assert not outcomes.any()
-    drawing = multiprocessing.get_context("fork").Process(
-        target=s.sample_batch, args=([b"abcabc"] * 50,), kwargs={"seed": 0}
-    )
-    drawing.start()
-    drawing.join()
-    assert drawing.exitcode == 0 and outcomes.any()
-    fresh = rt.sampler("bpe-dropout(p=0.5)", rt.Vocabulary.load(tokenizer()))
-    drawn, expected = (x.sample_batch([b"abcabc"] * 200, seed=1) for x in (s, fresh))
-    assert np.array_equal(drawn.values, expected.values)
-
-
-# A BPE of characters, whose long pre-tokens are merged by blocks.
-
-LETTERS = "ab é世😀"
-ONE_QUEUE = 1 << 60
+# A BPE of characters, whose texts are one pre-token.
 
 
 def sentencepiece_like(merges: list[tuple[str, str]], prefix: bool = True) -> rt.Vocabulary:
@@ -267,60 +243,6 @@ def test_merges_of_characters_follow_the_distribution(rule: str) -> None:
     assert_distribution(rows, getattr(dropout, rule)(merges, (a, b, a, b, a), 0.3))
 
 
-@st.composite
-def merge_lists(draw: st.DrawFn) -> list[tuple[str, str]]:
-    """Merges of tokens that exist, in any order: a part may come after what it is part of."""
-    tokens = list("ab▁é世")
-    merges: list[tuple[str, str]] = []
-    for _ in range(draw(st.integers(1, 12))):
-        left, right = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
-        if (left, right) not in merges and len(left + right) <= 6:
-            merges.append((left, right))
-            tokens.append(left + right)
-    return draw(st.permutations(merges))
-
-
-def drawn(vocab: rt.Vocabulary, texts: object, p: float, by_blocks: int) -> rt.Ragged:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bpe_dropout, "_BY_BLOCKS", by_blocks)
-        return rt.BpeDropout(vocab, p=p).sample_batch(texts, seed=5, draws=8)  # type: ignore[arg-type]
-
-
-@settings(max_examples=60)
-@given(
-    merge_lists(), st.lists(st.text(LETTERS, max_size=40), max_size=3), st.floats(0.01, 1),
-    st.booleans(),
-)  # fmt: skip
-@example([("a", "a"), ("aa", "aa"), ("aa", "a")], ["a" * 60 + " " + "aa b" * 9], 0.3, True)
-@example([("a", "b")], ["", "a", "ab"], 0.5, False)
-def test_blocks_have_the_draws_of_one_queue(
-    merges: list[tuple[str, str]], texts: list[str], p: float, prefix: bool
-) -> None:
-    vocab = sentencepiece_like(merges, prefix)
-    ids = vocab.encode_batch(texts)
-    expected = drawn(vocab, ids, p, ONE_QUEUE)
-    assert drawn(vocab, ids, p, 1) == expected
-    assert drawn(vocab, texts, p, 1) == expected
-    assert drawn(vocab, texts, p, ONE_QUEUE) == expected
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5])
-@pytest.mark.parametrize("text", ["abab", "aab ba"])
-def test_blocks_follow_the_distribution(text: str, p: float, monkeypatch) -> None:
-    monkeypatch.setattr(bpe_dropout, "_BY_BLOCKS", 1)
-    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("ab", "a"), ("b", "ab"), ("ab", "ab")]
-    vocab = sentencepiece_like(pairs, prefix=False)
-    ids = {vocab.decode([i]): i for i in range(1, vocab.size) if vocab.tokens[i]}
-    merges = {
-        (ids[left], ids[right]): (rank, ids[left + right])
-        for rank, (left, right) in enumerate(pairs)
-    }
-    symbols = tuple(ids[letter] for letter in text)
-    distribution = dropout.provilkov(merges, symbols, p)
-    rows = rt.BpeDropout(vocab, p=p).sample_batch([text], seed=2, draws=5000)
-    assert_distribution(rows, {path: q for path, q in distribution.items() if q > 1e-12})
-
-
 def test_a_text_with_an_added_token_is_drawn_from_its_ids() -> None:
     source = sentencepiece_like([("a", "b")], prefix=False).data.source
     source.add_tokens([AddedToken("bé", normalized=False)])
@@ -340,6 +262,8 @@ def test_real_tokenizers_without_pre_tokens(name: str) -> None:
              "日本語 и русский — ——Ｅ " * 20, " " * 700, "the", ""]  # fmt: skip
     ids = vocab.encode_batch(texts)
     for p in (0.1, 0.5):
-        expected = drawn(vocab, ids, p, ONE_QUEUE)
-        assert drawn(vocab, ids, p, 512) == expected
-        assert drawn(vocab, texts, p, 512) == expected
+        scheme = rt.BpeDropout(vocab, p=p)
+        rows = scheme.sample_batch(ids, seed=5, draws=8)
+        assert scheme.sample_batch(texts, seed=5, draws=8) == rows
+        decoded = [vocab.decode_bytes(row) for row in rows]
+        assert decoded == [vocab.decode_bytes(row) for row in ids for _ in range(8)]

@@ -68,7 +68,8 @@ def solve(item: Item) -> str:
 
 
 def test_the_label_is_right_and_no_other_option_is() -> None:
-    russian = langgame(frequent_words(100, language="ru"), 60, seed=0, format="short")
+    words = "дом вода лес река город море друг время слово гора человек работа книга окно улица"
+    russian = langgame(words.split(), 60, seed=0, format="short")
     for item in LANGGAME + russian:
         assert right_answers(item) == [item.label], item
         assert ",".join(item.choices) in "," + item.question.split(":")[1]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
 from tests.training.conftest import ITEMS, PLAN, VOCAB, architecture, data, stopped, tiny, tune
 from transformers import TrainerCallback, TrainingArguments
 
@@ -41,7 +40,6 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
     files = {p.name for p in tmp_path.iterdir()}
     assert files >= {"config.json", "model.safetensors", "training.json"}
     assert "training_args.bin" not in files
-    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["checkpoint-30"]
     ids = torch.tensor([[5, 6, 7]])
     with torch.inference_mode():
         np.testing.assert_allclose(load_model(tmp_path)(ids).logits, model.eval()(ids).logits)
@@ -279,10 +277,7 @@ def no_pickles(folder: Path) -> bool:
 def test_a_finished_training_keeps_no_pickle(straight):
     _, out = straight
     assert no_pickles(out)
-    kept = out / "checkpoints" / "checkpoint-30"
-    assert (kept / "optimizer.pt.safetensors").is_file()
-    with safe_open(kept / "optimizer.pt.safetensors", "pt") as file:
-        assert len([*file.keys()]) == 3 * sum(1 for _ in tiny().parameters())
+    assert not (out / "checkpoints").exists()
 
 
 def test_a_finished_training_called_again_says_so(straight, caplog):

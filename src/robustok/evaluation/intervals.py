@@ -71,39 +71,21 @@ def wilson(correct: float, n: float) -> tuple[float, float]:
     return low, high
 
 
-def clopper_pearson_upper(successes: float, trials: float, confidence: float = 0.95) -> float:
-    """Clopper-Pearson upper bound on a share: exact and one-sided.
+def _clopper_pearson(correct: float, n: float) -> tuple[float, float]:
+    """The exact 95% interval of ``correct`` answers of ``n``, which may be fractional.
 
-    >>> round(clopper_pearson_upper(0, 300), 6)
-    0.009936
-    >>> round(clopper_pearson_upper(3, 1000, 0.99), 5)
-    0.01001
+    A bound is the share at which so many answers or more, or fewer, have probability 2.5%.
 
-    It is the share at which ``successes`` or fewer have probability 1 − ``confidence``. Counts may
-    be fractional, such as an effective sample size.
-
-    Raises RobustokError for counts or a confidence out of range.
     Source: Clopper and Pearson (1934).
     """
     from scipy.special import betaincinv
 
-    if not 0 < trials < math.inf or not 0 <= successes <= trials or not 0 < confidence < 1:
-        raise RobustokError(
-            f"no bound for {successes} of {trials} at confidence {confidence}: "
-            "give 0 ≤ successes ≤ trials, and a confidence between 0 and 1"
-        )
-    if successes == trials:
-        return 1.0
-    return float(betaincinv(successes + 1, trials - successes, confidence))
+    def upper(successes: float) -> float:
+        if successes >= n:
+            return 1.0
+        return float(betaincinv(successes + 1, n - successes, 1 - LEVEL / 2))
 
-
-def clopper_pearson_lower(successes: float, trials: float, confidence: float = 0.95) -> float:
-    """Clopper-Pearson lower bound on a share; the upper bound is that of the other trials.
-
-    >>> round(clopper_pearson_lower(300, 300), 6)
-    0.990064
-    """
-    return 1 - clopper_pearson_upper(trials - successes, trials, confidence)
+    return 1 - upper(n - correct), upper(correct)
 
 
 def effective_answers(fractions: np.ndarray, answers: int) -> float:
@@ -155,9 +137,7 @@ def clustered(
         raise RobustokError("no items were evaluated: give at least one")
     mean = math.fsum(values) / len(values)
     n = effective_answers(values, check_integer("draws", draws, 1))
-    correct, confidence = min(mean * n, n), 1 - LEVEL / 2
-    low = clopper_pearson_lower(correct, n, confidence)
-    return mean, low, clopper_pearson_upper(correct, n, confidence)
+    return mean, *_clopper_pearson(min(mean * n, n), n)
 
 
 def _numbers(name: str, values: Any, dimensions: int, low: float = 0) -> np.ndarray:

@@ -5,7 +5,6 @@ Arguments of one meaning in this module: ``merges``: `Merges`.
 
 from __future__ import annotations
 
-import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +30,7 @@ class Merges(NamedTuple):
     """The merge list: a hash table of pairs of ids, and what each merge makes.
 
     ``trials`` and ``outcomes`` are caches, filled by several threads without a lock: each cell is
-    0 (or -1 in ``trials``) or has its final value, the same whoever writes it. Processes that are
-    forked from this one share ``outcomes`` and fill it together.
+    0 (or -1 in ``trials``) or has its final value, the same whoever writes it.
     """
 
     slots: np.ndarray  # int64 [power of two]: left, right and rank, BITS each, or -1; one is free
@@ -208,11 +206,6 @@ def whole_tokens(first, end, begin, ids, offsets, token_offsets):
     return token
 
 
-def _shared_zeros(size: int) -> np.ndarray:
-    """Zeros, int32 [size], that forked processes share and that take memory where written."""
-    return np.frombuffer(mmap.mmap(-1, max(1, 4 * size)), np.int32, size)
-
-
 def build_merges(
     left: np.ndarray,
     right: np.ndarray,
@@ -236,7 +229,7 @@ def build_merges(
         character,
         np.full(65536, -1, np.int32),
         np.full(ids, -1, np.int16),
-        _shared_zeros(ids * FIRST * CELLS).reshape(ids, FIRST, CELLS),
+        np.zeros((ids, FIRST, CELLS), np.int32),
     )
     fill_bytes(merges)
     return merges

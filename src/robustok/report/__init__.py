@@ -6,9 +6,8 @@ from robustok.runtime.packages import names_on_use
 
 if TYPE_CHECKING:
     from robustok.report.frame import Results as Results
-    from robustok.report.tables import write_table as write_table
     from robustok.report.write import write_report as write_report
 
 # Imported when one is used: pandas costs more to import than most commands take.
-__all__ = ["Results", "write_report", "write_table"]
+__all__ = ["Results", "write_report"]
 __getattr__ = names_on_use("robustok.report.write", *__all__)

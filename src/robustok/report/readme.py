@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robustok.models.card import (
-    card_of,
-    is_adapter,
-    loading,
-    may_write_card,
-    recorded_training,
-    trained_on,
-    write_card,
-)
+from robustok.models.load import has_lora
 from robustok.report.answers import shown_schemes
 from robustok.report.frame import Results, Row
 from robustok.report.tables import accuracy_table, compared
@@ -23,6 +15,14 @@ from robustok.runtime.display import markdown_table
 from robustok.runtime.files import read_json_or_none, write_whole
 from robustok.study.run import worst_rows
 from robustok.tasks.benchmarks import HUB
+from robustok.training.recipe import (
+    RECORD,
+    card_of,
+    loading,
+    may_write_card,
+    trained_on,
+    write_card,
+)
 
 _METRICS = ("accuracy", "consistency")
 _FIGURES = {
@@ -54,7 +54,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     if folder is None:
         return None
     is_served = any(row.get("precision") == "served" for row in rows)
-    record = {} if is_served else recorded_training(model)
+    record = {} if is_served else read_json_or_none(model / RECORD) or {}
     results, measured = Results(rows), [*rows, *worst_rows(rows)]
     parts = [
         f"---\n{_metadata(measured, model, _tags(folder), record, is_served)}\n---\n",
@@ -125,7 +125,7 @@ def _metadata(
     return ModelCardData(
         model_name=model.name,
         base_model=_base_model(model, record),
-        library_name=None if is_served else "peft" if is_adapter(model) else "transformers",
+        library_name=None if is_served else "peft" if has_lora(model) else "transformers",
         pipeline_tag="text-generation",
         tags=tags,
         eval_results=results,

@@ -1,34 +1,35 @@
-"""Tables of reports, from the :class:`~robustok.report.frame.Results` of a run.
+"""Tables of reports, from the :class:`~robustok.report.frame.Results` of a run, and the paper's.
 
 A section is None where the results have nothing for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from robustok.attack.settings import is_attack, is_worst
-from robustok.errors import RobustokError
+from robustok.attack.settings import AttackSettings, is_attack, is_worst, named_settings
 from robustok.evaluation.comparison import clear_differences, difference
+from robustok.evaluation.intervals import clustered
 from robustok.report.frame import (
+    DEFAULTS,
     LEAST_SEEDS,
     DataFrame,
     Results,
     Row,
     bounds,
+    merged_layers,
     merged_perplexities,
     percent,
+    points,
     points_text,
 )
 from robustok.report.page import Entry, Section, Table
 from robustok.report.style import grouped, one_line, short
-from robustok.runtime.display import markdown_table
-from robustok.runtime.files import JsonFields, write_whole
+from robustok.runtime.files import JsonFields
 from robustok.study.cells.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB
 
@@ -171,31 +172,6 @@ def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
     return Entry(text, interval, against, min(max(-change.mean, 0.0), 1.0), same)
 
 
-def write_table(path: Path, results: Results) -> None:
-    """Write the accuracies as a table in Markdown, with intervals, and changes from canonical.
-
-    >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
-    >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
-    >>> write_table(Path("table.md"), results)
-    >>> print(Path("table.md").read_text().splitlines()[2])
-    | uniform | 90.0 [80.0, 95.0] |
-
-    Args:
-        path: the file to write.
-        results: the results.
-
-    Raises RobustokError for results without accuracies.
-    """
-    if results.frame.empty:
-        raise RobustokError("there are no accuracies to write as a table")
-    table = accuracy_table(results)
-    texts = [
-        [str(e._replace(change=e.change and f"change {e.change}")) for e in line]
-        for line in table.lines
-    ]
-    write_whole(path, markdown_table(table.head, texts) + "\n")
-
-
 def kinds_section(results: Results) -> Section | None:
     """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
 
@@ -205,22 +181,15 @@ def kinds_section(results: Results) -> Section | None:
     """
     tables, without = [], []
     for name in results.names:
-        rows = {s: row for s in results.eval_schemes if (row := results.get(name, s))}
-        rows = {s: row for s, row in rows.items() if isinstance(row.get("kinds"), dict)}
-        base = rows.pop("canonical", None)
-        if base is not None:
-            rows = {s: row for s, row in rows.items() if _shares_answers(base, row)}
-        if not (base and rows and base["task"] in HUB):
+        table = _kinds_table(results, name)
+        if table is None:
             continue
-        table = _by_kind(name if len(results.names) > 1 else "subset", base, rows)
         if len(table.lines) > _MANY_KINDS:
             starred = [line for line in table.lines if any(" *" in text for text in line[3:])]
             note = f"Of {len(table.lines)} subsets, those with a star."
             without += [] if starred else [f"{name}, of {len(table.lines)} subsets"]
             table = Table(table.head, starred, note)
         tables += [table] if table.lines else []
-    if not (tables or without):
-        return None
     captions = []
     if tables:
         captions.append(
@@ -233,7 +202,24 @@ def kinds_section(results: Results) -> Section | None:
             "No difference between canonical questions and those of another scheme remains after "
             f"Holm's correction for {'; '.join(without)}."
         )
-    return Section("kinds", "Accuracy by subset", " ".join(captions), tables)
+    return Section("kinds", "Accuracy by subset", " ".join(captions), tables) if captions else None
+
+
+def _kinds_table(results: Results, name: str) -> Table | None:
+    """The table of a model on a benchmark whose questions are of several kinds; None elsewhere."""
+    rows = _with_kinds_of(results, ((scheme, name, scheme) for scheme in results.eval_schemes))
+    base = rows.pop("canonical", None)
+    if base is None or base["task"] not in HUB:
+        return None
+    others = {scheme: row for scheme, row in rows.items() if _shares_answers(base, row)}
+    head = name if len(results.names) > 1 else "subset"
+    return _by_kind(head, base, others) if others else None
+
+
+def _with_kinds_of(results: Results, wanted: Iterable[tuple[str, str, str]]) -> dict[str, Row]:
+    """By any name, the row of each model and evaluation scheme that has kinds of questions."""
+    rows = {key: results.get(name, scheme) for key, name, scheme in wanted}
+    return {key: row for key, row in rows.items() if row and isinstance(row.get("kinds"), dict)}
 
 
 def attacked_kinds_section(results: Results) -> Section | None:
@@ -243,25 +229,22 @@ def attacked_kinds_section(results: Results) -> Section | None:
     """
     tables = []
     for scheme in results.attacks:
-        rows = {n: row for n in results.names if (row := results.get(n, scheme))}
-        rows = {n: row for n, row in rows.items() if isinstance(row.get("kinds"), dict)}
+        rows = _with_kinds_of(results, ((name, name, scheme) for name in results.names))
         rows = {n: row for n, row in rows.items() if row["answers"] and row["task"] not in HUB}
         asked: dict[str, set[str]] = {}
         for row in rows.values():
             for key in next(iter(row["answers"].values())):
                 asked.setdefault(row["kinds"].get(key, ""), set()).add(key)
-        if len(asked) < 2:
-            continue
-        lines = [[n, *(_share(row, keys) for keys in asked.values())] for n, row in rows.items()]
-        heads = [f"{kind} ({len(keys)})" for kind, keys in asked.items()]
-        tables.append(Table([title(scheme), *heads], lines))
-    if not tables:
-        return None
+        if len(asked) > 1:
+            heads = [f"{kind} ({len(keys)})" for kind, keys in asked.items()]
+            lines = [[n, *(_share(row, own) for own in asked.values())] for n, row in rows.items()]
+            tables.append(Table([title(scheme), *heads], lines))
     caption = (
         "Accuracy in percent, over all seeds; in brackets the number of attacked questions of the "
         "kind. One mean over kinds hides how different they are."
     )
-    return Section("attacked-kinds", "Accuracy under attack, by kind of question", caption, tables)
+    about = "Accuracy under attack, by kind of question"
+    return Section("attacked-kinds", about, caption, tables) if tables else None
 
 
 def _share(row: Row, keys: set[str]) -> str:
@@ -443,3 +426,157 @@ def measurement_table(results: Results) -> Table:
         for row in results.rows
     ]
     return Table([*head, "n", "draws", "seeds", "seconds"], lines)
+
+
+PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
+
+
+def paper_section(paper: JsonFields, rows: Sequence[Row]) -> Section | None:
+    """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
+
+    ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
+    marks a missing result. At another scale than the full one the model is another one, and no
+    difference is shown.
+    """
+    tables = [
+        _BESIDE[table["measure"]](table, rows) for table in paper.get("tables", ()) if table["rows"]
+    ]
+    claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
+    where = f"Comparison with the paper: {paper.get('where')}"
+    return Section("paper", where, claims, tables) if tables else None
+
+
+def _accuracies_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
+    papers, columns = table["rows"], table["columns"]
+    results = Results(_with_kinds(rows, papers))
+    ours = {
+        (row["pretrain_scheme"], row["task"], row["spec"], row["eval_scheme"]): row
+        for row in results.rows
+    }
+    task = next((row["task"] for row in results.rows), "")
+    is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
+    schemes = [_measured_as(column, rows) for column in columns]
+    titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
+    names = [name for name in titles if any(row.get(name) for row in papers)]
+    lines = []
+    for paper in papers:
+        model = paper["pretrain_scheme"] or "canonical", paper.get("task") or task
+        cells = [
+            _accuracy_beside(ours.get((*model, paper["train_scheme"], scheme)), theirs, is_full)
+            for scheme, theirs in zip(schemes, paper["values"], strict=True)
+        ]
+        lines.append([*(paper[name] or "pre-trained" for name in names), *cells])
+    note = "Each cell: our value with its 95% interval / the paper's value, "
+    note += "and the difference in points." if is_full else "of a larger model."
+    head = [*(titles[name] for name in names), *map(title, columns)]
+    return Table(head, lines, _after_own_note(table, note))
+
+
+def _accuracy_beside(row: Row | None, theirs: float | None, is_full: bool) -> str:
+    """Our accuracy beside the paper's, in percent, with the difference at the full scale."""
+    text = f"{percent(row['accuracy'])} {bounds(row)}" if row else NOT_RUN
+    text += f" / {_number_of_paper(theirs, 1)}"
+    if row and theirs is not None and is_full:
+        text += f" ({points(row['accuracy'] - theirs / 100)})"
+    return text
+
+
+def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
+    ours = {
+        (row["pretrain_scheme"], row["eval_scheme"]): f"{row['perplexity']:.1f}"
+        for _, row in merged_perplexities(rows).iterrows()
+    }
+    lines = []
+    for paper in table["rows"]:
+        model = paper["pretrain_scheme"]
+        values = zip(table["columns"], paper["values"], strict=True)
+        cells = [
+            f"{ours.get((model or 'canonical', column), NOT_RUN)} / {_number_of_paper(theirs, 1)}"
+            for column, theirs in values
+        ]
+        lines.append([model or "pre-trained", *cells])
+    note = (
+        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
+        "compare as numbers."
+    )
+    head = [first_title(rows), *map(title, table["columns"])]
+    return Table(head, lines, _after_own_note(table, note))
+
+
+def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
+    """A line a layer, of words alone, as the paper measured them.
+
+    A model of another depth stands beside the paper's layers at the same share of its depth, the
+    last one beside the last.
+    """
+    ours = {
+        (row["model"], int(row["layer"])): f"{row['mean']:.3f}"
+        for _, row in merged_layers(rows).iterrows()
+        if not row["sentence"]
+    }
+    models, deepest = {model for model, _ in ours}, len(table["columns"]) - 1
+    last = max((layer for _, layer in ours), default=deepest)
+    lines = []
+    for layer in range(last + 1):
+        theirs = round(layer * deepest / max(last, 1))
+        cells = []
+        for paper in table["rows"]:
+            model = paper["train_scheme"]
+            text = ours.get((model, layer), "–" if model in models else NOT_RUN)
+            cells.append(f"{text} / {_number_of_paper(paper['values'][theirs], 3)}")
+        lines.append([str(layer) if last == deepest else f"{layer} / {theirs}", *cells])
+    head = ["layer", *(paper["train_scheme"] for paper in table["rows"])]
+    note = "Each cell: our value / the paper's value, at the same share of the layers."
+    return Table(head, lines, _after_own_note(table, note))
+
+
+_BESIDE = {  # a table of the paper with ours, by its measure
+    "accuracy": _accuracies_beside,
+    "perplexity": _perplexities_beside,
+    "embeddings": _distances_beside,
+}
+
+
+def _after_own_note(table: JsonFields, note: str) -> str:
+    return f"{table.get('note', '')} {note}".lstrip()
+
+
+def _number_of_paper(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _measured_as(column: str, rows: Sequence[Row]) -> str:
+    """The scheme of our rows for the paper's: of an attack, that with the settings it names."""
+    if not is_attack(column):
+        return column
+    wanted = named_settings(column)
+    schemes = {row.get("eval_scheme", "") for row in rows}
+    same = [
+        scheme
+        for scheme in filter(is_attack, schemes)
+        if all(getattr(AttackSettings.parse(scheme), n) == v for n, v in wanted.items())
+    ]
+    return same[0] if len(same) == 1 else column
+
+
+def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
+    """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
+
+    The accuracy of a subset is that over its questions, with its interval.
+    """
+    named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
+    subsets = dict.fromkeys((task, kind) for task, _, kind in named)
+    parts = list(rows)
+    for row in rows:
+        for task, kind in subsets:
+            keys = [key for key, own in row.get("kinds", {}).items() if own == kind]
+            if row.get("task") != task or not keys:
+                continue
+            answers = {key: row["answers"][key] for key in keys}
+            accuracy, low, high = clustered(list(answers.values()), row.get("draws", 1))
+            parts.append(
+                row
+                | {"task": f"{task}/{kind}", "cell": f"{row.get('cell')}/{kind}", "n": len(keys)}
+                | {"accuracy": accuracy, "low": low, "high": high, "answers": answers}
+            )
+    return parts

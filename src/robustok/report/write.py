@@ -10,9 +10,9 @@ from typing import Any
 from robustok.models import ARCHITECTURES
 from robustok.report.answers import answer_lines
 from robustok.report.attacked import attack_sections
-from robustok.report.bound import bound_section
 from robustok.report.figures import (
     attack_section,
+    bound_section,
     heatmap_section,
     layer_section,
     learning_section,
@@ -26,7 +26,6 @@ from robustok.report.frame import (
     precisions_text,
 )
 from robustok.report.page import Section, write_page
-from robustok.report.paper import paper_section
 from robustok.report.source import ReportSource, read_source
 from robustok.report.tables import (
     accuracy_section,
@@ -34,10 +33,10 @@ from robustok.report.tables import (
     kinds_section,
     measurement_table,
     missing_table,
+    paper_section,
     perplexity_section,
     settings_table,
     versus_canonical,
-    write_table,
 )
 from robustok.runtime.files import JsonObject, disk_full_in_one_line
 
@@ -58,13 +57,7 @@ _TABLES = (
 )
 
 
-def write_report(
-    folder: Path,
-    others: Sequence[Path] = (),
-    *,
-    out: Path | None = None,
-    table: Path | None = None,
-) -> Path:
+def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
     """Write the report of the folder of a study, and return its report.html.
 
     >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
@@ -75,15 +68,11 @@ def write_report(
         others: further folders. Other seeds of the same study change the intervals; other studies
             are shown as models of their own.
         out: output folder, by default `folder`.
-        table: file that :func:`write_table` writes the accuracies to; by default none.
 
-    Raises RobustokError where a folder has no results, and where there are no accuracies for
-    `table`.
+    Raises RobustokError where a folder has no results.
     """
     sources = [read_source(path) for path in (folder, *others)]
     results = Results([row for source in sources for row in source.rows])
-    if table is not None:
-        write_table(table, results)
     return write_sources(sources, results, out or folder)
 
 

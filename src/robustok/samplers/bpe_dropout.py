@@ -23,7 +23,6 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 RULES = ("provilkov", "hf", "sentencepiece")
 _SECONDS, _SLOWEST = 1.0, 1e6  # after which `regex` is given up, with more for each character
-_BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
 
 
 class BpeDropout(Sampler):
@@ -84,7 +83,6 @@ class BpeDropout(Sampler):
             texts,
             self.p,
             RULES.index(self.rule),
-            _BY_BLOCKS,
             Rows(out, ends),
         )
         if first_undrawn < last - first:

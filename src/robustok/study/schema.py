@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from pydantic import TypeAdapter, with_config
 
@@ -142,125 +141,124 @@ STUDY = TypeAdapter(Study)  # reads the fields of a study, and writes them
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     """What is wrong across sections: a field and a message for each."""
-    for is_wrong, field, message in chain(_rules(study), _rules_of_lists(study)):
-        if is_wrong:
+    for is_wrong, field, message in _RULES:
+        if is_wrong(study):
             yield field, message
+    yield from _wrong_measurements(study)
+    yield from _wrong_lists(study)
+    yield from _wrong_numbers(study)
 
 
-def _rules(study: Study) -> Iterator[tuple[object, str, str]]:
-    """Whether sections contradict each other, the field to change, and what is wrong."""
-    model, pretrain, corpus, task = study.model, study.pretrain, study.corpus, study.task
-    on_text = pretrain is not None and pretrain.source == "corpus"
-    needs_text = on_text or (study.perplexity and not task)
-    has_text = corpus is not None and (corpus.hub or corpus.train or not on_text)
-    held_out = corpus is not None and (corpus.hub or corpus.held_out)
-    trained = pretrain or study.finetune or model.name is None
-    several = study.repeats > 1 or study.first_repeat or study.few_shot or study.other_models
-    yield (
-        task is None and (study.finetune or (study.attacks and not study.questions)),
-        "task", "there is no task to fine-tune on or to attack: give a task section",
-    )  # fmt: skip
-    yield (
-        study.strength and not (study.finetune or study.evaluate),
-        "strength", "there are no schemes to set: give a finetune or an evaluate section",
-    )  # fmt: skip
-    yield (
-        study.evaluate and not (task or study.benchmarks or study.questions),
-        "evaluate", "there are no questions to evaluate on: give a task or benchmarks section",
-    )  # fmt: skip
-    yield (
-        study.readme and (trained or several),
-        "readme", "it is for one model that exists: no training, one seed, no few_shot",
-    )  # fmt: skip
-    yield (
-        study.other_models and trained,
-        "other_models", "they exist, as the first one: give model.name, and train nothing",
-    )  # fmt: skip
-    yield (
-        model.is_chat and (study.few_shot or study.finetune),
-        "model", "a chat template is around questions alone: leave few_shot and finetune out",
-    )  # fmt: skip
-    yield (
-        model.name is None and pretrain is None,
-        "model", "random weights need a pretrain section, or give model.name",
-    )  # fmt: skip
-    yield (
-        model.name is None and study.tokenizer is None,
-        "tokenizer", "a model from random weights needs a tokenizer section",
-    )  # fmt: skip
-    yield (
-        model.name is not None and pretrain is not None,
-        "pretrain", "only random weights are pre-trained: leave it or model.name out",
-    )  # fmt: skip
-    yield (
-        model.name is not None and study.tokenizer and study.tokenizer.size is not None,
-        "tokenizer", "a model with a name has a tokenizer: leave the section out",
-    )  # fmt: skip
-    yield (
-        pretrain and not on_text and task is None,
-        "pretrain", "there is no task to pre-train on: give a task section, or source: corpus",
-    )  # fmt: skip
-    yield (
-        needs_text and not has_text,
-        "corpus", "this study needs text: give files with --corpus and --held-out",
-    )  # fmt: skip
-    yield (
-        needs_text and has_text and study.perplexity and not held_out,
-        "corpus.held_out", "perplexity needs text held out: give a file with --held-out",
-    )  # fmt: skip
+def _on_text(study: Study) -> bool:
+    """Whether models are pre-trained on the corpus."""
+    return study.pretrain is not None and study.pretrain.source == "corpus"
 
 
-def _rules_of_lists(study: Study) -> Iterator[tuple[object, str, str]]:
-    """The same for what stands in lists and numbers."""
-    task, evaluate, benchmarks = study.task, study.evaluate, study.benchmarks
-    served = [one for one in (study.model, *study.other_models) if is_served(one.name)]
-    yield (
-        served and study.finetune,
-        "finetune", "a model behind a server cannot be trained: give its folder",
-    )  # fmt: skip
-    yield (
-        served and study.tokenizer is None,
-        "tokenizer", "a server does not give its tokenizer: name its file or folder",
-    )  # fmt: skip
-    yield (
-        study.perplexity and any(one.start_token is None for one in served),
-        "model.start_token", "a server does not say which token begins a text, which perplexity "
-        "needs: give the start token",
-    )  # fmt: skip
-    for one in study.measurements if served else ():
-        message = f"{one.kind} needs the weights of the model, which a server does not give"
-        yield one.reads_weights, "model", message
-    for one in study.measurements if study.model.is_chat else ():
-        message = f"{one.kind} reads no chat template: leave chat and system out"
-        yield not one.reads_chat, "model", message
+def _needs_text(study: Study) -> bool:
+    return bool(_on_text(study) or (study.perplexity and not study.task))
+
+
+def _has_text(study: Study) -> bool:
+    corpus = study.corpus
+    return bool(corpus and (corpus.hub or corpus.train or not _on_text(study)))
+
+
+def _is_held_out(study: Study) -> bool:
+    return bool(study.corpus and (study.corpus.hub or study.corpus.held_out))
+
+
+def _is_trained(study: Study) -> bool:
+    return bool(study.pretrain or study.finetune or study.model.name is None)
+
+
+def _served(study: Study) -> list[ModelSection]:
+    """The models that are behind a server."""
+    return [model for model in (study.model, *study.other_models) if is_served(model.name)]
+
+
+# Whether sections contradict each other, the field to change, and what is wrong.
+_RULES: tuple[tuple[Callable[[Study], object], str, str], ...] = (
+    (lambda s: s.task is None and (s.finetune or (s.attacks and not s.questions)), "task",
+     "there is no task to fine-tune on or to attack: give a task section"),
+    (lambda s: s.strength and not (s.finetune or s.evaluate), "strength",
+     "there are no schemes to set: give a finetune or an evaluate section"),
+    (lambda s: s.evaluate and not (s.task or s.benchmarks or s.questions), "evaluate",
+     "there are no questions to evaluate on: give a task or benchmarks section"),
+    (lambda s: s.readme and (_is_trained(s) or s.repeats > 1 or s.first_repeat or s.few_shot
+                             or s.other_models), "readme",
+     "it is for one model that exists: no training, one seed, no few_shot"),
+    (lambda s: s.other_models and _is_trained(s), "other_models",
+     "they exist, as the first one: give model.name, and train nothing"),
+    (lambda s: s.model.is_chat and (s.few_shot or s.finetune), "model",
+     "a chat template is around questions alone: leave few_shot and finetune out"),
+    (lambda s: s.model.name is None and s.pretrain is None, "model",
+     "random weights need a pretrain section, or give model.name"),
+    (lambda s: s.model.name is None and s.tokenizer is None, "tokenizer",
+     "a model from random weights needs a tokenizer section"),
+    (lambda s: s.model.name is not None and s.pretrain, "pretrain",
+     "only random weights are pre-trained: leave it or model.name out"),
+    (lambda s: s.model.name is not None and s.tokenizer and s.tokenizer.size, "tokenizer",
+     "a model with a name has a tokenizer: leave the section out"),
+    (lambda s: s.pretrain and not _on_text(s) and s.task is None, "pretrain",
+     "there is no task to pre-train on: give a task section, or source: corpus"),
+    (lambda s: _needs_text(s) and not _has_text(s), "corpus",
+     "this study needs text: give files with --corpus and --held-out"),
+    (lambda s: _needs_text(s) and s.perplexity and not _is_held_out(s), "corpus.held_out",
+     "perplexity needs text held out: give a file with --held-out"),
+    (lambda s: _served(s) and s.finetune, "finetune",
+     "a model behind a server cannot be trained: give its folder"),
+    (lambda s: _served(s) and s.tokenizer is None, "tokenizer",
+     "a server does not give its tokenizer: name its file or folder"),
+    (lambda s: s.perplexity and any(model.start_token is None for model in _served(s)),
+     "model.start_token", "a server does not say which token begins a text, which perplexity "
+     "needs: give the start token"),
+)  # fmt: skip
+
+
+def _wrong_measurements(study: Study) -> Iterator[tuple[str, str]]:
+    """What measurements need that the model or the study has not."""
+    for one in study.measurements:
+        if one.reads_weights and _served(study):
+            message = "needs the weights of the model, which a server does not give"
+            yield "model", f"{one.kind} {message}"
+        if not one.reads_chat and study.model.is_chat:
+            yield "model", f"{one.kind} reads no chat template: leave chat and system out"
+    if study.bound and not (study.task or study.questions):
+        for name in ("items", "scheme", "draws", "attack"):
+            if getattr(study.bound, name) != getattr(Bound, name):
+                yield f"bound.{name}", "nothing is drawn without questions: leave it out"
+
+
+def _wrong_lists(study: Study) -> Iterator[tuple[str, str]]:
+    """Schemes, benchmarks and attacks that no list may have."""
     strengths = study.strength.splits if study.strength else ()
     for part, name in SCHEMES_SET:
         for spec in getattr(getattr(study, part), name, ()):
-            splits, message = splits_in(spec), "give the scheme, and its splits under strength"
-            yield (
-                splits is not None and splits not in strengths,
-                f"{part}.{name}",
-                (f"{spec}: {message}"),
-            )
+            if splits_in(spec) not in (None, *strengths):
+                advice = "give the scheme, and its splits under strength"
+                yield f"{part}.{name}", f"{spec}: {advice}"
+    benchmarks = study.benchmarks
     for i, name in enumerate(benchmarks.names if benchmarks and not benchmarks.folder else ()):
         if name not in HUB:
-            yield True, f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
+            yield f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
     names = [attack.eval_scheme for attack in study.attacks]
     for i, name in enumerate(names):
-        yield name in names[:i], f"attacks.{i}", f"{name} is already in the list"
+        if name in names[:i]:
+            yield f"attacks.{i}", f"{name} is already in the list"
+
+
+def _wrong_numbers(study: Study) -> Iterator[tuple[str, str]]:
+    """More questions or examples than there are."""
+    task, evaluate = study.task, study.evaluate
     limits = {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
     if evaluate:
         limits["evaluate.items"] = evaluate.items
         limits["evaluate.canonical_items"] = evaluate.canonical_items
     for field, items in limits.items():
-        if task and items:
-            message = f"{items} questions, but task.test is {task.test}"
-            yield items > task.test, field, message
+        if task and items and items > task.test:
+            yield field, f"{items} questions, but task.test is {task.test}"
     examples = study.few_shot.examples if study.few_shot else 0
     for one in filter(None, (task, *(study.other_tasks or ()))):
-        message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
-        yield examples > one.train, "few_shot.examples", message
-    if study.bound and not (task or study.questions):
-        for name in ("items", "scheme", "draws", "attack"):
-            changed = getattr(study.bound, name) != getattr(Bound, name)
-            yield changed, f"bound.{name}", "nothing is drawn without questions: leave it out"
+        if examples > one.train:
+            message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
+            yield "few_shot.examples", message

@@ -22,30 +22,26 @@ _LARGEST = 1 << 30  # bytes of a document
 _BATCH = 1 << 20
 
 
-def frequent_words(n: int, *, language: str = "en") -> list[str]:
-    """The n most frequent words of a language, most frequent first.
+def frequent_words(n: int) -> list[str]:
+    """The n most frequent English words, most frequent first.
 
     >>> frequent_words(5)
     ['the', 'to', 'and', 'of', 'in']
 
     Args:
         n: number of words, at least 1.
-        language: language code of the `wordfreq` package, by default ``"en"``.
 
-    Raises RobustokError for a language that wordfreq does not have, and for more words than it has;
-    ModuleNotFoundError where it is not installed (extra ``words``).
+    Raises RobustokError for more words than `wordfreq` has; ModuleNotFoundError where it is not
+    installed (extra ``models``).
     """
     if n < 1:
         raise RobustokError(f"{n} words: give at least 1")
     require("wordfreq")
     import wordfreq
 
-    if language not in wordfreq.available_languages("best"):
-        known = ", ".join(sorted(wordfreq.available_languages("best")))
-        raise RobustokError(f"no word list for language '{language}': choose from {known}")
-    words = clean_words(wordfreq.top_n_list(language, 3 * n + 100))[:n]
+    words = clean_words(wordfreq.top_n_list("en", 3 * n + 100))[:n]
     if len(words) < n:
-        raise RobustokError(f"'{language}' has {len(words)} such words: give a smaller number")
+        raise RobustokError(f"wordfreq has {len(words)} such words: give a smaller number")
     return words
 
 

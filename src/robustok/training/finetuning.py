@@ -59,7 +59,7 @@ def finetune(
             number the draw.
         out: the output folder for checkpoints, the trained model (safetensors) and its card. It is
             new, empty, or that of this training, and not in the folder of the model. A run that was
-            stopped continues from its last checkpoint, and so does one that is given more steps.
+            stopped continues from its last checkpoint.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
             :class:`robustok.attack.Adversary`; by default none. It reads the model, so rows are
             loaded in the main process (``workers=0``).

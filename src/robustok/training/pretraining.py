@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from torch.utils.data import IterableDataset
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel
 
-from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
 from robustok.ragged import Ragged
@@ -20,7 +18,6 @@ from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
-from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
     end_token,
@@ -45,9 +42,6 @@ def pretrain(
     sampler: Sampler | Schedule,
     seed: int,
     out: str | Path,
-    held_out: Iterable[str] = (),
-    held_out_samplers: Sequence[Sampler] = (),
-    every: int = 500,
     end: str | int | None = None,
     progress: Progress = no_progress,
     **recipe: object,
@@ -56,10 +50,9 @@ def pretrain(
 
     >>> uniform = rt.sampler("uniform", vocab)
     >>> done = pretrain(model, vocab, texts, seed=0, out="runs/base", sampler=uniform, steps=2,
-    ...                 batch_size=2, learning_rate=1e-3, held_out=texts,
-    ...                 held_out_samplers=[uniform])
-    >>> done.tokens, done.perplexities[-1].step, done.perplexities[-1].scheme
-    (1024, 2, 'uniform')
+    ...                 batch_size=2, learning_rate=1e-3)
+    >>> done.steps, done.tokens
+    (2, 1024)
 
     Args:
         model: a causal language model of transformers; it is trained in place.
@@ -70,10 +63,7 @@ def pretrain(
         seed: any integer. It decides the order of the documents, and with the epoch and the
             document's number the draw.
         out: the output folder for checkpoints and the trained model (safetensors). A run that was
-            stopped continues from its last checkpoint, and so does one that is given more steps.
-        held_out: texts whose perplexity is measured; none by default.
-        held_out_samplers: schemes to measure it under; by default none, and nothing is measured.
-        every: steps between these measurements; one more is made at the end.
+            stopped continues from its last checkpoint.
         end: the special token, or its id, after each document; by default the one of the model's
             configuration, or else of the vocabulary.
         progress: called with (steps done, all steps).
@@ -86,8 +76,7 @@ def pretrain(
     """
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
-    for scheme in (sampler, *held_out_samplers):
-        check_vocabulary_of(scheme, vocab)
+    check_vocabulary_of(sampler, vocab)
     block_size = max_length_of(model)
     if block_size is None:
         raise RobustokError("the model's configuration has no max_position_embeddings: set it")
@@ -102,20 +91,12 @@ def pretrain(
         batch_size=plan.rows_per_device,
         total=plan.last_row,
     )
-    callbacks = []
-    if held_out_samplers:
-        rows = _encode(vocab, held_out)
-        if not len(rows.values):
-            raise RobustokError("there is no held-out text to measure the perplexity of")
-        every = check_integer("every", every, 1)
-        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, block_size, end_id))
     texts_digest = hashlib.sha256(documents.values.data)
     texts_digest.update(documents.offsets.data)
     settings = {
         "sampler": sampler.spec,
         "texts": texts_digest.hexdigest()[:16],
         "vocabulary": vocab.fingerprint,
-        "held_out": [s.spec for s in held_out_samplers],
         "end": end_id,
     }
     return train(
@@ -127,7 +108,6 @@ def pretrain(
         out=out,
         settings=settings,
         progress=progress,
-        callbacks=callbacks,
         row_length=block_size,
     )
 
@@ -214,41 +194,3 @@ def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
     while chunk := list(itertools.islice(unread, _CHUNK)):
         rows.extend(vocab.encode_batch(chunk))
     return Ragged.from_rows(rows)
-
-
-class _Perplexity(TrainerCallback):
-    """Measures held-out text every few steps, for the Trainer's log."""
-
-    def __init__(
-        self,
-        vocab: Vocabulary,
-        rows: Ragged,
-        samplers: Sequence[Sampler],
-        every: int,
-        max_length: int,
-        end: int,
-    ) -> None:
-        self.every = every
-        self.size = int(vocab.token_lengths[rows.values].sum())
-        self.samples = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
-        self.max_length, self.end = max_length, end
-
-    def on_step_end(self, args, state, control, *, model, **kwargs) -> None:  # type: ignore[override]
-        if state.global_step % self.every and state.global_step != state.max_steps:
-            return
-        for spec, samples in self.samples:
-            losses = text_losses(
-                model,
-                samples,
-                max_length=self.max_length,
-                start=self.end,
-                max_batch_tokens=args.per_device_train_batch_size * self.max_length,
-            )
-            nats, tokens = float(losses.sum()), len(samples.values)
-            row = {
-                "step": state.global_step,
-                "scheme": spec,
-                "perplexity": math.exp(min(nats / tokens, 700.0)),
-                "bits_per_byte": nats / math.log(2) / self.size,
-            }
-            state.log_history.append(row)

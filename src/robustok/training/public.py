@@ -11,6 +11,5 @@ from robustok.training.prompts import AnswerCollator as AnswerCollator
 from robustok.training.prompts import PromptDataset as PromptDataset
 from robustok.training.recipe import PRESETS as PRESETS
 from robustok.training.recipe import Finetuning as Finetuning
-from robustok.training.recipe import Perplexity as Perplexity
 from robustok.training.recipe import Recipe as Recipe
 from robustok.training.recipe import Training as Training

@@ -1,34 +1,38 @@
-"""What a training is to do and what it did: its options, and the record in its folder.
+"""What a training is to do and what it did: its options, the record and the card in its folder.
 
-The record is `training.json`, with checksums of the weights; a model card lies beside it.
+The record is `training.json`, with checksums of the weights. The card is `README.md`, with how to
+load the model and what it was trained on. Its last line is a digest of the text before it: a card
+that was changed since, or that another program wrote, is never replaced.
 """
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError
-from robustok.models.card import is_adapter, loading, may_write_card, trained_on, write_card
-from robustok.models.load import PRECISIONS, overflow_option, save_tokenizer
-from robustok.runtime.files import JsonObject
+from robustok.models.load import PRECISIONS, has_lora, overflow_option, save_tokenizer
+from robustok.runtime.files import JsonFields, JsonObject, write_whole
 from robustok.runtime.records import digests_of, read_finished, read_record, write_record
 
 _option = partial(option, panel="Training")
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
+README = "README.md"
+_SIGNATURE = re.compile(r"\n<!-- robustok ([0-9a-f]{64}) -->\n\Z")  # of the text before it
+_VERSIONS = re.compile(r"^### Framework versions\n\n- PEFT .*$", re.MULTILINE)
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
 WEIGHTS = (*_WEIGHTS, *(f"steps/*/{name}" for name in _WEIGHTS))  # and of models kept on the way
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -231,22 +235,6 @@ PRESETS = {
 }
 
 
-class Perplexity(NamedTuple):
-    """How well held-out text was predicted at a step, when drawn by a scheme.
-
-    >>> Perplexity(500, "uniform", 61.2, 1.31).bits_per_byte
-    1.31
-
-    ``perplexity`` is per id of the drawn sequences, so longer tokenizations
-    lower it; ``bits_per_byte`` counts the same text for every scheme.
-    """
-
-    step: int
-    scheme: str
-    perplexity: float
-    bits_per_byte: float
-
-
 @dataclass(frozen=True)
 class Training:
     """What a training run did.
@@ -268,7 +256,6 @@ class Training:
         waiting: share of ``seconds`` spent on waiting for batches, from 0 to 1.
         overflowed: number of rows that were longer than the longest input.
         precision: ``"float32"`` or ``"bfloat16"``, which it computed in.
-        perplexities: what pre-training measured on held-out text.
     """
 
     output_dir: str
@@ -279,7 +266,6 @@ class Training:
     waiting: float
     overflowed: int
     precision: str
-    perplexities: tuple[Perplexity, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -304,24 +290,10 @@ def check_output(out: Path, *inputs: object) -> None:
 
 
 def claim(out: Path, identity: JsonObject) -> None:
-    """Write the identity of the folder's run, and remove checkpoints of an unknown run.
-
-    A run of fewer steps, which :func:`read_result` accepts, becomes a longer one.
-    """
-    saved = recorded_identity(out)
-    if not saved:
+    """Write the identity of the folder's run, and remove checkpoints of an unknown run."""
+    if not recorded_identity(out):
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         write_record(out / RECORD, {"identity": identity, "files": {}})
-    elif saved["steps"] < identity["steps"]:
-        _log.info(
-            "the run of %d steps in %s becomes one of %d: its steps so far had the schedule of "
-            "the shorter run",
-            saved["steps"],
-            out,
-            identity["steps"],
-        )
-        new_identity = {**saved, "steps": identity["steps"]}
-        write_record(out / RECORD, {"identity": new_identity, "files": {}})
 
 
 def recorded_identity(out: Path) -> JsonObject:
@@ -341,7 +313,7 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
         "files": digests_of(out, *WEIGHTS),
     }
     if may_write_card(out):
-        library = "peft" if is_adapter(out) else "transformers"
+        library = "peft" if has_lora(out) else "transformers"
         base = f"base_model: {base_model}\n" * bool(base_model)
         head = f"---\nlibrary_name: {library}\n{base}pipeline_tag: text-generation\n"
         head += "tags:\n- robustok\n- stochastic-tokenization\n---\n\n"
@@ -352,19 +324,17 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
 def read_result(out: Path, identity: JsonObject) -> Training | None:
     """The result of a finished run whose files are as it left them, or None.
 
-    None also where the folder has a checkpoint of the same run with fewer steps. Raises
-    RobustokError where the folder belongs to another run. A damaged record or damaged
+    Raises RobustokError where the folder belongs to another run. A damaged record or damaged
     weights are reported in one line of the log, and the record is removed: the run starts again.
     """
     saved = read_finished(out / RECORD, "the training")
     if saved is None:
         return None
     _check_identity(saved["identity"], identity, out)
-    if "training" not in saved or saved["identity"]["steps"] < identity["steps"]:
+    if "training" not in saved:
         return None
     row = saved["training"]
     row["losses"] = tuple((step, loss) for step, loss in row["losses"])
-    row["perplexities"] = tuple(Perplexity(*measured) for measured in row["perplexities"])
     return Training(**row)
 
 
@@ -375,11 +345,7 @@ def _check_identity(saved: JsonObject, identity: JsonObject, out: Path) -> None:
     changed = [name for name in names if saved.get(name) != identity.get(name)]
     if not changed:
         return
-    name, end = changed[0], "use another folder"
-    if changed == ["steps"] and saved["steps"] < identity["steps"]:
-        if any((out / CHECKPOINTS).glob("checkpoint-*/checksums.json")):
-            return
-        end = f"it has no checkpoint to continue from, so {end}"
+    name = changed[0]
     if name == "model":  # last: another seed makes another LoRA adapter too
         raise RobustokError(
             f"'{out}' holds a training run of other initial weights (another model, or an adapter"
@@ -387,5 +353,76 @@ def _check_identity(saved: JsonObject, identity: JsonObject, out: Path) -> None:
         )
     raise RobustokError(
         f"'{out}' holds a training run with {name} = {saved.get(name)}, not {identity.get(name)}: "
-        f"{end}"
+        "use another folder"
+    )
+
+
+def write_card(folder: Path, text: str) -> Path:
+    """Write the text as README.md of a folder, with its digest; returns the path."""
+    write_whole(folder / README, f"{text}\n<!-- robustok {_digest(text)} -->\n")
+    return folder / README
+
+
+def may_write_card(folder: Path) -> bool:
+    """Whether a folder has no README.md, peft's, or one that is as :func:`write_card` wrote it."""
+    text = card_of(folder)
+    if text is None:
+        return os.access(folder, os.W_OK)
+    signature = _SIGNATURE.search(text)
+    if signature is not None:
+        return signature[1] == _digest(text[: signature.start()])
+    return _is_blank(text)
+
+
+def card_of(folder: Path) -> str | None:
+    """The README.md of a folder; None without one."""
+    file = folder / README
+    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
+
+
+def _is_blank(text: str) -> bool:
+    """Whether a page is the hub's template, to which peft adds its release at most."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    template = ModelCard.from_template(ModelCardData()).text
+    body = _VERSIONS.sub("", ModelCard(text, ignore_metadata_errors=True).text)
+    return body.split() == _VERSIONS.sub("", template).split()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def loading(model: Path) -> str:
+    """The first part of a card: the model's name, and how to load it."""
+    package, auto = "transformers", "AutoModelForCausalLM"
+    if has_lora(model):
+        package, auto = "peft", "AutoPeftModelForCausalLM"
+    name = model.resolve().name if model.is_dir() else str(model)
+    imported = "peft, transformers" if package == "peft" else "transformers"
+    return (
+        f"# {name}\n\n```python\nimport {imported}\n\n"
+        f'model = {package}.{auto}.from_pretrained("{name}")\n'
+        f'tokenizer = transformers.AutoTokenizer.from_pretrained("{name}")\n```\n'
+    )
+
+
+def trained_on(record: JsonFields) -> str:
+    """A sentence on the training that a training.json records; empty without one."""
+    identity: Any = record.get("identity") or {}
+    training: Any = record.get("training") or {}
+    if "sampler" not in identity:
+        return ""
+    base = f" from [{record['base_model']}](https://huggingface.co/{record['base_model']})"
+    losses = training.get("losses") or ()
+    last = f", last loss {losses[-1][1]:.3f}" if losses else ""
+    tokens = f", {training['tokens']:,} tokens" if "tokens" in training else ""
+    details = ", ".join(
+        f"{name.replace('_', ' ')} {identity[name]}"
+        for name in ("batch_size", "learning_rate", "seed")
+        if identity.get(name) is not None
+    )
+    return (
+        f"Trained with robustok{base * bool(record.get('base_model'))} on tokenizations drawn by "
+        f"`{identity['sampler']}`: {identity['steps']:,} steps{tokens}{last} ({details}).\n"
     )

@@ -32,11 +32,10 @@ from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
-from robustok.training.checkpoints import keep_as_safetensors, last_checkpoint, restore, seal
+from robustok.runtime.records import digests_of, read_finished, write_record
 from robustok.training.prompts import IGNORED, RowOrder
 from robustok.training.recipe import (
     CHECKPOINTS,
-    Perplexity,
     Recipe,
     Training,
     check_output,
@@ -49,6 +48,7 @@ from robustok.training.recipe import (
 
 LOG_EVERY = 10  # steps
 SAVE_SECONDS = 600  # greatest age of the last checkpoint
+CHECKSUMS = "checksums.json"  # of a checkpoint, which is whole once this is there
 
 _log = logging.getLogger(__name__)  # commands print it
 
@@ -210,15 +210,13 @@ def train(
     out: str | Path,
     settings: dict[str, Any],
     progress: Progress = no_progress,
-    callbacks: Sequence[TrainerCallback] = (),
     row_length: int | None = None,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
     The same call continues an interrupted run from its last undamaged
     checkpoint, with the same losses; after a finished one it loads the trained
-    weights and returns the record. With more steps it continues from the last
-    checkpoint by the schedule of the longer run. ``settings`` identifies the run: a folder
+    weights and returns the record. ``settings`` identifies the run: a folder
     made with other settings, or from a model with other weights, is refused.
     The folder is locked during the run. ``row_length`` is the length of a long
     row in tokens, by which the attention is chosen. A ``dataset`` that is not
@@ -248,6 +246,7 @@ def train(
         if finished is not None:
             if main_process:
                 _log.warning("%s holds this training, finished: nothing is trained", out)
+                shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # where it was killed then
             _load_weights(model, out)
             return finished
         check_launch(arguments.n_gpu)
@@ -268,7 +267,7 @@ def train(
                     args=arguments,
                     train_dataset=dataset,
                     data_collator=partial(_collate, collator),
-                    callbacks=[watch, *callbacks],
+                    callbacks=[watch],
                 )
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
@@ -369,14 +368,29 @@ class _Trainer(Trainer):
             (checkpoint / "training_args.bin").unlink(
                 missing_ok=True
             )  # a pickle that nothing reads
-            seal(checkpoint)
+            write_record(checkpoint / CHECKSUMS, {"files": digests_of(checkpoint)})
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose files all have their checksums; later ones are removed.
+
+    A checkpoint that was finished and then damaged is reported in one line of the log.
+    """
+    for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
+        if read_finished(path / CHECKSUMS, "the checkpoint") is not None:
+            return path
+        shutil.rmtree(path, ignore_errors=True)  # damaged, or its save was not finished
+    return None
+
+
+def _step(checkpoint: Path) -> int:
+    number = checkpoint.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
 
 
 def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
     """The checkpoint to go on from, chosen by the first process for all."""
     last = last_checkpoint(folder) if trainer.is_world_process_zero() else None
-    if last is not None:
-        restore(last)
     shared_path = [str(last) if last else None]
     broadcast_object_list(shared_path)
     return shared_path[0]
@@ -403,11 +417,6 @@ def _result(trainer: Trainer, watch: TrainingWatch, out: Path, precision: str) -
         waiting=watch.waiting / max(watch.seconds, 1e-9),
         overflowed=watch.overflowed,
         precision=precision,
-        perplexities=tuple(
-            Perplexity(*(row[name] for name in Perplexity._fields))
-            for row in history
-            if "perplexity" in row
-        ),
     )
 
 
@@ -418,12 +427,8 @@ def _save(trainer: Trainer, out: Path, identity: JsonObject, training: Training)
         (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
         model: Any = trainer.model
         name = str(getattr(model.config, "name_or_path", ""))
-        for path in (out / CHECKPOINTS).glob("checkpoint-*"):
-            if path.name == f"checkpoint-{training.steps}":  # from which a longer run continues
-                keep_as_safetensors(path)
-            else:
-                shutil.rmtree(path, ignore_errors=True)
         finish(out, identity, training, "" if Path(name).exists() else name)
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # which hold pickles
 
 
 @contextmanager

@@ -105,13 +105,10 @@ def data(
     *,
     seed: int,
     out: Path = folder_option("folder of the data set", required=True),
-    language: str | None = option(
-        "language of the frequent words, such as de  [default: en]", default=None, metavar="CODE"
-    ),
     train: int = option("training questions", default=10_000, min=1),
     test: int = option("test questions", default=1_000, min=1),
     words: int | None = option(
-        "number of the most frequent words  [default: 1000]", default=None, min=1
+        "number of the most frequent English words  [default: 1000]", default=None, min=1
     ),
     words_file: str | None = option(
         "file with one word per line, instead of the frequent words", default=None, metavar="FILE"
@@ -125,11 +122,11 @@ def data(
     """
     check_choice("data set", game, GAMES)
     if words_file is None:
-        names = frequent_words(words or 1000, language=language or "en")
-    elif words is None and language is None:
+        names = frequent_words(words or 1000)
+    elif words is None:
         names = read_words(words_file)
     else:
-        raise RobustokError("--words-file has all words: leave out --words and --language")
+        raise RobustokError("--words-file has all words: leave out --words")
     counts = {"train": train, "test": test}
     # Before the folder: words too few for the questions leave none behind.
     splits = {s: GAMES[game](names, n, seed=seed, split=s) for s, n in counts.items()}

@@ -117,7 +117,7 @@ def red_team(
         attacks.write_attacks(options.out / "attacks.jsonl", worst)
     answers = _generate(options, named, worst) if options.generate else []
     if options.out is not None:
-        _report(model, named, by_search, answers, options)
+        _report(model, named, by_search, worst, answers, options)
 
 
 def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: bool) -> None:
@@ -190,7 +190,12 @@ def _summary_line(row: JsonObject) -> str:
 
 
 def _report(
-    model: str, named: Any, parts: JsonObject, answers: Sequence[Any], options: RedTeamOptions
+    model: str,
+    named: Any,
+    parts: JsonObject,
+    worst: Sequence[Any],
+    answers: Sequence[Any],
+    options: RedTeamOptions,
 ) -> None:
     """Write the page of the attacks into --out, where what it draws with is installed."""
     if options.out is None or find_spec("matplotlib") is None:
@@ -202,10 +207,10 @@ def _report(
         return one.as_row() | dict(zip(("tokens", "canonical_tokens"), tokens, strict=True))
 
     rows = {name: [one.as_row() for one in part] for name, part in parts.items()}
-    worst = [spelled(one) for one in attacks.worst_attacks([*parts.values()])]
+    shown = [spelled(one) for one in worst]
     generated = {one.key: (one.canonical, one.attacked) for one in answers}
     objective, table = named.settings.name, attacks.summaries(parts)
-    page = write_red_team_page(options.out, model, objective, rows, table, worst, generated)
+    page = write_red_team_page(options.out, model, objective, rows, table, shown, generated)
     print_written([page], options.as_json)
 
 

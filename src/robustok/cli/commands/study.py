@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from rich.console import Console
 
+from robustok.cli.app import Group
 from robustok.cli.commands.analyze import ANALYSES
-from robustok.cli.groups import Group
 from robustok.cli.options import (
     Argument,
     add_commands,
@@ -22,6 +22,7 @@ from robustok.cli.options import (
     served_tokenizer_option,
 )
 from robustok.cli.printing import print_json
+from robustok.cli.terminal import StudyBars
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
@@ -181,7 +182,6 @@ def run(
 
     The same command continues an interrupted run.
     """
-    from robustok.cli.bars import StudyBars
     from robustok.cli.commands.evaluate import print_accuracies
     from robustok.report import Results
     from robustok.report.readme import write_readme
@@ -189,7 +189,6 @@ def run(
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.config import scales_of
-    from robustok.study.planner import plan
     from robustok.study.work import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -201,10 +200,8 @@ def run(
         )
     console = Console(highlight=False)
     smaller = scales_of(name) if "scale" not in options and study.scale == "full" else []
-    if smaller:
-        plan(study)  # what is wrong with the study is said first
-        console.print(f"at full scale; smaller ones: --scale {', '.join(smaller)}")
-    with StudyBars(console, cells_at_once(study.threads, jobs)) as bars:
+    note = f"at full scale; smaller ones: --scale {', '.join(smaller)}" if smaller else ""
+    with StudyBars(console, cells_at_once(study.threads, jobs), note) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
     source = read_source(folder)
     results = Results(source.rows)
@@ -224,9 +221,6 @@ def report(
         Argument("FOLDER...", "folders of runs, which are merged into one report"),
     ],
     out: Path | None = folder_option("of the report [default: the folder]"),
-    table: Path | None = option(
-        "also write the accuracies with their intervals as a Markdown table", default=None
-    ),
 ) -> None:
     """Write the report of runs.
 
@@ -238,9 +232,7 @@ def report(
     first, *others = folders
     if others and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
-    if table is not None and table.is_dir():
-        raise RobustokError(f"--table: {table} is a folder: give a file")
-    page = write_report(first, others, out=out, table=table)
+    page = write_report(first, others, out=out)
     click.echo(f"The report is at {page.resolve()}")
 
 

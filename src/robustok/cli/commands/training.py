@@ -17,7 +17,7 @@ from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, small_model
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
-from robustok.samplers import sampler, schedule
+from robustok.samplers import schedule
 from robustok.tasks import read_questions, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
 from robustok.training.recipe import (
@@ -46,7 +46,6 @@ class _Pretraining(_Preset, Recipe):
         noun="model shape",
     )
     scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0)
-    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
     end: str | None = option("token after each document", default=None, metavar="TOKEN")
 
 
@@ -74,16 +73,14 @@ def pretrain(
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an
-    interruption, also with more --steps and under `accelerate launch -m robustok pretrain ...`.
-    Held-out perplexity is measured canonically and on uniform draws.
+    interruption, also under `accelerate launch -m robustok pretrain ...`.
     """
     plan = _Pretraining.of(_with_preset(settings))
     check_output(out, tokenizer)
     vocab = Vocabulary.load(tokenizer)
     draw = schedule(scheme, vocab)
     end_id = end_of_text(vocab, plan.end)
-    shape, held_out = SHAPES[plan.shape].scaled(plan.scale), plan.held_out
-    measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
+    shape = SHAPES[plan.shape].scaled(plan.scale)
     with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
         done = training.pretrain(
             small_model(vocab.size, shape, seed=seed, end_id=end_id),
@@ -92,8 +89,6 @@ def pretrain(
             sampler=draw,
             seed=seed,
             out=out,
-            held_out=read_texts(held_out, sample_by=sample_by) if held_out else (),
-            held_out_samplers=measured,
             end=end_id,
             progress=progress,
             **_fields(plan, Recipe),
@@ -121,7 +116,7 @@ def finetune(
 
     The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
     strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
-    interruption, also with more --steps and under `accelerate launch -m robustok finetune ...`.
+    interruption, also under `accelerate launch -m robustok finetune ...`.
     Evaluate with the same --start-token.
     """
     plan = _Finetuning.of(_with_preset(settings))
@@ -168,14 +163,11 @@ def _with_preset(given: JsonObject) -> JsonObject:
 
 
 def _print(done: Any, spec: str, out: Path, as_json: bool) -> None:
-    """Print the record of a training run as JSON, or a line and the last held-out perplexities."""
+    """Print the record of a training run as JSON, or a line."""
     speed = done.tokens_per_second
     if as_json:
-        record = {**vars(done), "scheme": spec, "tokens_per_second": speed}
-        print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
+        print_json({**vars(done), "scheme": spec, "tokens_per_second": speed})
         return
     last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
     steps = counted(done.steps, "step")
     click.echo(f"{steps} in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
-    for entry in {entry.scheme: entry for entry in done.perplexities}.values():
-        click.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")

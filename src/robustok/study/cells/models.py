@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,12 +28,7 @@ from robustok.study.sections import (
 )
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, start_token_ids
-from robustok.training.recipe import (
-    CHECKPOINTS,
-    recorded_identity,
-    save_tokenizers,
-    step_folder,
-)
+from robustok.training.recipe import recorded_identity, save_tokenizers, step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 PUBLISHED = "as published"  # a model that exists, without a record of its training
@@ -209,7 +203,6 @@ class TrainedCell(ModelCell):
         out = self.path(folder) / "model"
         common: Any = {"seed": self.seed, "out": out, "progress": progress}
         result = train(model, vocab, content, **common, **self.options.recipe, **settings)
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # no cell continues with more steps
         save_tokenizers(self.tokenizer.source(folder), out)
         return {
             "parameters": model.num_parameters(),
