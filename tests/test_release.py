@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from robustok.cli.groups import command as click_command
+from robustok.cli.app import command as click_command
 
 import robustok as rt
 
