@@ -17,6 +17,7 @@ from tests.real_servers.conftest import post, vllm_server
 from tests.real_servers.sglang_fields import sglang_fields
 
 import robustok as rt
+from robustok.guard.layouts import read_rollouts
 from robustok.integrations.bodies import OTHER, fields_of, known_path
 
 TEXT = "the quick brown fox jumps over the lazy dog"
@@ -102,6 +103,23 @@ def test_repair_gives_the_model_the_canonical_ids(
     }
     status, answer = post(f"{server}/v1/chat/completions", chat)
     assert (status, answer["usage"]["prompt_tokens"]) == (200, len(canonical))
+
+
+def test_answers_are_read_as_rollouts(server: str, vocab: rt.Vocabulary, tmp_path: Path) -> None:
+    body = {"prompt": [TEXT, "a"], "max_tokens": 3, "return_token_ids": True}
+    _, answer = post(f"{server}/v1/completions", body)
+    (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
+    ((rollouts, _),) = read_rollouts(tmp_path / "answers.jsonl")
+    texts, choices = body["prompt"], answer["choices"]
+    expected = [
+        [*vocab.encode(text), *choice["token_ids"]]
+        for text, choice in zip(texts, choices, strict=True)
+    ]
+    (sequences,) = (rollout.sequences for rollout in rollouts)
+    assert [ids.tolist() for ids, _ in sequences] == expected
+    assert [[part.role for part in parts] for _, parts in sequences] == [
+        ["prompt", "completion"]
+    ] * 2
 
 
 @pytest.mark.parametrize(
