@@ -26,7 +26,7 @@ from robustok.evaluation import (
     perplexity,
     solved_examples,
 )
-from robustok.models import ServedModel, open_model
+from robustok.models import ServedModel, load_model, open_model
 from robustok.models.served import KEY_VARIABLE
 from robustok.runtime.hub import own_tokenizer
 from robustok.runtime.inputs import read_rows
@@ -174,6 +174,8 @@ def test_what_needs_weights_says_so(served: ServedModel, url: str, vocab: Vocabu
         embedding_distances(served, vocab, ["hello"], seed=0)
     with pytest.raises(RobustokError, match="behind a server"):
         lipschitz_bound(served)
+    with pytest.raises(RobustokError, match="is behind a server, and this needs a model on"):
+        load_model(url)
 
 
 def test_a_probability_of_zero_and_a_missing_one(

@@ -80,6 +80,11 @@ def check_hub_name(name: str, kind: str) -> None:
     ...     print(error)
     no file or folder './runs/model': give one that exists, or a hub name
     """
+    if is_served(name):
+        raise RobustokError(
+            f"'{name}' is behind a server, and this needs a {kind} on this machine: give a folder "
+            "or a hub name"
+        )
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
