@@ -136,7 +136,8 @@ print(*set(unlocked) - {"gigatoken"})  # is looked for, and imported under the l
 
 
 def test_a_first_call_imports_only_while_a_fork_waits() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, check=True
-    )
+    for _ in range(2):  # the first process may compile kernels, which imports numba's compiler
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, check=True
+        )
     assert done.stdout.split() == []

@@ -59,7 +59,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded_in_new_process(place: Path, new_type: str) -> list[str]:
-    return run(LOADED, new_type, NUMBA_CACHE_DIR=str(place)).stdout.splitlines()
+    return run(LOADED, new_type, NUMBA_CACHE_DIR=str(place), TMPDIR=str(place)).stdout.splitlines()
 
 
 def copy_of(compiled: Path, place: Path) -> Path:
@@ -258,7 +258,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
 def test_a_disk_that_fills_while_kernels_compile_costs_time_only(tmp_path: Path) -> None:
     for size in (0, 7_000):
-        call = call_in_new_process(tmp_path, FULL, str(size), TMPDIR=str(tmp_path))
+        call = call_in_new_process(tmp_path, FULL, str(size))
         assert call.compiled
         assert not list(tmp_path.glob("**/*.part"))
     assert call_in_new_process(tmp_path).compiled

@@ -134,5 +134,5 @@ def test_the_package_imports_and_draws_without_what_windows_has_not() -> None:
     canonical = rt.Guard(vocab).check(ids).canonical
     # Kernels come from the cache of this process. A compilation would import parts of numba and of
     # its extensions that read the name of the system.
-    done = run(ON_WINDOWS, XDG_CACHE_HOME=str(user_cache().parent))
+    done = run(ON_WINDOWS)
     assert done.stdout == f"{ids.tolist()} {canonical}\n"

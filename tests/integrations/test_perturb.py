@@ -415,12 +415,14 @@ def labelled_rows(draw: Any) -> list[dict[str, Any]]:
     """
     name, n_classes = draw(LABEL_NAMES), draw(st.integers(1, 30))
     form = draw(st.sampled_from([list, tuple, np.asarray, torch.tensor]))
+    label_form = draw(st.sampled_from([form, lambda values: [*map(float, values)]]))
     rows = []
     for number in draw(st.lists(st.integers(0, len(IDS) - 1), min_size=1, max_size=4)):
         ids = IDS[number][: draw(st.integers(3, len(IDS[number])))]
         answer = draw(st.integers(1, len(ids) - 2))
         labels = [-100] * answer + ids[answer:]
-        row = {"input_ids": form(ids), name: form(labels), "attention_mask": form([1] * len(ids))}
+        row = {"input_ids": form(ids), name: label_form(labels)}
+        row["attention_mask"] = form([1] * len(ids))
         if draw(st.booleans()):
             row["label" if name != "label_ids" else "other"] = number
         if draw(st.booleans()):
@@ -473,9 +475,10 @@ def test_the_labels_of_several_classes_of_a_row_stay(form: type) -> None:
     new = Perturb(rt.sampler("uniform", VOCAB), seed=0)(rows)
     assert [row["labels"] for row in new] == [row["labels"] for row in rows]
     assert all(row["input_ids"] != old["input_ids"] for row, old in zip(new, rows, strict=True))
-    if form is int:  # it may also be a class of each token
-        with pytest.raises(RobustokError, match="give the classes of a whole row as floats"):
-            perturb_by()(rows[1:2])
+    # They may also be a class or a weight of each token.
+    rows[1]["labels"][0] = 0 if form is int else 0.5
+    with pytest.raises(RobustokError, match=r"give the classes of a whole row as 0\.0 and 1\.0"):
+        perturb_by()(rows[1:2])
 
 
 def test_rows_without_labels_are_drawn_where_the_caller_says_so() -> None:

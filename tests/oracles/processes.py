@@ -7,35 +7,18 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-
-from robustok.runtime.environment import user_cache
 
 
 def run(code: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` with more environment variables; it has to succeed and writes no bytecode."""
-    with own_places() as places:
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", code, *arguments], capture_output=True, text=True,
-            check=False, env=os.environ | places | settings,
-        )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, *arguments], capture_output=True, text=True,
+        check=False, env=os.environ | settings,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done
-
-
-@contextmanager
-def own_places() -> Iterator[dict[str, str]]:
-    """A home, a cache and a temporary folder for a process, so that it sees nothing of the machine.
-
-    Compiled kernels are those of this process, where nothing else is set.
-    """
-    kernels = os.environ.get("NUMBA_CACHE_DIR") or str(user_cache().parent)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        home = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME"), place)
-        yield home | {"NUMBA_CACHE_DIR": kernels}
 
 
 def free_port() -> int:

@@ -39,12 +39,13 @@ def test_rows_are_read_back_from_every_compression(
     assert [file.format for file in find_inputs(path).files] == ["jsonl"]
 
 
+@pytest.mark.parametrize("end", [-9, 0])
 @pytest.mark.parametrize("suffix", inputs.COMPRESSIONS)
-def test_a_truncated_compressed_file_is_one_line(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_compressed_file_is_one_line(tmp_path: Path, suffix: str, end: int) -> None:
     numbers = np.random.default_rng(0).integers(1 << 60, size=999)
     data = b"".join(b'{"n": %d}\n' % i for i in numbers)
     path = tmp_path / f"b.jsonl{suffix}"
-    path.write_bytes(compressed(suffix, data)[:-9])
+    path.write_bytes(compressed(suffix, data)[:end])
     with pytest.raises(RobustokError, match=r"cannot be read|is not JSON") as error:
         read_rows(path)
     assert "\n" not in str(error.value)

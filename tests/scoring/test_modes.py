@@ -143,3 +143,18 @@ def test_short_inputs_of_such_models_share_their_prefixes() -> None:
     assert score(model, [[3, 4, 5], [3, 4, 6]], OPTIONS).mode == "tree"
     model = tiny_model("llama", VOCABULARY)
     assert score(model, [list(range(3, 90))] * 2, OPTIONS).mode == "tree"
+
+
+@pytest.mark.parametrize("limit", [1, 20, 64, 150])
+def test_no_pass_of_a_probe_is_larger_than_the_limit_of_the_caller(limit: int) -> None:
+    """Apart from single sequences, which are read whole."""
+    model, shapes = tiny_model("llama", VOCABULARY), []
+    model.model.register_forward_pre_hook(
+        lambda module, inputs, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    rows = [list(range(3, 3 + n)) for n in (50, 40, 8)]
+    assert score(model, rows, OPTIONS, [4] * 30, max_batch_tokens=limit).mode == "tree"
+    text_losses(model, Ragged.from_rows(rows), max_length=200, start=1, max_batch_tokens=limit)
+    assert len(shapes) > 20
+    assert not [shape for shape in shapes if shape[0] > 1 and shape[0] * shape[1] > limit]

@@ -207,7 +207,7 @@ def test_out_of_memory_in_the_output_layer_halves_its_rows(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return log_probs_of(outputs, rows, tokens)
 
-    monkeypatch.setattr(engine, "scoring_mode", lambda *_: mode)
+    monkeypatch.setattr(engine, "scoring_mode", lambda *_, **__: mode)
     monkeypatch.setattr(forward, "_uses_blocks", lambda *others: in_blocks)
     monkeypatch.setattr(modes, "outputs_at", outputs_at)
     monkeypatch.setattr(modes, "log_probs_of", full)

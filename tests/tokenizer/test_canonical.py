@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import product
+from itertools import groupby, product
 from math import exp, fsum, isclose
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.guard.tokenizers_of import METASPACE_DECODER, needs_normalized_contents
 from tests.guard.tokenizers_of import metaspace_tokenizer as llama
 from tests.tokenizer.small_tokenizers import (
@@ -300,6 +302,30 @@ def test_texts_are_accepted_with_the_ids_of_the_library_everywhere_or_refused(na
             if "others from" in row.message:  # since the text that the ids spell has other ids
                 ids = library.encode(text).ids
                 assert library.encode(vocab.decode_bytes(ids).decode()).ids != ids
+
+
+WORDS = st.lists(st.text("ab!", min_size=2, max_size=3), unique=True, max_size=4)
+
+
+@settings(max_examples=30)
+@given(WORDS, st.lists(st.sampled_from(["a", "b", "!"]), unique=True, min_size=1), st.booleans())
+def test_a_special_token_that_is_a_word_has_one_canonical_form(
+    longer: list[str], words: list[str], single: bool
+) -> None:
+    """That of the text in which it is not parsed, as `encode` has it, beside special ids too."""
+    scores = [(name, -1.0 - len(name) / 4) for name in ("a", "b", "!", *longer)]
+    library = special(unigram([("<unk>", 0.0), *scores]), *words, single_word=single)
+    special(library, "<s>")
+    vocab, end = rt.Vocabulary.load(library), library.token_to_id("<s>")
+    guard = rt.Guard(vocab, allow_special=True)
+    library.encode_special_tokens = True
+    for ids in product(range(1, end + 1), repeat=3):
+        expected: list[int] = []
+        for is_end, run in groupby(ids, lambda i: i == end):
+            text = vocab.decode_bytes(run := [*run]).decode()
+            expected += run if is_end else library.encode(text, add_special_tokens=False).ids
+        verdict = guard.check([*ids])
+        assert (verdict.repaired.tolist(), verdict.canonical) == (expected, expected == [*ids])
 
 
 def check_rows(guard: rt.Guard, library: Tokenizer, ids: np.ndarray) -> None:

@@ -172,13 +172,19 @@ def _first_types(file: InputFile) -> dict[str, pa.DataType]:
         schema = _fragment(file).physical_schema
         return dict(zip(schema.names, schema.types, strict=True))
     types: dict[str, pa.DataType] = {}
+    problem = ""
     with _damage_in_one_line(file), open_input(file.path) as (stream, _):
         for _, line in islice(lines_of(stream), _FIRST):
-            with suppress(ValueError):
+            try:
                 row = json_of(line)
-                for name, value in row.items() if isinstance(row, dict) else ():
-                    if types.get(name, pa.null()) == pa.null():
-                        types[name] = _json_type(value)
+            except ValueError as error:
+                problem = problem or f"its lines are no JSON objects ({error})"
+                continue
+            for name, value in row.items() if isinstance(row, dict) else ():
+                if types.get(name, pa.null()) == pa.null():
+                    types[name] = _json_type(value)
+    if problem and not types:
+        raise DamagedFile(problem)
     return types
 
 

@@ -187,7 +187,7 @@ class Guard:
 
         None for a row with ids that are not ordinary, bytes that are not UTF-8, the text of a
         special token, or a text that the tokenizer changes or refuses: :meth:`_check_rows` judges
-        it. So it does where special tokens are words.
+        it.
         """
         begin, end = self._body(ids)
         body = ids[begin:end]
@@ -201,8 +201,8 @@ class Guard:
                 repaired = np.array(ids, np.int32)
             return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
         tokens = self.vocab.tokens
-        is_special = self.vocab.data.spelling.words or self.vocab.is_placed[repaired].any()
-        if self.mid_text or is_special or b"".join([tokens[i] for i in canonical]) != spelled:
+        is_placed = self.vocab.is_placed[repaired].any()
+        if self.mid_text or is_placed or b"".join([tokens[i] for i in canonical]) != spelled:
             return None
         if len(body) < len(ids):
             repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)

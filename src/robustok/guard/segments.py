@@ -67,7 +67,7 @@ class SegmentEncoder:
             return CanonicalIds(encoded.values, encoded.offsets, same)
         same = self.same_text(encoded, texts)
         placed_at = self.vocab.is_placed[encoded.values]
-        if same.all() and not (placed.any() or placed_at.any() or self.vocab.data.spelling.words):
+        if same.all() and not (placed.any() or placed_at.any()):
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
         self._try_other_texts(rows, segments, beside, same)
@@ -98,19 +98,6 @@ class SegmentEncoder:
             if canonical is not None:
                 rows[s] = canonical
                 same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(ids)
-        for s in differ:
-            if self._is_parsed(parts[s].ids):
-                rows[s], same[s] = parts[s].ids, True
-
-    def _is_parsed(self, ids: np.ndarray) -> bool:
-        """Whether ids with special tokens that are words come from a text where they are parsed."""
-        if self.vocab.data.spelling.words.isdisjoint(ids.tolist()):
-            return False
-        for source in self.vocab.sources(ids):
-            with suppress(RobustokError):
-                if np.array_equal(self.vocab.encode_unchecked(source, parse_special=True), ids):
-                    return True
-        return False
 
     def continued(
         self, canonical: CanonicalIds, texts: list[bytes], segments: Segments, first: np.ndarray

@@ -133,6 +133,7 @@ def _columns(row: Row, ids: np.ndarray, whole: set[str]) -> Columns:
             per_id[name] = _array(value)
         if kind == "labels":
             labels.add(name)
+            per_id[name] = per_id[name].astype(np.int64)
     return Columns(per_id, frozenset(labels), rest)
 
 
@@ -140,7 +141,7 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
     """What a column holds: "labels" or a "mask" for each id, or a value of the whole row, "rest".
 
     The labels of a classifier of several classes are numbers of whatever type in a column that has
-    another length in other rows, and floats in a row that has as many ids by chance.
+    another length in other rows, and floats of 0 and 1 in a row that has as many ids by chance.
     """
     is_list = hasattr(value, "__len__") and not isinstance(value, (str, bytes, Mapping))
     if not is_list or not getattr(value, "ndim", 1) or len(value) != len(ids):
@@ -148,13 +149,14 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
     values = _array(value)
     if name in _MASKS and values.ndim == 1:
         return "mask"
-    is_integer = values.ndim == 1 and values.dtype.kind in "iu"
-    wrong = np.flatnonzero((values != ids) & (values != IGNORED)) if is_integer else None
+    is_number = values.ndim == 1 and values.dtype.kind in "iuf"  # pandas makes floats of integers
+    wrong = np.flatnonzero((values != ids) & (values != IGNORED)) if is_number else None
     if not len(ids):
         return "labels" if name in _LABELS else "rest"
     if wrong is not None and not len(wrong):
         return "labels"
-    if name in whole or (name in _LABELS and values.dtype.kind == "f"):
+    is_multi_hot = values.dtype.kind == "f" and np.isin(values, (0, 1)).all()
+    if name in whole or (name in _LABELS and is_multi_hot):
         return "rest"
     if name in _LABELS and wrong is not None and _are_of_ids(values):
         raise RobustokError(
@@ -164,7 +166,7 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
     raise RobustokError(
         f"the column '{name}' has as many values as the row has ids, and they are no labels (the "
         f"id itself, or {IGNORED}): a draw would leave it wrong. Make it labels, or TRL's "
-        "completion_mask, or remove it; give the classes of a whole row as floats"
+        "completion_mask, or remove it; give the classes of a whole row as 0.0 and 1.0"
     )
 
 

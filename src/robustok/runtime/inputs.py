@@ -180,9 +180,11 @@ def _input_file(path: Path, name: str, format: str, compression: str) -> InputFi
 def open_input(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """The decompressed stream of a file, and the raw file, whose position shows the progress.
 
-    A file that is cut off or damaged raises an error of :data:`DAMAGE` when it is read.
+    A file that is cut off or damaged raises an error of :data:`DAMAGE`, here or when it is read.
     """
     with path.open("rb") as raw, ExitStack() as stack:
+        if path.suffix.lower() in COMPRESSIONS and path.stat().st_size == 0:
+            raise EOFError("the file is empty, and a compressed one never is")
         yield stack.enter_context(decompressed(raw, path.suffix.lower())), raw
 
 

@@ -95,7 +95,7 @@ class LocalModel(ScoredModel):
             while done < len(chunks):
                 batch = chunks[done : done + max(1, most // len(chunks[done]))]
                 sequences = _each_next_id(batch)
-                mode = scoring_mode(self.model, sequences, "plain")
+                mode = scoring_mode(self.model, sequences, "plain", max_batch_tokens=most)
                 values, _ = log_probs(self.model, sequences, most, mode, {})
                 losses[done : done + len(batch)] = -values
                 done += len(batch)
@@ -273,7 +273,7 @@ def _score_group(
     """The scores of requests of one prefix, computed as one set of sequences."""
     sequences = _concatenated([_sequences_of(request) for request in requests])
     check_sequences(model, sequences)
-    mode = scoring_mode(model, sequences)
+    mode = scoring_mode(model, sequences, max_batch_tokens=max_batch_tokens)
     values, costs = log_probs(model, sequences, max_batch_tokens, mode, prefix_cache)
     tokens_naive = len(sequences.prefix) + sequences.lengths + 1
     results, begin = [], 0

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 MODES = ("tree", "plain", "single")
-# By tested model: its attention implementation, and by size of the probe and mode whether the
-# scores are right.
-_tested: WeakKeyDictionary[Any, tuple[str, dict[tuple[int, int, str], bool]]] = WeakKeyDictionary()
+# By tested model: its attention implementation, and by size of the probe, max_batch_tokens and mode
+# whether the scores are right.
+_Tests = dict[tuple[tuple[int, int], int, str], bool]
+_tested: WeakKeyDictionary[Any, tuple[str, _Tests]] = WeakKeyDictionary()
 _warned_models: WeakSet[Any] = WeakSet()  # models that got the warning about the mode "single"
 _overflowing: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # Called with the outputs of a forward pass, and for some targets of the sequences the number of the
@@ -281,7 +282,11 @@ def _carriers(padded: Ints, lengths: Ints) -> Ints:
 
 
 def scoring_mode(
-    model: PreTrainedModel, sequences: Sequences | None = None, first: str = "tree"
+    model: PreTrainedModel,
+    sequences: Sequences | None = None,
+    first: str = "tree",
+    *,
+    max_batch_tokens: int | None = None,
 ) -> str:
     """The first mode, of "tree", "plain" and "single", that scores like one sequence at a time.
 
@@ -292,6 +297,8 @@ def scoring_mode(
         model: any causal language model of transformers.
         sequences: the sequences to score; by default a probe of 17 tokens.
         first: the first mode to try.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`score`; those
+            of the probe have no more, or one sequence.
 
     "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
     nothing; "single" does not even share a batch. Models treat masks, positions, padding and cached
@@ -303,12 +310,15 @@ def scoring_mode(
     if tested is None or tested[0] != attention:
         tested = _tested[model] = attention, {}
         overflows_silently(model)  # all tests of a model at once
+    if max_batch_tokens is None:
+        max_batch_tokens = default_max_batch_tokens(model)
     sizes = {_SMALLEST, *([] if sequences is None else [_size_at_hand(model, sequences)])}
     for mode in MODES[MODES.index(first) : -1]:
         for size in sorted(sizes):
-            if (*size, mode) not in tested[1]:
-                tested[1][*size, mode] = _is_right(model, mode, size)
-            if not tested[1][*size, mode]:
+            test = size, max_batch_tokens, mode
+            if test not in tested[1]:
+                tested[1][test] = _is_right(model, mode, size, max_batch_tokens)
+            if not tested[1][test]:
                 break
         else:
             return mode
@@ -388,23 +398,25 @@ def overflows_silently(model: PreTrainedModel) -> bool:
         watch = _OverflowWatch()
         vocabulary = int(model.config.get_text_config().vocab_size)
         # An exception here is raised again where the model is used.
-        with suppress(Exception), quiet(model), watch:
-            log_probs(model, _probe(vocabulary), 64, "plain", {})
+        with suppress(Exception), quiet(model), watch:  # one short sequence a pass
+            log_probs(model, _probe(vocabulary), 1, "plain", {})
         overflows = _overflowing[model] = watch.overflows
     return overflows
 
 
-def _is_right(model: PreTrainedModel, mode: str, size: tuple[int, int]) -> bool:
+def _is_right(
+    model: PreTrainedModel, mode: str, size: tuple[int, int], max_batch_tokens: int
+) -> bool:
     """Whether a mode scores a probe of a size as one sequence at a time does."""
     attention = getattr(model.config, "_attn_implementation", "")
     if mode == "tree" and (attention not in ("sdpa", "eager") or not _masks_all_layers(model)):
         return False
     vocabulary = int(model.config.get_text_config().vocab_size)
     if size == _SMALLEST:  # in several levels of narrow rows
-        probe, tokens = _probe(vocabulary), 8 if mode == "tree" else 64
+        probe, tokens = _probe(vocabulary), min(8 if mode == "tree" else 64, max_batch_tokens)
     else:
-        probe = _probe(vocabulary, *size, row_width(model, size[0]))
-        tokens = default_max_batch_tokens(model)
+        tokens = max_batch_tokens
+        probe = _probe(vocabulary, *size, min(tokens, row_width(model, size[0])))
     sampled = np.array([0, 2, len(probe.matrix) - 1])
     is_read = np.isin(probe.targets[0], sampled)
     owners = np.searchsorted(sampled, probe.targets[0, is_read])
