@@ -217,13 +217,16 @@ def test_the_field_of_the_documents_is_found(tmp_path: Path) -> None:
     assert fields_of(write_jsonl(path, [[5]], "ids")).field(0).type == IDS
     write_jsonl(path, [*[None] * 300, "x"], "body")
     assert fields_of(path, "body").field(0).type == TEXT
-    problems = {"[1]\n": "a list of ids: it has no field", "x\n": "no JSON objects .*Expecting value"}
+    problems = {
+        "[1]\n": "a list of ids: it has no field",
+        "x\n": "no JSON objects .*Expecting value",
+    }
     for text, problem in problems.items():
         path.write_text(text)
         with pytest.raises(RobustokError, match=problem):
             fields_of(path)
     path.write_text('{"text": "a"}\n', encoding="utf-16")
-    with pytest.raises(RobustokError, match="no JSON objects .*UTF-16: save the file as UTF-8"):
+    with pytest.raises(RobustokError, match=r"no JSON objects .*UTF-16: save the file as UTF-8"):
         fields_of(path)
 
 
