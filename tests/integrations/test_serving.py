@@ -279,6 +279,41 @@ def test_no_request_is_judged_on_the_event_loop(monkeypatch: pytest.MonkeyPatch)
     ]  # fmt: skip
 
 
+def test_clients_that_send_half_a_body_hold_up_no_other() -> None:
+    """Each waits without a thread; what comes of it later is judged, or forgotten."""
+    server, slow, half = Server(), 300, json.dumps({"prompt": SPLIT}).encode()
+    app, ended = guarded(server, "reject"), asyncio.Event()
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+
+    async def ask(first: bytes, last: Any) -> list[Any]:
+        messages, sent = [{"body": first, "more_body": last is not None}, last], []
+
+        async def receive() -> Any:
+            if len(messages) == 1:
+                await ended.wait()
+            return {"type": "http.request"} | messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return sent
+
+    async def all_clients() -> tuple[list[Any], list[list[Any]]]:
+        gone, rest = {"type": "http.disconnect"}, {"body": half[20:]}
+        waiting = [asyncio.create_task(ask(half[:20], (gone, rest)[i % 2])) for i in range(slow)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        answer = await ask(json.dumps({"prompt": CANONICAL}).encode(), None)
+        assert not any(task.done() for task in waiting)
+        ended.set()
+        return answer, await asyncio.gather(*waiting)
+
+    answer, late = asyncio.run(all_clients())
+    assert answer[0]["status"] == 200 and len(server.bodies) == 1
+    assert [[m["status"] for m in sent[:1]] for sent in late] == [[], [400]] * (slow // 2)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_judges_requests_too() -> None:
     app = guarded(Server(), "reject")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +24,9 @@ RULES = ["provilkov", "hf", "sentencepiece"]
 LIST = ["a b", "b c", "ab c", "a bc", "c a", "ca b", "abc a", "Ġ a", "Ġ ab", "bc a", "abc abc"]
 
 
-def tokenizer(ignore_merges: bool = False) -> Tokenizer:
+def tokenizer(ignore_merges: bool = False, merges: Sequence[str] = LIST) -> Tokenizer:
     """A byte-level BPE whose merges overlap, tie and make one token in two ways."""
-    pairs = [(merge.split()[0], merge.split()[1]) for merge in LIST]
+    pairs = [(merge.split()[0], merge.split()[1]) for merge in merges]
     names = [*byte_alphabet(), *dict.fromkeys(a + b for a, b in pairs)]
     vocab = {name: i for i, name in enumerate(names)}
     built = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=ignore_merges))
@@ -51,6 +52,30 @@ def test_draws_follow_the_distribution(rule: str, p: float, text: str) -> None:
     distribution = getattr(dropout, rule)(merges_of(TOY), symbols, p)
     rows = rt.BpeDropout(TOY, p=p, rule=rule).sample_batch([text], seed=3, draws=DRAWS)
     assert_distribution(rows, distribution)
+
+
+@st.composite
+def merge_lists(draw: st.DrawFn) -> list[str]:
+    """Merges of letters and of what merges before them make."""
+    tokens, merges = ["a", "b", "c"], {}
+    for _ in range(draw(st.integers(1, 9))):
+        pair = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        merges.setdefault(" ".join(pair))
+        tokens.append("".join(pair))
+    return [*merges]
+
+
+@settings(max_examples=40)
+@given(merge_lists(), st.text("abc", min_size=1, max_size=6), st.sampled_from([0.1, 0.4, 0.8]))
+def test_draws_of_any_merges_follow_the_distribution(
+    merges: list[str], text: str, p: float
+) -> None:
+    vocab = rt.Vocabulary.load(tokenizer(merges=merges))
+    symbols = tuple(vocab.tokens.index(bytes([b])) for b in text.encode())
+    for rule in RULES:
+        distribution = getattr(dropout, rule)(merges_of(vocab), symbols, p)
+        rows = rt.BpeDropout(vocab, p=p, rule=rule).sample_batch([text], seed=3, draws=2000)
+        assert_distribution(rows, distribution)
 
 
 @pytest.mark.parametrize("p", [0.2, 0.6])

@@ -8,6 +8,8 @@ from math import ceil
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from tests.oracles import lattice, samplers
 from tests.oracles.chi_square import (
     DRAWS,
@@ -17,6 +19,7 @@ from tests.oracles.chi_square import (
     only_compiled,
 )
 from tests.oracles.data import real
+from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
 from tokenizers import Tokenizer, models
 
@@ -115,6 +118,21 @@ def test_stochastok_uniform(vocab: rt.Vocabulary, text: bytes, support: str, alp
     ids = canonical(vocab, text)
     distribution = samplers.stochastok_uniform(vocab, ids, alpha, support)
     assert_follows(rt.StochasTokUniform(vocab, alpha=alpha, support=support), ids, distribution)
+
+
+@settings(max_examples=40)
+@given(cases(most=5), st.sampled_from([0.3, 1.0, 1.7]), st.integers(2, 4))
+def test_stochastok_of_any_small_vocabulary(
+    case: tuple[rt.Vocabulary, bytes], alpha: float, ways: int
+) -> None:
+    vocab, text = case
+    assume(text)
+    ids = canonical(vocab, text)
+    rows = draws(rt.StochasTok(vocab, alpha=alpha, ways=ways), ids, 2000)
+    assert_distribution(rows, samplers.stochastok(vocab, ids, alpha, ways))
+    for support in ("all", "pairwise"):
+        rows = draws(rt.StochasTokUniform(vocab, alpha=alpha, support=support), ids, 2000)
+        assert_distribution(rows, samplers.stochastok_uniform(vocab, ids, alpha, support))
 
 
 @pytest.mark.parametrize(("name", "reached", "all_"), [("gpt2", 7, 14)])

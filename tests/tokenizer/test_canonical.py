@@ -316,8 +316,8 @@ def test_a_special_token_that_is_a_word_has_one_canonical_form(
     scores = [(name, -1.0 - len(name) / 4) for name in ("a", "b", "!", *longer)]
     library = special(unigram([("<unk>", 0.0), *scores]), *words, single_word=single)
     special(library, "<s>")
-    vocab, end = rt.Vocabulary.load(library), library.token_to_id("<s>")
-    guard = rt.Guard(vocab, allow_special=True)
+    vocab = rt.Vocabulary.load(library)
+    guard, end = rt.Guard(vocab, allow_special=True), vocab.size - 1  # of "<s>"
     library.encode_special_tokens = True
     for ids in product(range(1, end + 1), repeat=3):
         expected: list[int] = []
