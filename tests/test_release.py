@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from robustok.cli.app import command as click_command
 
 import robustok as rt
+from robustok.cli.app import command as click_command
 
 ROOT = Path(__file__).parents[1]
 
