@@ -40,6 +40,7 @@ from robustok.checks import (
     check_integer,
     check_keys,
     check_list,
+    check_text,
     shown,
 )
 from robustok.errors import RobustokError
@@ -165,6 +166,10 @@ class Sampler(Scheme):
         """
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
+            if self._reads_bytes and vocab.spells_ordinary and isinstance(text, str) and text:
+                check_text(text)
+                raw = bytearray(text, "utf8")
+                return np.frombuffer(raw, np.uint8), len(raw)
             ids = vocab.encode(text)
         elif isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
             raise RobustokError("sample takes one text: use sample_batch for a list of texts")
@@ -214,18 +219,22 @@ class Sampler(Scheme):
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_, _ = check_draw(seed, epoch, 0)
         threads = _threads(threads)
-        parts, spelled = np.zeros(len(keys_), np.int64), None
+        parts = np.zeros(len(keys_), np.int64)
         try:
             if rows and isinstance(rows[0], (str, bytes)):
                 if self._reads_bytes and keep is None:
                     rows, spelled = self.vocab.encode_spelled(rows)
+                    if spelled is not None:
+                        batch = kernels.Batch(
+                            *spelled, keys_, parts, seed_, epoch_, np.int64(draws)
+                        )
+                        return _draw_texts(self, batch, spelled[1], threads)
                 else:
                     rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-            values, offsets = spelled or (ragged.values, ragged.offsets)
-            batch = kernels.Batch(values, offsets, keys_, parts, seed_, epoch_, np.int64(draws))
-            if spelled is not None:
-                return _draw_texts(self, batch, offsets, threads)
+            batch = kernels.Batch(
+                ragged.values, ragged.offsets, keys_, parts, seed_, epoch_, np.int64(draws)
+            )
             return _draw_rows(self, batch, _check_keep(keep, ragged), threads)
         except MemoryError as e:
             raise RobustokError(

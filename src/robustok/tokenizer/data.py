@@ -103,7 +103,7 @@ class Spelling(NamedTuple):
                 if _has_one_space(source) or source == b" ":
                     return None
                 source = source if source[:1] == b" " else b" " + source
-            text = prefix + source + suffix
+            text = prefix + source + suffix if suffix else prefix + source
             return None if lossy and text.startswith(lossy) else text
 
         return expected

@@ -50,7 +50,7 @@ from robustok.tokenizer.tokenizers_api import (
 )
 
 Text = str | bytes
-Encode: TypeAlias = Callable[[str], np.ndarray]  # int32 ids of a text
+Encode: TypeAlias = Callable[[str], np.ndarray]  # uint32 ids of a text
 _log = logging.getLogger(__name__)
 
 LARGE = 1 << 20  # characters without gigatoken that are worth a message
@@ -102,6 +102,7 @@ class TextEncoder:
             names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
             self._others = Strings(map(self._marked, itertools.chain(*names)))
             self._is_normalized_first = True
+        self._is_bare = not (self.added or self._others)  # no added token is in any text
 
     def _is_simple(self, token: AddedToken, name: str) -> bool:
         """Whether an added token is found wherever its text is, and is no other text."""
@@ -133,7 +134,7 @@ class TextEncoder:
         ``encode``: the ids by gigatoken of a text without added tokens. ``characters``: those
         around which it was compared with the library.
         """
-        if not (self.added or self._others):
+        if self._is_bare:
             return self._encode_part(self._normalize(text), encode, characters)
         if self._has_others(text):
             return None
@@ -159,7 +160,7 @@ class TextEncoder:
         is_other = characters is not None and characters.has_other(text)
         if is_other or (self._has_spans and _has_span(text)):
             return None
-        return encode(text) if text else np.empty(0, np.int32)
+        return encode(text).view(np.int32) if text else np.empty(0, np.int32)
 
     def _split(self, text: str) -> tuple[list[str], list[int]]:
         """The parts of a text between added tokens, and the ids of these."""
@@ -390,8 +391,7 @@ def _gigatoken(spec: str) -> Encode:
     with import_lock:
         import gigatoken
 
-    encode = gigatoken.Tokenizer.from_json(spec).backend.encode
-    return lambda text: encode(text).view(np.int32)
+    return gigatoken.Tokenizer.from_json(spec).backend.encode
 
 
 def _differ(pre_tokenizer: dict | None) -> Callable[[str], bool]:

@@ -229,14 +229,23 @@ class Vocabulary:
         self._check(texts, rows, parse_special)
         return rows
 
-    def encode_spelled(self, texts: Iterable[Text]) -> tuple[Ragged, tuple[Any, Any] | None]:
+    @derived_property
+    def spells_ordinary(self) -> bool:
+        """Whether the canonical ids of each text are ordinary and spell it, by construction."""
+        return self.data.spells_all and not self.has_seconds
+
+    def encode_spelled(self, texts: Iterable[Text]) -> tuple[Ragged | None, tuple[Any, Any] | None]:
         """What :meth:`encode_batch` returns of texts, and the bytes that their ids spell.
 
         These, uint8, come with the bytes before each row, int64 [texts + 1]. None where other than
-        ordinary ids are among them, or other bytes than those that were compared with the ids.
+        ordinary ids are among them, or other bytes than those that were compared with the ids. The
+        ids are None where their bytes are known without them (:attr:`spells_ordinary`).
         """
         texts = [*map(_as_text, check_texts(texts))]
-        rows, expected = self.encode_batch_unchecked(texts), self._expected(texts)
+        expected = self._expected(texts)
+        if self.spells_ordinary and all(isinstance(text, str) for text in texts):
+            return None, (expected.text[:-WORD], expected.starts)
+        rows = self.encode_batch_unchecked(texts)
         is_exact = self._check(texts, rows, expected=expected)
         if not (is_exact and self.ordinary.take(rows.values).all()):
             return rows, None
