@@ -67,7 +67,7 @@ class TextEncoder:
     """The ids of texts of a tokenizer whose parts without added tokens are encoded by gigatoken.
 
     ``data``: a tokenizer that gigatoken is likely to encode. ``added``: the added tokens that are
-    found here, as text → id: as the library finds them, whatever is around.
+    found here, as text → id, int32 [1]: as the library finds them, whatever is around.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -76,7 +76,7 @@ class TextEncoder:
         rules = () if self._byte_level else data.stages.space_rules or ()
         self._before, self._marks = " " * rules.count("before"), "inside" in rules
         self._has_spans = not self._byte_level and _has_spans(data.tokens)
-        self.added: dict[str, int] = {}
+        self.added: dict[str, np.ndarray] = {}
         self._found = Strings(())  # added tokens that cut a text, special ones among them
         self._others = Strings(())  # those that a text must not have
         self._is_normalized_first = False
@@ -96,7 +96,7 @@ class TextEncoder:
         is_apart = not (self._stages.adds_space or (self._before and True in of_normalized))
         if is_simple and is_apart:
             self._found = Strings(token.content for token in alike.values())
-            self.added = {token.content: i for i, token in plain.items()}
+            self.added = {t.content: np.array([i], np.int32) for i, t in plain.items()}
             self._is_normalized_first = True in of_normalized
         else:
             names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
@@ -136,11 +136,12 @@ class TextEncoder:
         """
         if self._is_bare:
             return self._encode_part(self._normalize(text), encode, characters)
-        if self._has_others(text):
+        has_others = bool(self._others)
+        if has_others and self._has_others(text):
             return None
         if self._is_normalized_first:
             came, text = text, self._normalize(text)
-            if self._byte_level and text != came and self._has_others(text):
+            if has_others and self._byte_level and text != came and self._has_others(text):
                 return None
         parts, between = self._split(text)
         rows: list[np.ndarray] = []
@@ -150,8 +151,8 @@ class TextEncoder:
             if row is None:
                 return None
             rows.append(row)
-        added = [np.array([i], np.int32) for i in between]
-        return np.concatenate([*itertools.chain(*zip(rows, added, strict=False)), rows[-1]])
+        joined = itertools.chain(*zip(rows, between, strict=False))
+        return np.concatenate([*joined, rows[-1]]) if between else rows[0]
 
     def _encode_part(
         self, text: str, encode: Encode, characters: Characters | None
@@ -162,10 +163,10 @@ class TextEncoder:
             return None
         return encode(text).view(np.int32) if text else np.empty(0, np.int32)
 
-    def _split(self, text: str) -> tuple[list[str], list[int]]:
+    def _split(self, text: str) -> tuple[list[str], list[np.ndarray]]:
         """The parts of a text between added tokens, and the ids of these."""
         parts: list[str] = []
-        between: list[int] = []
+        between: list[np.ndarray] = []
         begin = 0
         for match in self._found.matches(text):
             added = self.added.get(match.group())
@@ -176,7 +177,7 @@ class TextEncoder:
         return [*parts, text[begin:]], between
 
     def _has_others(self, text: str) -> bool:
-        if self._others and not self._byte_level:  # the normalizer may write a mark before it
+        if not self._byte_level:  # the normalizer may write a mark before it
             text = "▁" + self._marked(text)
         return next(self._others.matches(text), None) is not None
 
