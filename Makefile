@@ -17,8 +17,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # The kernels are compiled while all else is installed, so that the first study does not wait for them.
 # torch goes alone and before that, so that a CPU build at hand is taken before anything asks for another.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "1 of 3: robustok and its core, half a minute"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -c constraints.txt -e .
+	@echo "2 of 3: torch; 3 of 3: all other packages. Two to three minutes, kernels are compiled meanwhile"
 	$(BIN)/python -c 'from robustok.kernel_warmup import warmup; warmup()' & warmup=$$!; \
 	$(PIP) torch==2.13.0 && $(PIP) -c constraints.txt -e '.[all,dev]' && wait $$warmup
 	touch $@

@@ -4,7 +4,8 @@
     python docs/generate.py --check   # fails where a page is not what the code says
 
 `docs/reference.yml` lists the topics and their names. Signatures and docstrings are read from the
-source by griffe, fields of a study from its JSON Schema. The pages are plain Markdown, which reads
+source by griffe, fields of a study from its JSON Schema, those of requests from the guard's table.
+The pages are plain Markdown, which reads
 the same on the site and in a repository browser. `tests/docs` runs the check.
 """
 
@@ -38,6 +39,7 @@ def pages() -> Iterator[tuple[str, str]]:
             parts += described(name, package[_defined_at(name)], "##")
         yield f"{file}.md", "\n".join(parts)
     yield "study-fields.md", "\n".join(["# Fields of a study\n", *study_fields()])
+    yield "request-fields.md", "\n".join(["# Fields of requests\n", *request_fields()])
 
 
 def _defined_at(name: str) -> str:
@@ -154,6 +156,26 @@ def study_fields() -> Iterator[str]:
     yield _table(schema, sections)
     for name in _order(schema, sections):
         yield f"## {name}\n\n{_sentence(sections[name])}\n\n{_table(sections[name], sections)}"
+
+
+def request_fields() -> Iterator[str]:
+    """A line for each row of the guard's table that has ids."""
+    from robustok.integrations import bodies
+
+    yield (
+        "Where the [guard in front of a server](../serving.md#what-is-judged) looks for ids: paths "
+        "by their end, fields by the names from the top of a body. Ids that are *no prompt* must "
+        "be in the vocabulary and are not judged.\n"
+    )
+    yield "| read by | path | fields | hold |\n|---|---|---|---|"
+    for row in bodies.ROWS:
+        if row.kind != bodies.OTHER:
+            paths, fields = (_codes(text) for text in (row.paths, row.fields))
+            yield f"| {row.server} | {paths} | {fields} | {row.kind} |"
+
+
+def _codes(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(names.split()))
 
 
 def _order(schema: _Node, sections: Mapping[str, _Node]) -> list[str]:

@@ -6,7 +6,7 @@ full scale and from the `study.json` and the rows of each kept run. Nothing is m
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ NAMES = {
     "draws": "draws in training", "asked": "schemes asked", "evaluation": "questions × draws",
     "attack": "attacks", "embeddings": "embeddings, words × draws", "seeds": "seeds",
 }  # fmt: skip
+OF_MODEL = ("weights", "vocabulary", "questions", "words", "rate", "warmup", "draws")
 NONE = "–"
 _GAMES = {"langgame": "LangGame", "cute": "CUTE"}
 _BY_WORDING = {"paper": "the paper's wording", "short": "a shorter wording"}
-_SPEC = re.compile(r"`[^`]+`")
 _Run = tuple[str, dict[str, str]]  # the folder of a kept run and its settings
 
 
@@ -47,7 +47,10 @@ def page(results: Path = RESULTS) -> str:
         own = settings(study, content["models"]) | _asked(file.parent)
         runs.setdefault(study["name"], []).append((file.parent.name, own))
     link = read_claims().link
+    usual = _usual([own for of_study in runs.values() for _, own in of_study])
+    models = [[name, *(own[field] for field in OF_MODEL)] for name, own in sorted(usual.items())]
     parts = [content["page"].strip()]
+    parts += [table(("models of the runs", *(NAMES[field] for field in OF_MODEL)), models)]
     for group in content["groups"]:
         full = {
             name: settings(find_study(name).as_dict(), content["models"])
@@ -55,8 +58,10 @@ def page(results: Path = RESULTS) -> str:
             if name in studies()
         }
         parts += [f"## {group['name']}", _group_table(group["paper"], full)]
-        for name in group["studies"]:
-            parts.append(_study_part(name, full.get(name, {}), runs.get(name, []), link))
+        kept = [(name, run) for name in group["studies"] for run in runs.get(name, [])]
+        parts.append(_run_table(kept, usual, link))
+        if left := [name for name in group["studies"] if name not in runs]:
+            parts.append(f"Not run: {', '.join(map(_title, left))}.")
     points = "\n".join(f"- {one}" for one in content["inconsistencies"])
     parts += ["## Inconsistencies within the paper", points]
     return "\n\n".join(parts) + "\n"
@@ -73,24 +78,46 @@ def _group_table(paper: Mapping[str, str], full: Mapping[str, Mapping[str, str]]
     return table(("setting", "the paper", "our studies at full scale"), lines)
 
 
-def _study_part(
-    name: str, full: Mapping[str, str], runs: Sequence[_Run], link: Callable[[str], str]
-) -> str:
-    """A study and the settings in which its runs differ from it, or that it was not run."""
+def _usual(runs: Sequence[Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """The most frequent value of each setting of `OF_MODEL`, by the model of the runs."""
+    of_model: dict[str, list[Mapping[str, str]]] = {}
+    for own in runs:
+        of_model.setdefault(own["model"], []).append(own)
+    return {
+        model: {
+            field: Counter(one[field] for one in own).most_common(1)[0][0] for field in OF_MODEL
+        }
+        for model, own in of_model.items()
+    }
+
+
+def _title(name: str) -> str:
     paper = find_study(name).paper if name in studies() else None
-    title = f"**`{name}`**: {paper.where if paper else 'no figure of the paper'}."
-    if not runs:
-        return f"{title} Not run."
-    known = {spec for _, own in runs for spec in _SPEC.findall(own["trained"])}
-    if left := [s for s in _SPEC.findall(full.get("trained", "")) if s not in known]:
-        title += f" No run trained with {', '.join(dict.fromkeys(left))}."
-    heads = [f"[run]({link(folder)}) `{folder}`" for folder, _ in runs]
-    lines = [
-        [text, full.get(field, NONE), *(own[field] for _, own in runs)]
-        for field, text in NAMES.items()
-        if any(own[field] != full.get(field, NONE) for _, own in runs)
+    return f"`{name}` ({paper.where if paper else 'no figure of the paper'})"
+
+
+def _run_table(
+    runs: Sequence[tuple[str, _Run]],
+    usual: Mapping[str, Mapping[str, str]],
+    link: Callable[[str], str],
+) -> str:
+    """A line for each kept run; its last cell has what is not usual for its model."""
+    fields = [
+        field
+        for field in NAMES
+        if field not in OF_MODEL and any(own[field] != NONE for _, (_, own) in runs)
     ]
-    return f"{title}\n\n{table(('differs in', 'full study', *heads), lines)}"
+    lines = []
+    for name, (folder, own) in runs:
+        others = [
+            f"{NAMES[field]}: {own[field]}"
+            for field, value in usual[own["model"]].items()
+            if own[field] != value
+        ]
+        study = "" if folder == name else f" of `{name}`"
+        run = f"[{folder}]({link(folder)}){study}"
+        lines.append([run, *(own[field] for field in fields), "; ".join(others)])
+    return table(("run", *(NAMES[field] for field in fields), "other"), lines)
 
 
 def settings(study: Mapping[str, Any], models: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -202,7 +229,7 @@ def _rate(part: Mapping[str, Any]) -> str:
 
 
 def _warmup(part: Mapping[str, Any]) -> str:
-    return f"{part['warmup_steps']:,} steps from {part['min_lr_ratio']:.0%} of the rate"
+    return f"{part['warmup_steps']:,} steps"
 
 
 def _draws(study: Mapping[str, Any]) -> str:
@@ -214,11 +241,12 @@ def _draws(study: Mapping[str, Any]) -> str:
 
 
 def _attack(attack: Mapping[str, Any]) -> str:
-    """An attack in a few words: questions, distances, start, what ends it."""
+    """An attack in a few words: questions, distances, and what is not usual of it."""
     if attack.get("suite"):
         return f"{attack['items']}, the suite"
-    distances = " and ".join(map(str, attack["distances"]))
-    text = f"{attack['items']} at d = {distances} from {attack['start']}, {attack['steps']} steps"
+    start = "" if attack["start"] == "canonical" else f" from {attack['start']}"
+    steps = "" if attack["steps"] == 10 else f", {attack['steps']} steps"
+    text = f"{attack['items']} at d = {' and '.join(map(str, attack['distances']))}{start}{steps}"
     return text + (", until wrong" if attack["stop_when_wrong"] else "")
 
 

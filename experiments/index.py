@@ -90,8 +90,9 @@ def index(
         for name, model in claims.models.items()
         if "run" in model
     ]
-    parts += ["## What could not be tested here", _left_out(claims, verdicts)]
-    parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
+    parts += ["## What could not be tested here", _left_out(claims)]
+    if runs:
+        parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), _families(claims)]
     return "\n\n".join(parts) + "\n"
@@ -118,35 +119,36 @@ def _headlines(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
 
 
 def _families(claims: Claims) -> str:
-    """The families with their numbers of tests, by when they were fixed and why then."""
+    """The families by when they were fixed and why; those fixed afterwards are counted alone."""
     sizes = Counter(test.family for test in claims.tests)
     groups: dict[tuple[str, str], list[str]] = {}
     for name, family in claims.families.items():
-        when = family["fixed"], family.get("note", "")
-        groups.setdefault(when, []).append(f"{name} ({sizes[name]})")
-    return "\n".join(
-        f"- **{fixed}**{f' ({note})' if note else ''}: {'; '.join(names)}"
-        for (fixed, note), names in sorted(groups.items())
-    )
+        when = family["fixed"], family.get("note", "").rstrip(".")
+        groups.setdefault(when, []).append(name)
+    lines = []
+    for (fixed, note), names in sorted(groups.items()):
+        count = f"{len(names)} families of {sum(sizes[name] for name in names)} tests"
+        own = count if fixed == "after" else "; ".join(f"{name} ({sizes[name]})" for name in names)
+        lines.append(f"- **{fixed}**{f' ({note})' if note else ''}: {own}")
+    return "\n".join(lines)
 
 
-def _left_out(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
+def _left_out(claims: Claims) -> str:
     """The tests that could decide nothing, by the reason; they still count in their families."""
     parts = []
     for name, reason in claims.left_out.items():
         tests = [test for test in claims.tests if test.left_out == name]
-        shown = [
-            f"{_cells(test, claims, verdicts[test])[0]} ({_model(test, claims)})" for test in tests
-        ]
-        parts.append(f"- {reason} Tests: {'; '.join(shown)}.")
+        models = Counter(_model(test, claims) for test in tests)
+        shown = (f"{count} of {model}" for model, count in models.items())
+        parts.append(f"- {reason} Tests: {', '.join(shown)}.")
     return "\n".join(parts)
 
 
 def _not_run(results: Path) -> str:
-    """The included studies of the paper of which results/ has no rows at any scale."""
+    """The names of the paper's studies of which results/ has no rows at any scale."""
     run = {read_json(file)["study"] for file in results.glob("*/run.json")}
     papers = {name: find_study(name).paper for name in studies() if name not in run}
-    return "\n".join(f"- `{name}`: {paper.where}" for name, paper in papers.items() if paper)
+    return ", ".join(f"`{name}`" for name, paper in papers.items() if paper) + "."
 
 
 def _counts(
@@ -202,7 +204,6 @@ def _draw_topics(
             axes.plot(test.paper, place, **_PAPER_MARK)
             places.append(place)
             text = f"{_model(test, claims)}: {difference_text(test)}".replace("`", "")
-            text = text.replace("after pre-training with", "pre-trained")
             names.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
         place += 2
     axes.set_yticks(places, names, fontsize=5.5)
@@ -222,21 +223,24 @@ _PAPER_MARK = {"marker": "D", "markersize": 2.6, "color": "black", "markerfaceco
 
 
 def _lines(claim: Claim, claims: Claims, verdicts: Mapping[Test, Verdict]) -> list[list[str]]:
-    """The lines of a claim; its words stand in the first."""
+    """The lines of a claim; its words stand in the first, and a model where it changes."""
     words = f"{claim.claim} ({claim.where})"
     if not claim.tests:
         return [[words, "", "", "", "", f"**{NOT_TESTED}**: {claim.why}"]]
     if all(test.left_out for test in claim.tests):
         why = "its tests [could decide nothing](#what-could-not-be-tested-here)"
         return [[words, "", "", "", "", why]]
-    lines = []
+    lines, above = [], ""
     tests = [test for test in claim.tests if not test.left_out]
-    if len(tests) > 1 and all(verdicts[test].kind == NOT_TESTED for test in tests):
-        models = ", ".join(dict.fromkeys(_model(test, claims) for test in tests))
-        return [[words, f"{len(tests)} tests", models, "", "", f"**{NOT_TESTED}**"]]
+    without = [test for test in tests if verdicts[test].kind == NOT_TESTED]
     for test in tests:
-        lines.append([words, *_cells(test, claims, verdicts[test])])
-        words = ""
+        if len(without) == 1 or test not in without:
+            difference, model, *rest = _cells(test, claims, verdicts[test])
+            lines.append([words, difference, model if model != above else "", *rest])
+            words, above = "", model
+    if len(without) > 1:
+        models = ", ".join(dict.fromkeys(_model(test, claims) for test in without))
+        lines.append([words, f"{len(without)} tests", models, "", "", f"**{NOT_TESTED}**"])
     return lines
 
 
@@ -253,7 +257,8 @@ def _cells(test: Test, claims: Claims, own: Verdict) -> list[str]:
     if test.paper is not None:
         paper = unit.text(unit.read(test.paper)) if test.parts[0].against else f"{test.paper:g}"
     paper += f" ({note})" if note else ""
-    verdict = f"**{own.verdict}**" + (f": {own.note}" if own.note else "")
+    note = own.note.removesuffix(" than in the paper")
+    verdict = f"**{own.verdict}**" + (f": {note}" if note else "")
     return [difference_text(test), model, interval, paper, verdict]
 
 
@@ -263,7 +268,11 @@ def _model(test: Test, claims: Claims) -> str:
 
 
 def difference_text(test: Test) -> str:
-    """What is subtracted from what, as `uniform-k(1)` − `canonical`, `uniform` questions."""
+    """What is subtracted from what.
+
+    Of two trainings `uniform-k(1)` − `canonical`, `uniform`, and of two kinds of questions of one
+    model `canonical`: attack − `canonical`.
+    """
     if test.name:
         return test.name
     (part,) = test.parts
@@ -274,9 +283,9 @@ def difference_text(test: Test) -> str:
         return f"{short_spec(part.of[name])} − the paper's value"
     rows = part.rows
     if name == "eval_scheme":
-        trained = f"trained with {short_spec(rows['train_scheme'])}: "
         both = f"{_questions(part.of[name])} − {_questions(part.against[name])}"
-        return f"{trained}{both}{', CUTE' if rows.get('task') == 'cute' else ''}"
+        task = ", CUTE" if rows.get("task") == "cute" else ""
+        return f"{short_spec(rows['train_scheme'])}: {both}{task}"
     first, second = (short_spec(side[name]) for side in (part.of, part.against))
     task = rows.get("task", "langgame")
     sign = "/" if UNITS[measure_of(rows)].is_ratio else "−"
@@ -291,21 +300,21 @@ def difference_text(test: Test) -> str:
     parts += [_LAYERS[rows["layer"]]] if "layer" in rows else []
     parts += [_BOUNDS[rows["bound"]]] if "bound" in rows else []
     before = rows.get("pretrain_scheme")
-    parts += [f"after pre-training with {short_spec(before)}"] if before else []
+    parts += [f"pre-trained with {short_spec(before)}"] if before else []
     return ", ".join(parts)
 
 
 _TASKS = {"cute": "CUTE"}
 _OF_FIELD = {"pretrain_scheme": "pre-training ", "few_shot_scheme": "examples "}
 _LAYERS = {0: "first layer", -1: "last layer"}
-_BOUNDS = {"theorem": "log₁₀ γ", "measured": "change of the logits, `uniform` questions"}
+_BOUNDS = {"theorem": "log₁₀ γ", "measured": "change of the logits, `uniform`"}
 
 
 def _questions(eval_scheme: str) -> str:
     if not eval_scheme.startswith("adversarial"):
-        return f"{short_spec(eval_scheme)} questions"
+        return short_spec(eval_scheme)
     start = " from a uniform start" if "start=uniform" in eval_scheme else ""
-    return f"attacked questions{' at distance 4' if '(2, 4)' in eval_scheme else ''}{start}"
+    return f"attack{' at distance 4' if '(2, 4)' in eval_scheme else ''}{start}"
 
 
 def short_spec(spec: str) -> str:

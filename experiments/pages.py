@@ -52,19 +52,18 @@ READING = (
     "(hatched bars, a star in a heat map) are over questions only. A section begins with canonical "
     "training or examples → the others, and in points the paired differences; one is undecided "
     "unless it is over three seeds or more and Holm's correction keeps it among those of its line. "
-    "Beside an accuracy stand the "
-    "change from the canonical tokenizations of the same questions, in points, and the "
+    "Beside an accuracy stand its change from canonical questions, in points, and the "
     "consistency, the share of questions with one answer in all draws. The axis of strength has "
-    "the measured splits per canonical token; α is the parameter of the scheme that gave them. "
-    "Settings stand in the [ledger](fidelity.md); the report of a run also has all differences, "
-    "the accuracies by step and by kind of question, and the paper's models that were not run."
+    "measured splits per canonical token. Settings stand in the [ledger](fidelity.md). "
+    "`robustok study report experiments/results/RUN --out DIR` draws the report of a run, which "
+    "also has all differences, accuracies by step and by kind of question, and values by layer."
 )
 # Of the report of a run: what the ledger has, and what READING says once.
 _LEFT_OUT = (
     "Settings", "All measurements", "Difference to canonical",
     "Accuracy under attack, by kind of question", "Accuracy by subset",
 )  # fmt: skip
-_FIGURE_ALONE = "Accuracy by the steps of fine-tuning"
+_FIGURE_ALONE = ("Accuracy by the steps of fine-tuning", "Distance between the tokenizations")
 _ACCURACIES = "Accuracy on canonical questions"
 _EXPLAINED = (
     "Accuracy by the strength of the perturbation", "Accuracy under attack",
@@ -100,6 +99,7 @@ def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
     left_out = (*_LEFT_OUT, *without, *(_ACCURACIES,) * has_paper)
     title, _, about = (head.rpartition("\n\nIntervals cover")[0] or head).partition("\n")
     about = re.sub(r"^- Accuracy with canonical .*\n", "", about, flags=re.MULTILINE)  # in READING
+    about = re.sub(r"(measurements are finished):\n\n(\|.*(\n|$))+", r"\1.\n", about)
     kept = [f"# {heading}\n\n*{title.removeprefix('# ')}*\n{about}"]
     for part in parts:
         title, _, body = part.partition("\n")
@@ -109,8 +109,23 @@ def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
         if title.startswith(_FIGURE_ALONE):
             blocks = blocks[:1]
         if not title.startswith(left_out):
-            kept.append("\n\n".join([title, *map(_of_what_was_run, blocks)]))
+            kept.append("\n\n".join([title, *map(_of_what_was_run, _not_repeated(blocks))]))
     return "\n\n## ".join(one.strip() for one in kept) + "\n"
+
+
+def _not_repeated(blocks: Sequence[str]) -> list[str]:
+    """Without a table, and the text before it, whose lines and measured values a larger one has."""
+    tables = {
+        place: {
+            tuple(cell.partition(" / ")[0] for cell in line.split("|"))
+            for line in block.split("\n")
+        }
+        for place, block in enumerate(blocks)
+        if block.startswith("|")
+    }
+    repeated = {place for place, own in tables.items() if any(own < one for one in tables.values())}
+    left_out = repeated | {place - 1 for place in repeated if place - 1 not in tables}
+    return [block for place, block in enumerate(blocks) if place not in left_out]
 
 
 def _of_what_was_run(block: str) -> str:
@@ -124,13 +139,11 @@ def _source(name: str) -> str:
     record = read_json(RESULTS / name / "run.json")
     versions = record["versions"]
     rows = (RESULTS / name / "results.jsonl").read_text(encoding="utf-8")
-    has_answers = '"answers"' in rows
-    answers = ", which has the answers to each question" if has_answers else ""
+    answers = ", with each answer" if '"answers"' in rows else ""
     known = [f"{package} {versions[package]}" for package in ("robustok", "torch", "transformers")]
     return (
-        f"Measured on {record['date']} at commit {record['commit']} with {', '.join(known)}. This "
-        f"section is drawn from `experiments/results/{name}`{answers}: "
-        f"`robustok study report experiments/results/{name} --out DIR`."
+        f"Run `{name}` of {record['date']} at commit {record['commit']}{answers}: "
+        f"{', '.join(known)}."
     )
 
 

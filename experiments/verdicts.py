@@ -204,7 +204,7 @@ def _decided(
         at_90 = compare(*pair, level=level)
         if max(-at_90.low, at_90.high) < unit.read(test.margin):
             bounds = unit.bounds(at_90, digits=max(2, unit.digits))
-            inside = f"{100 * (1 - level):.3g}% interval {bounds}"
+            inside = f"{100 * (1 - level):.3g}% {bounds}"
             return CONTRADICTED, f"the same within ±{test.margin:g}, {inside}"
     excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(change, unit)
     if excluded == SHORT and not change.is_clear:
@@ -219,8 +219,8 @@ def _within_margin(
     unit = UNITS[pair[0]["measure"]]
     level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
     at_90, margin = compare(*pair, level=level), unit.read(test.margin)
-    inside = f"{100 * (1 - level):.3g}% interval {unit.bounds(at_90, digits=max(2, unit.digits))}"
-    inside += ", margin chosen after the data" if test.margin_fixed == "after" else ""
+    inside = f"{100 * (1 - level):.3g}% {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    inside += "†" if test.margin_fixed == "after" else ""
     is_loss = is_clear and change.mean < 0
     if test.hypothesis == "no loss" and at_90.low > -margin:
         smaller = "; a smaller loss is clear" if is_loss else ""
@@ -237,7 +237,7 @@ def _within_margin(
 
 def _why_undecided(change: Difference, unit: Unit) -> str:
     if change.is_clear:
-        return "the interval excludes zero, Holm's correction does not keep it"
+        return "by Holm's correction"
     return f"80% power at {unit.size(POWER * (change.high - change.low) / 2)}"
 
 

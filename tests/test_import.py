@@ -70,9 +70,24 @@ def test_what_needs_torch_is_imported_when_it_is_used() -> None:
     assert loaded_after(f"import robustok; assert {names}").isdisjoint({"torch", "transformers"})
     assert robustok.robustify.__name__ == "robustify"
     assert robustok.TorchCollator.__name__ == "TorchCollator"
-    without_it = "import sys; sys.modules['torch'] = None; import robustok; robustok.robustify"
+
+
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        ("torch", "import robustok; robustok.robustify"),
+        ("pyarrow", "from robustok.corpus import run_corpus"),
+        ("pydantic", "from robustok.study import find_study"),
+        ("pandas", "from robustok.report import Results"),
+        ("uvicorn", "from robustok.play import serve"),
+        ("lm_eval", "from robustok.integrations.lm_eval import RobustokLM"),
+    ],
+)
+def test_a_name_whose_package_is_missing_says_which_to_install(package: str, use: str) -> None:
+    without_it = f"import sys; sys.modules[{package!r}] = None; {use}"
     done = subprocess.run([sys.executable, "-c", without_it], capture_output=True, text=True)
-    assert "ModuleNotFoundError: this needs torch: pip install" in done.stderr.splitlines()[-1]
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"ModuleNotFoundError: this needs {package}: pip install 'robustok[")
 
 
 def test_the_import_and_local_work_use_no_network() -> None:

@@ -54,6 +54,15 @@ def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
         assert item.label == 1
 
 
+def test_an_own_question_with_the_right_choice_twice_is_refused(tmp_path: Path) -> None:
+    """Published benchmarks have a few, which stay in their counts."""
+    row = {"question": "Which?", "choices": ["a", " a", "b"], "label": 0}
+    with pytest.raises(RobustokError, match=r"own.jsonl:1: the right choice 'a' is there twice"):
+        read_items(write(tmp_path / "own.jsonl", row))
+    assert len(read_items(write(tmp_path / "commonsense_qa.jsonl", row))) == 1
+    assert len(read_items(write(tmp_path / "other.jsonl", row | {"label": 2}))) == 1
+
+
 @pytest.mark.parametrize("name", [name for name in ROWS if "question" not in ROWS[name]])
 def test_the_question_of_a_benchmark_may_be_under_that_name(name: str, tmp_path: Path) -> None:
     row = {"label": 1, **ROWS[name]}

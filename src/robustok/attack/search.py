@@ -438,6 +438,7 @@ def run_trials(trials: Iterable[Trial], scorer: Scorer) -> Iterator[Attack]:
 SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search")
 
 
+@SEARCHES.register("beam")  # as `AttackSettings` reads it: greedy with a beam
 @SEARCHES.register("greedy")
 def greedy(trial: Trial) -> Search:
     """Ascent over neighborhoods (paper, algorithm 2), with a beam, and from uniform draws.

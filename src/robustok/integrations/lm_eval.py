@@ -21,6 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from robustok.runtime.packages import require
+
+require("torch", "lm_eval")
+
 import lm_eval
 import numpy as np
 import torch

@@ -122,8 +122,11 @@ def _of_model(results: Results, name: str) -> str:
         text = f"{percent(row['accuracy'])}% {where(scheme)}"
         change = results.change(name, scheme) if scheme != "canonical" else None
         if change is not None:
+            asked = results.get(name, "canonical")
+            own = asked is not None and percent(change.before) != percent(asked["accuracy"])
+            before = f"from {percent(change.before)} on the same questions: " if own else ""
             undecided = "" if change.is_clear else ", undecided"
-            text += f" ({' '.join(points_text(change))} points{undecided})"
+            text += f" ({before}{' '.join(points_text(change))} points{undecided})"
         parts.append(text)
     return f"{name}: {' → '.join(parts)}."
 

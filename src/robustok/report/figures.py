@@ -63,6 +63,7 @@ FIELDS = (
 )  # fmt: skip
 _ACROSS = 2  # panels beside each other
 _CELL = 0.55, 0.34  # inches, of a heat map
+_LETTER = 0.072  # inches, of the name of a group
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _STRENGTH = "strength of training  →"
@@ -295,7 +296,8 @@ def attack_panels(results: Results) -> list[Panel]:
 @figure_style()
 def draw_bars(panels: Sequence[Panel]) -> Figure:
     """The panels under one legend."""
-    figure, axes = panel_grid(len(panels))
+    across = 1 if any(_crowded(panel, across=_ACROSS) for panel in panels) else _ACROSS
+    figure, axes = panel_grid(len(panels), across)
     for panel, place in zip(panels, axes, strict=False):
         _draw_bar_panel(place, panel, panels)
     figure.supxlabel(panels[0].axis, color=MUTED)
@@ -303,14 +305,14 @@ def draw_bars(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with places for as many panels, in lines of two, whose values are shares."""
-    rows = -(-count // _ACROSS)
+def panel_grid(count: int, across: int = _ACROSS) -> tuple[Figure, list[Axes]]:
+    """A figure with places for as many panels, beside each other, whose values are shares."""
+    rows = -(-count // across)
     height = 2.8 if rows == 1 else 0.3 + 2 * rows
-    figure, axes = new_figure((WIDTH, height), rows, min(count, _ACROSS))
+    figure, axes = new_figure((WIDTH, height), rows, min(count, across))
     for place in axes[count:]:
         place.set_axis_off()
-    for place in axes[::_ACROSS]:
+    for place in axes[::across]:
         place.set_ylabel("accuracy")
     return figure, axes
 
@@ -396,7 +398,7 @@ def heat_panels(results: Results) -> list[Panel]:
         replace(_panel_of(results, titles[key], own, by, names, heads, "questions"), lines=lines)
         for key, own in grouped(results.rows, across).items()
     ]
-    if by == "spec" and _fitting(panels[0]) < 1:
+    if _crowded(panels[0], _names_width(panels[0])) if by == "panel" else _fitting(panels[0]) < 1:
         return [part for panel in panels for part in panel.parts()]
     return panels
 
@@ -412,6 +414,12 @@ def _axis_of(fields: Sequence[str]) -> str:
 def _fitting(panel: Panel) -> int:
     """How many panels as wide as this one fit beside each other."""
     return int((WIDTH - _names_width(panel)) // (len(panel.groups) * _CELL[0] + 0.15))
+
+
+def _crowded(panel: Panel, names: float = 0.6, across: int = 1) -> bool:
+    """Whether the names of the groups touch, in panels beside each other and right of ``names``."""
+    lines = [line for name in panel.groups.values() for line in name.split("\n")]
+    return len(panel.groups) * _LETTER * max(map(len, lines)) > (WIDTH - names) / across
 
 
 def _columns(panel: Panel) -> int:

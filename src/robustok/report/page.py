@@ -100,7 +100,7 @@ def _breakable(text: object) -> Any:
     """A spec that may be broken after its separators, so that columns fit the page."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([(,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
+    return Markup(re.sub(r"((?<!\s)\(|[,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
 
 
 _UNBROKEN = re.compile(r"\[[^\]]*\]|\bn = \d+")

@@ -55,7 +55,9 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
         return None
     is_served = any(row.get("precision") == "served" for row in rows)
     record = {} if is_served else read_json_or_none(model / RECORD) or {}
-    results, measured = Results(rows), [*rows, *worst_rows(rows)]
+    results = Results(rows)
+    shown = shown_schemes(results)
+    measured = [row for row in (*rows, *worst_rows(rows)) if row["eval_scheme"] in shown]
     parts = [
         f"---\n{_metadata(measured, model, _tags(folder), record, is_served)}\n---\n",
         f"# {model.name}\n\nAsked behind a server.\n" if is_served else loading(model),

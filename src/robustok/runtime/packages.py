@@ -84,7 +84,7 @@ def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
         is_internal = name.startswith("__") and name != "__all__"
         if not is_internal and (not names or name in names):
             with import_lock:
-                own = import_module(module)
+                own = _imported(module)
             if hasattr(own, name):
                 return getattr(own, name)
         package = module.rpartition(".")[0]
@@ -94,6 +94,16 @@ def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
         )
 
     return find
+
+
+def _imported(module: str) -> Any:
+    """A module; a package of EXTRAS that it lacks is named with the command that installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        raise ModuleNotFoundError(missing_line(error.name), name=error.name) from None
 
 
 PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")

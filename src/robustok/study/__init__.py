@@ -1,6 +1,10 @@
 """Studies: read from YAML, planned as cells, and run with results that survive interruption."""
 
 from robustok.runtime.files import studies
+from robustok.runtime.packages import require
+
+require("pydantic", "yaml")
+
 from robustok.study.cells.base import Cell
 from robustok.study.config import find_study, load_study
 from robustok.study.planner import plan
