@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Shell, rows_in, save_model
 from tests.oracles.models import save_tiny_models
 
+from robustok.attack.settings import GROUP
 from robustok.models import Shape, small_model
 
 PROMPTS = [
@@ -60,6 +64,42 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     assert group.read_bytes() == written
     error = shell.fails(*call, "--seed", "1")
     assert "holds results with other seed" in error
+
+
+KILLED = """
+import os, signal, sys
+from robustok import attack
+from robustok.cli.app import run
+
+attack_prompts, groups = attack.attack_prompts, []
+
+def killed(*args, **kwargs):
+    groups.append(args)
+    if len(groups) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return attack_prompts(*args, **kwargs)
+
+attack.attack_prompts = killed
+run(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_run_goes_on_to_the_same_bytes(shell: Shell) -> None:
+    prompts = [{**PROMPTS[i % 2], "key": str(i)} for i in range(GROUP + 2)]
+    Path("many.jsonl").write_text("".join(json.dumps(one) + "\n" for one in prompts))
+    call = ("red-team", "one", "--objective", "target", "--prompts", "many.jsonl", "--seed", "0",
+            "-s", STEP, "--out")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", KILLED, *call, "killed"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len([*Path("killed/groups").glob("*/*.json")]) == 1
+    for name in ("killed", "whole"):
+        shell.ok(*call, name)
+    whole, killed = (
+        {path.relative_to(name): path.read_bytes() for path in Path(name).rglob("*.*")
+         if path.is_file()} for name in ("whole", "killed")
+    )  # fmt: skip
+    assert whole == killed and len(whole) > 3
 
 
 def test_scores_of_another_precision_are_not_continued(shell: Shell, tmp_path: Path) -> None:
