@@ -84,6 +84,14 @@ def test_fewer_than_three_seeds_decide_nothing() -> None:
         assert len(lines) == 3 and all(line.endswith("points; undecided.") for line in lines)
 
 
+def test_differences_are_over_the_seeds_that_both_trainings_have() -> None:
+    shares = {"canonical": (0.99, 0.28, 0.0), "uniform": (0.92, 0.75, 0.32)}
+    rows = [one for one in trained(shares) if one["train_scheme"] == "canonical" or not one["seed"]]
+    lines = answer_lines(Results(rows))[1:]
+    end = "points over the seeds that both have; undecided."
+    assert len(lines) == 3 and all(line.endswith(end) for line in lines)
+
+
 @given(st.tuples(*[st.floats(0.05, 0.95)] * 4))
 def test_the_numbers_are_those_of_the_rows(shares: tuple[float, ...]) -> None:
     names = ("canonical", "uniform", "stochastok(alpha=1)", "uniform-k(alpha=1)")

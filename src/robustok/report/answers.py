@@ -99,6 +99,8 @@ def _comparison(base: Row, others: Mapping[str, Row]) -> str:
         for spec in dict.fromkeys((ends[0], ends[-1]))
     ]
     text = f"{percent(base['accuracy'])}% → {accuracies}%: {' to '.join(texts)} points"
+    if any(change.seeds < len(base["seeds"]) for change in changes.values()):
+        text += " over the seeds that both have"
     return text + _undecided(changes, [*clear_differences(pairs)])
 
 
