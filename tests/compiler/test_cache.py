@@ -393,5 +393,5 @@ def test_warmup_leaves_no_kernel_to_compile_later() -> None:
     assert len(outermost) > 15
     assert {n for n in outermost if compiled[n] == "0"} == set()
     # Without the code of rare cases, and with it.
-    for name in ("draw_uniform_k", "merge_texts", "draw_stochastok_uniform"):
+    for name in ("draw_uniform_k", "draw_stochastok_uniform"):
         assert compiled[name] == "2", name

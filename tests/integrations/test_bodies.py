@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -354,18 +353,6 @@ def test_any_json_is_read_or_refused(value: Any, strict: bool) -> None:
     assert all(row and all(type(i) is int for i in row) for row in found.rows)
     again = read_body(found.replaced({}), FIELDS, LIMITS, strict=strict)
     assert (again.value, again.rows, again.unknown) == (value, found.rows, found.unknown)
-
-
-def test_the_documentation_has_the_table() -> None:
-    def cells(names: str) -> str:
-        return ", ".join(f"`{name}`" for name in names.split())
-
-    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    for row in ROWS:
-        if row.kind != OTHER and row.paths != ANY:
-            assert f"| {row.server} | {cells(row.paths)} | {cells(row.fields)} | " in text
-        elif row.kind == EXIST:
-            assert all(f"`{f.rpartition('.')[2]}`" in text for f in row.fields.split()), row
 
 
 def test_one_kind_for_each_field_of_a_path() -> None:
