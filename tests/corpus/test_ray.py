@@ -51,3 +51,5 @@ def test_ray_data_draws_the_same(tmp_path: Path, run: Any, tokenizer: Path) -> N
         assert drawn.to_pylist() == local.to_pylist()
     with pytest.raises(RobustokError, match="holds other files"):
         run_on_ray([source], source, tokenizer, SCHEME, seed=1)
+    with pytest.raises(RobustokError, match="of one kind"):
+        run_on_ray([source], tmp_path / "out", tokenizer, SCHEME, seed=1)

@@ -421,6 +421,22 @@ def run_on_ray(
         Vocabulary.load(tokenizer), scheme, seed, 0, draws, column, tuple(keep_columns)
     )
     places = [str(place) for place in inputs]
-    is_json = any(".json" in place.lower() for place in places)
-    read = ray.data.read_json if is_json else ray.data.read_parquet
+    names = [name for place in places for name in _names_in(Path(place))]
+    kinds = {".json" in name.lower() for name in names}
+    if len(kinds) != 1:
+        raise RobustokError(
+            "give Ray Data files of one kind, Parquet or JSON Lines"
+            if kinds
+            else f"no file in {', '.join(places)}"
+        )
+    read = ray.data.read_json if kinds == {True} else ray.data.read_parquet
     read(places).map_batches(draw, batch_format="pyarrow").write_parquet(str(out))
+
+
+def _names_in(place: Path) -> list[str]:
+    """The names of the files in a folder of this machine, or the place itself."""
+    return (
+        [file.name for file in place.rglob("*") if file.is_file()]
+        if place.is_dir()
+        else [str(place)]
+    )
