@@ -400,7 +400,7 @@ def run_on_ray(
     ``run_on_ray(["s3://bucket/in"], "s3://bucket/out", "gpt2", "uniform", seed=0)``
 
     Args:
-        inputs: files and folders of Parquet or of JSON Lines, or what else Ray Data reads.
+        inputs: files and folders of Parquet or of JSON Lines, or addresses, which Ray Data reads.
         out: the output folder, for Ray Data. It is new or empty, where it is on this machine.
         tokenizer: what :meth:`Vocabulary.load` reads.
         scheme: spec of the scheme.
@@ -421,22 +421,12 @@ def run_on_ray(
         Vocabulary.load(tokenizer), scheme, seed, 0, draws, column, tuple(keep_columns)
     )
     places = [str(place) for place in inputs]
-    names = [name for place in places for name in _names_in(Path(place))]
-    kinds = {".json" in name.lower() for name in names}
+    remote = [place for place in places if "://" in place]
+    local = [place for place in places if place not in remote]
+    files = find_inputs(local).files if local else []
+    kinds = {file.format == "jsonl" for file in files} | {".json" in one.lower() for one in remote}
     if len(kinds) != 1:
-        raise RobustokError(
-            "give Ray Data files of one kind, Parquet or JSON Lines"
-            if kinds
-            else f"no file in {', '.join(places)}"
-        )
+        raise RobustokError("give Ray Data files of one kind, Parquet or JSON Lines")
     read = ray.data.read_json if kinds == {True} else ray.data.read_parquet
-    read(places).map_batches(draw, batch_format="pyarrow").write_parquet(str(out))
-
-
-def _names_in(place: Path) -> list[str]:
-    """The names of the files in a folder of this machine, or the place itself."""
-    return (
-        [file.name for file in place.rglob("*") if file.is_file()]
-        if place.is_dir()
-        else [str(place)]
-    )
+    table = read([*(str(file.path) for file in files), *remote])
+    table.map_batches(draw, batch_format="pyarrow").write_parquet(str(out))

@@ -98,7 +98,6 @@ def evaluate(
     asked.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
     prefixes = _prefixes(items, prefix, asked)
-    by_key = {item.key: item for item in items}
     outcomes: list[Outcome] = []
     scored: list[Scores] = []
     strengths: list[Strength] = []
@@ -111,9 +110,10 @@ def evaluate(
         )
         strengths.append(strength)
         fitting = _fitting(window, chunk, requests, canonical)
-        of_chunk = score_many(model, [*fitting.values()], prefix_cache=prefix_cache)
-        for key, scores in zip(fitting, of_chunk, strict=True):
-            outcomes.append(_outcome(by_key[key], scores.log_probs, ensemble))
+        fitted = [request for _, request in fitting]
+        of_chunk = score_many(model, fitted, prefix_cache=prefix_cache)
+        for (item, _), scores in zip(fitting, of_chunk, strict=True):
+            outcomes.append(_outcome(item, scores.log_probs, ensemble))
         scored += of_chunk
         progress(min(begin + _CHUNK, len(items)), len(items))
     if not outcomes:
@@ -148,13 +148,13 @@ def _prefixes(items: Sequence[Item], prefix: Prefix, asked: ScoredModel) -> list
 
 def _fitting(
     window: Window, items: Sequence[Item], requests: Sequence[Request], canonical: Ragged
-) -> dict[str, Request]:
-    """The requests that fit the model's longest input, by the key of the item."""
-    fitted = {
-        item.key: window.fit(request, item.key, ids)
+) -> list[tuple[Item, Request]]:
+    """The items whose requests fit the model's longest input, with what of these fits."""
+    return [
+        (item, fitted)
         for item, request, ids in zip(items, requests, canonical, strict=True)
-    }
-    return {key: request for key, request in fitted.items() if request is not None}
+        if (fitted := window.fit(request, item.key, ids)) is not None
+    ]
 
 
 def _drawn(

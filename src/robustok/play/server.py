@@ -3,8 +3,7 @@
 It listens on the loopback interface unless another host is given. No web page elsewhere can ask
 through the reader's browser: a request needs the Host of this machine or that which was given, and
 a question is JSON by its content type, which a browser sends to another site only where that site
-allows it. Every value of a question is
-bounded, so that no answer takes long.
+allows it. Every value of a question is bounded, so that no answer takes long.
 
 The answers are plain values: drawn tokens, histograms, probabilities, attacks.
 """
