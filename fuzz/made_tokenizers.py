@@ -1,15 +1,15 @@
 """Random tokenizers as the public API of ``tokenizers`` makes them, and texts for them.
 
 A `Made` tokenizer is plain data: a model, its stages and its added tokens. The same data becomes a
-`Tokenizer`, a script that makes it, and simpler tokenizers (`simpler`, `with_tokens`). Most have
-parts that fit each other, as those of published tokenizers do; the others are mixed at random.
+`Tokenizer`. Most have parts that fit each other, as those of published tokenizers do; the others
+are mixed at random.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,8 +27,6 @@ HOSTILE = [
     "\x7f", "\u0f73", "가", "\u1100\u1161", "Ǆ", "Σ", "\ufb1d", "\U0001f469\u200d\U0001f467", "Ġ",
     "Ċ", "##", "</w>", "\u0378", "\U0010ffff", "¼", "Å", "\u212b",
 ]  # fmt: skip
-# Settings of a model that are named where they are not the library's defaults.
-SETTINGS = ("unk_token", "unk_id", "byte_fallback", "fuse_unk", "ignore_merges", "gap")
 PATTERNS = (r"\s", r"\d", r"\p{N}{1,3}", r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
             r"'s|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+", "[^a]b")  # fmt: skip
 REPLACED = ({"String": "a"}, {"String": "  "}, {"String": "ab"}, {"String": "\n"}, {"String": "''"},
@@ -106,41 +104,6 @@ class Made:
         added = sorted(self.added, key=lambda one: one["content"] in names)
         return replace(self, model=model, added=added, frame=False)
 
-    def script(self) -> str:
-        """Python code that makes the tokenizer ``t``."""
-        lines = [
-            "import json", "import robustok as rt",
-            "from tokenizers import AddedToken, Tokenizer, processors",
-            f"t = Tokenizer.from_str(json.dumps({self.spec()!r}))",
-        ]  # fmt: skip
-        for arguments in self.added:
-            call = "add_special_tokens" if arguments.get("special") else "add_tokens"
-            shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-            lines.append(f"t.{call}([AddedToken({shown})])")
-        if self.frame and self.added:
-            name = self.added[0]["content"]
-            lines.append(
-                f"t.post_processor = processors.TemplateProcessing(single=[{name!r}, '$A'], "
-                f"special_tokens=[({name!r}, t.token_to_id({name!r}))])"
-            )
-        return "\n".join(lines)
-
-    def signature(self) -> str:
-        """What kind of tokenizer it is, in a line, without its tokens."""
-        model = [self.model["kind"]]
-        model += [name for name in SETTINGS if self.model.get(name) not in (None, False)]
-        parts = [" ".join(model)]
-        for name in ("normalizer", "pre_tokenizer", "decoder"):
-            stages = getattr(self, name)
-            if stages:
-                parts.append(f"{name} " + "+".join(_short(stage) for stage in stages))
-        tokens = self.tokens()
-        for one in self.added:
-            flags = [name for name in (*FLAGS, "normalized") if one.get(name)]
-            inside = "in the model" if one["content"] in tokens else "new"
-            parts.append(f"added ({' '.join([inside, *flags])})")
-        return " | ".join(parts + ["frame"] * self.frame)
-
     def tokens(self) -> list[str]:
         """The tokens of the model."""
         tokens = self.model["tokens"]
@@ -156,14 +119,6 @@ class Made:
     @property
     def byte_level(self) -> bool:
         return any(stage["type"] == "ByteLevel" for stage in self.pre_tokenizer)
-
-
-def _short(stage: dict) -> str:
-    kind = stage["type"]
-    for name in ("prepend_scheme", "add_prefix_space", "behavior"):
-        if stage.get(name):
-            kind += f"({stage[name] if name != 'add_prefix_space' else 'space'})"
-    return kind
 
 
 def _stage(stages: list[dict], key: str) -> dict | None:
@@ -489,56 +444,3 @@ def random_texts(rng: random.Random, made: Made, count: int) -> list[str]:
             text = "".join(c for c in text if {*c.encode()} <= known)
         texts.append(text)
     return texts
-
-
-# --- smaller ones -------------------------------------------------------------------------------
-
-
-def simpler(made: Made) -> Iterator[Made]:
-    """Tokenizers with one part less, the largest parts first."""
-    for i in range(len(made.added)):
-        yield replace(made, added=made.added[:i] + made.added[i + 1 :], frame=False)
-    if made.frame:
-        yield replace(made, frame=False)
-    for name in ("normalizer", "pre_tokenizer", "decoder"):
-        stages = getattr(made, name)
-        for i, stage in enumerate(stages):
-            changed = {name: stages[:i] + stages[i + 1 :]}
-            # What writes another spelling than the text's fits the decoder alone.
-            spells = (
-                name == "decoder"
-                or stage["type"] in ("ByteLevel", "Metaspace")
-                or (
-                    stage["type"] in ("Prepend", "Replace")
-                    and "▁" in json.dumps(stage, ensure_ascii=False)
-                )
-            )
-            yield replace(made, **changed, fits=made.fits and not spells)
-    yield from _simpler_models(made)
-    for i, one in enumerate(made.added):
-        for flag in (*FLAGS, "normalized"):
-            if one.get(flag):
-                changed = {**one, flag: False}
-                yield replace(made, added=[*made.added[:i], changed, *made.added[i + 1 :]])
-
-
-def _simpler_models(made: Made) -> Iterator[Made]:
-    model = made.model
-    for name, plain in (("gap", None), ("ignore_merges", False), ("fuse_unk", False),
-                        ("byte_fallback", False)):  # fmt: skip
-        if model.get(name) not in (None, False):
-            yield replace(made, model={**model, name: plain})
-
-
-def with_tokens(made: Made, tokens: list) -> Made:
-    """The tokenizer with some of its tokens, and the merges of these."""
-    changed = {**made.model, "tokens": tokens}
-    if made.model["kind"] == "Unigram":
-        if made.model["unk_id"] is not None and made.model["tokens"][0] not in tokens[:1]:
-            changed["unk_id"] = None
-    else:
-        names = {*tokens}
-        if made.model["unk_token"] not in names:
-            changed["unk_token"] = None
-        changed["merges"] = [m for m in made.model["merges"] if {*m, "".join(m)} <= names]
-    return replace(made, model=changed)

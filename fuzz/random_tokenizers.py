@@ -13,21 +13,18 @@ text without special tokens:
 4. `Guard.check(ids)` is canonical; `repair` gives canonical ids of the same text, which `admit`
    accepts.
 
-A violation is repeated with ever smaller tokenizers and texts; the `Finding` has the smallest one
-as a script.
+A violation is a `Finding` with a script that makes the tokenizer, and what was expected and given.
 """
 
 from __future__ import annotations
 
 import random
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from fuzz.made_tokenizers import Made, random_texts, random_tokenizer, simpler, with_tokens
+from fuzz.made_tokenizers import random_texts, random_tokenizer
 from fuzz.tokenizer_checks import (
     SCHEMES,
     Refused,
@@ -42,16 +39,20 @@ from fuzz.tokenizer_checks import (
 )
 
 TEXTS = 10  # of each tokenizer
-SHRINK_SECONDS = 4.0
 Check = Callable[..., None]
 
 
 class Finding(AssertionError):
-    """A violation with the smallest tokenizer and text; the message is its kind."""
+    """A violation; ``script`` makes its tokenizer and says what was expected and given."""
 
-    def __init__(self, kind: str, script: str) -> None:
-        super().__init__(kind)
-        self.script = script
+    def __init__(self, subject: Subject, arguments: tuple[Any, ...], violation: Violation) -> None:
+        super().__init__(violation.check)
+        self.script = "\n".join([
+            "import robustok as rt", "from tokenizers import Tokenizer",
+            f"t = Tokenizer.from_str({subject.library.to_str()!r})", "v = rt.Vocabulary.load(t)",
+            f"# {violation.check} of {arguments!r}", f"# of {violation.of!r}",
+            f"# expected {violation.expected!r}", f"# robustok {violation.got!r}",
+        ])  # fmt: skip
 
 
 def call(seed: int, number: int) -> Counter[str]:
@@ -78,7 +79,7 @@ def call(seed: int, number: int) -> Counter[str]:
     for check, arguments in checks:
         violation = violated(subject, check, arguments, counts)
         if violation is not None:
-            raise Search(check, violation).smallest(made, arguments)
+            raise Finding(subject, arguments, violation)
     return counts
 
 
@@ -94,92 +95,8 @@ def violated(
         raise
     except BaseException as e:  # a refusal where an invariant should hold, a fault, or a panic
         frames = traceback.extract_tb(e.__traceback__)
-        own = [frame for frame in frames if frame.name == check.__name__][-1]
         where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].name}"
         return Violation(
-            f"{check.__name__} raises {type(e).__name__} at {where}", "no error", str(e)[:200],
-            f"# {own.line} with {arguments!r}",
-        )  # fmt: skip
+            f"{check.__name__} raises {type(e).__name__} at {where}", "no error", str(e)[:200]
+        )
     return None
-
-
-class Search:
-    """Looks for the smallest tokenizer and text that violate the same invariant."""
-
-    def __init__(self, check: Check, violation: Violation) -> None:
-        self.check, self.violation = check, violation
-        self.ends = time.monotonic() + SHRINK_SECONDS
-
-    def smallest(self, made: Made, arguments: tuple[Any, ...]) -> Finding:
-        while time.monotonic() < self.ends:
-            before = made, arguments
-            arguments = self._shorter(made, arguments)
-            made = self._simpler(made, arguments)
-            made = self._with_less(made, arguments, "tokens", with_tokens)
-            if "merges" in made.model:
-                made = self._with_less(made, arguments, "merges", with_merges)
-            if before == (made, arguments):
-                break
-        script = [made.script(), "v = rt.Vocabulary.load(t)", *filter(None, self.violation.lines)]
-        script.append(f"# expected {self.violation.expected!r}")
-        script.append(f"# robustok {self.violation.got!r}")
-        return Finding(f"{self.violation.check} | {made.signature()}", "\n".join(script))
-
-    def _fails(self, made: Made, arguments: tuple[Any, ...]) -> bool:
-        """Whether these violate the invariant, too; keeps the violation."""
-        if time.monotonic() > self.ends:
-            return False
-        try:
-            violation = violated(Subject(made), self.check, arguments, Counter())
-        except (Refused, Violation):
-            return False
-        if violation is None or violation.check != self.violation.check:
-            return False
-        self.violation = violation
-        return True
-
-    def _shorter(self, made: Made, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with a shorter text, or fewer texts; a scheme stays."""
-        first, *rest = arguments
-        one_text = isinstance(first, list) and len(first) == 1
-
-        def joined(sequence: Any) -> tuple[Any, ...]:
-            return ([sequence] if one_text else sequence, *rest)
-
-        sequence = first[0] if one_text else first
-        return joined(self._without_parts(sequence, lambda s: self._fails(made, joined(s))))
-
-    def _simpler(self, made: Made, arguments: tuple[Any, ...]) -> Made:
-        while True:
-            for one in simpler(made):
-                if self._fails(one, arguments):
-                    made = one
-                    break
-            else:
-                return made
-
-    def _with_less(
-        self, made: Made, arguments: tuple[Any, ...], name: str, build: Callable[[Made, Any], Made]
-    ) -> Made:
-        return build(made, self._without_parts(
-            made.model[name], lambda some: self._fails(build(made, some), arguments)
-        ))  # fmt: skip
-
-    def _without_parts(self, sequence: Any, fails: Callable[[Any], bool]) -> Any:
-        """A str or a list without the parts that the violation does not need, long ones first."""
-        size = max(1, len(sequence) // 2)
-        while size:
-            end = len(sequence)
-            while end > 0:
-                begin = max(0, end - size)
-                shorter = sequence[:begin] + sequence[end:]
-                if fails(shorter):
-                    sequence = shorter
-                end = begin
-            size //= 2
-        return sequence
-
-
-def with_merges(made: Made, merges: list[list[str]]) -> Made:
-    """The tokenizer with these merges."""
-    return replace(made, model={**made.model, "merges": merges})

@@ -5,6 +5,7 @@
     python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
     python -m fuzz.run --target bodies         # requests to the guard middleware instead
     python -m fuzz.run --target tokenizers     # tokenizers made at random, ten texts each
+    python -m fuzz.run --target real           # those of ROBUSTOK_DATA, 200 texts each
 
 Each call depends on the seed and its number only, so a finding is repeated by its number. The
 child writes the number of the call it is about to make into shared memory; after a crash or a
@@ -30,7 +31,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-TARGETS = {"api": "api", "bodies": "bodies", "tokenizers": "random_tokenizers"}  # their modules
+TARGETS = {
+    "api": "api",
+    "bodies": "bodies",
+    "tokenizers": "random_tokenizers",
+    "real": "real_tokenizers",
+}  # their modules
 REPORT_SECONDS = 2  # between two reports of what calls returned
 START_SECONDS = 300  # loading and compiling count as no call
 

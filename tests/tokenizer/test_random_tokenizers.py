@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from fuzz.made_tokenizers import Made, random_tokenizer
-from fuzz.random_tokenizers import Finding, Search, call, violated
+from fuzz.random_tokenizers import Finding, call, violated
 from fuzz.tokenizer_checks import Refused, Subject, Violation, cuts_of
 from tests.oracles.lattice import tokenizations
 from tests.oracles.vocabulary import ENGLISH
@@ -23,17 +23,6 @@ def test_a_tokenizer_is_exact_or_refused(number: int) -> None:
     assert counts["texts encoded"] or any(name.startswith("refused") for name in counts)
 
 
-def test_a_script_makes_the_same_tokenizer() -> None:
-    for made in some_tokenizers(60):
-        try:
-            expected = made.build().to_str()
-        except Exception:
-            continue
-        names: dict = {}
-        exec(made.script(), names)
-        assert names["t"].to_str() == expected
-
-
 def test_the_search_over_all_tokens_is_that_of_the_oracle() -> None:
     tokens = {ENGLISH.tokens[i] for i in ENGLISH.ordinary.nonzero()[0]}
     for text in (b"", b"abc", b"ab cab d", b"ccab"):
@@ -41,26 +30,13 @@ def test_the_search_over_all_tokens_is_that_of_the_oracle() -> None:
         assert cuts_of(text, tokens) == {tuple(len(ENGLISH.tokens[i]) for i in p) for p in paths}
 
 
-def test_a_violation_is_made_small() -> None:
-    def check(subject: Subject, text: str, counts: Counter[str]) -> None:
-        contents = [one["content"] for one in subject.made.added]
-        if "x" in text and "<bad>" in contents and "ab" in subject.made.tokens():
-            raise Violation("an example", "this", "that", f"print({text!r})")
-
-    made = Made(
-        {"kind": "BPE", "tokens": [*"abc dx", "ab", "abc"], "merges": [["a", "b"], ["ab", "c"]],
-         "unk_token": None, "byte_fallback": False, "fuse_unk": True, "ignore_merges": True},
-        normalizer=[{"type": "NFC"}, {"type": "Lowercase"}],
-        added=[{"content": "<other>"}, {"content": "<bad>", "lstrip": True, "normalized": True}],
-    )  # fmt: skip
-    arguments = ("abc x dx abc",)
-    violation = violated(Subject(made), check, arguments, Counter())
-    assert violation is not None
-    finding = Search(check, violation).smallest(made, arguments)
-    assert isinstance(finding, Finding)
-    assert str(finding) == "an example | BPE | added (new)"
-    assert "print('x')" in finding.script
-    assert "'vocab': {'ab': 0}" in finding.script
+def test_a_finding_has_a_script_of_its_tokenizer() -> None:
+    subject = next(filter(None, map(loaded, some_tokenizers(20))))
+    script = Finding(subject, ("abc",), Violation("an example", "this", "that")).script
+    names: dict = {}
+    exec(script, names)
+    assert names["t"].to_str() == subject.library.to_str()
+    assert "# robustok 'that'" in script
 
 
 def test_what_is_no_refusal_is_a_violation() -> None:
