@@ -27,7 +27,7 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
 
 def arguments(
     description: str | None, size: int = 600_000, names: tuple[str, ...] = ("gpt2", "llama3"),
-    parts: tuple[str, ...] = ("english", "languages", "loader", "known"),
+    parts: tuple[str, ...] = ("english", "languages", "known"),
 ) -> argparse.Namespace:  # fmt: skip
     """What to measure on: by default these tokenizers and the English text of ROBUSTOK_DATA."""
     parser = options_of(description)

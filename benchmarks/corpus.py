@@ -1,7 +1,6 @@
 """How fast a corpus is drawn, beside reading it and encoding it with `tokenizers`.
 
     python benchmarks/corpus.py --tokenizer T.json CORPUS [--scheme SPEC ...] [--rounds 3]
-    python benchmarks/corpus.py --tokenizer T.json --memory 10 [--seconds 120]
 
 Every round runs, one after another, the same corpus through (a) a loop that reads it and encodes it
 canonically with `tokenizers`, once on one thread and once on as many as `--workers`, and (b)
@@ -11,9 +10,6 @@ the wall and processor seconds of the whole job; and the peak memory of all its 
 (their proportional set size: shared libraries count once). A byte is one of the files as they are
 stored: compare rates of one format only. On a busy machine compare rates to each
 other only, and processor seconds before wall seconds.
-
-With --memory it makes a corpus of so many GB (of invented words, hard links to one file, so that
-it takes no room), works on it for so many seconds, and prints the peak memory of each quarter.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -34,7 +29,7 @@ from typing import Any
 
 from common import options_of, print_heads, print_row
 
-BATCH = 1 << 20  # characters a call of encode_batch
+BATCH = 1 << 20  # bytes of a call of encode_batch
 READ_AND_ENCODE = "read and encode with tokenizers, {} thread(s)"
 
 
@@ -56,21 +51,20 @@ class Rate:
 
 
 def baseline(files: list[Any], tokenizer: str, rate: Rate) -> None:
-    """Read the corpus as run_corpus does, and encode it with `tokenizers`."""
+    """Read JSON Lines and encode their texts with `tokenizers`."""
     from tokenizers import Tokenizer
-
-    from robustok.corpus.read import cut_tasks, find_fields, read_task
 
     path = Path(tokenizer)
     encoder = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
-    schema = find_fields(files, None, ())
-    tasks = cut_tasks(files)
-    for task in tasks:
-        for table, _ in read_task(task, schema, BATCH):
-            texts = [text.decode() for text in table.column(0).to_pylist()]
-            encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
-            sum(len(e.ids) for e in encoded)
-        rate(task.number + 1, len(tasks))
+    done, total = 0, sum(file.size for file in files)
+    for file in files:
+        with file.path.open("rb") as lines:
+            while batch := lines.readlines(BATCH):
+                texts = [json.loads(line)["text"] for line in batch]
+                encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
+                sum(len(e.ids) for e in encoded)
+                done += sum(map(len, batch))
+                rate(done, total)
 
 
 def in_process(arguments: list[str], threads: int) -> dict[str, float]:
@@ -100,81 +94,21 @@ def in_process(arguments: list[str], threads: int) -> dict[str, float]:
 
 def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
     while process.poll() is None:
-        peak[0] = max(peak[0], memory_of(process.pid)[0])
+        peak[0] = max(peak[0], memory_of(process.pid))
         time.sleep(0.1)
 
 
-def memory_of(pid: int) -> tuple[int, int]:
-    """Bytes of a process and its children: proportional, and resident (shared pages in each)."""
+def memory_of(pid: int) -> int:
+    """The proportional set size of a process and its children, in bytes."""
     import psutil
 
-    proportional = resident = 0
-    try:
+    size = 0
+    with contextlib.suppress(psutil.Error):
         whole = psutil.Process(pid)
         for process in (whole, *whole.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                usage = process.memory_full_info()
-                proportional, resident = proportional + usage.pss, resident + usage.rss
-    except psutil.Error:
-        pass
-    return proportional, resident
-
-
-def show_memory(args: argparse.Namespace) -> None:
-    """Work on a large synthetic corpus for a while, and print the memory it took over time."""
-    folder = Path(tempfile.mkdtemp())
-    try:
-        size = synthesize(folder / "in", int(args.memory * 1e9))
-        inputs, out = [str(folder / "in")], folder / "out"
-        code = [args.tokenizer, args.scheme[0], str(args.workers), str(out), *inputs]
-        process = subprocess.Popen([sys.executable, __file__, "--job", "drawn", *code])
-        start, seen = time.monotonic(), []
-        while process.poll() is None and time.monotonic() - start < args.seconds:
-            seen.append(memory_of(process.pid))
-            time.sleep(0.5)
-        stop(process)
-        paths = (out / "__run__" / "manifests").glob("*.json")
-        manifests = [json.loads(path.read_text()) for path in paths]
-        done = sum(m["input"]["stop"] - m["input"]["start"] for m in manifests)
-        quarter = max(len(seen) // 4, 1)
-        for kind, name in enumerate(("proportional", "resident")):
-            peaks = [max(m[kind] for m in seen[i : i + quarter]) / 1e6
-                     for i in range(0, 4 * quarter, quarter)]  # fmt: skip
-            print(f"peak MB of each quarter, {name}: {', '.join(f'{p:.0f}' for p in peaks)}")
-        print(f"{done / 1e6:,.0f} of {size / 1e6:,.0f} MB in {time.monotonic() - start:.0f} s")
-    finally:
-        shutil.rmtree(folder)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill a run and its workers."""
-    import psutil
-
-    workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    for each in (process, *workers):
-        with contextlib.suppress(psutil.Error):
-            each.kill()
-    process.wait()
-    psutil.wait_procs(workers)
-
-
-def synthesize(folder: Path, size: int, once: int = 100_000_000) -> int:
-    """JSON Lines of invented words, whose frequencies fall as in language; returns its bytes."""
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    letters = np.array(list("etaoinshrdlucmfwygpb"))
-    words = ["".join(generator.choice(letters, n)) for n in generator.integers(1, 12, 200_000)]
-    folder.mkdir(parents=True)
-    first = folder / "0.jsonl"
-    with first.open("w") as file:
-        while file.tell() < once:
-            ranks = (generator.pareto(0.8, 2000) * 20).astype(int) % len(words)
-            file.write(json.dumps({"text": " ".join(words[r] for r in ranks)}) + "\n")
-    copies = max(size // first.stat().st_size, 1)
-    for i in range(1, copies):
-        (folder / f"{i}.jsonl").hardlink_to(first)
-    return copies * first.stat().st_size
+                size += process.memory_full_info().pss
+    return size
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -240,21 +174,14 @@ def main() -> None:
         job(sys.argv[2:])
         return
     parser = options_of(__doc__)
-    parser.add_argument("inputs", nargs="*")
+    parser.add_argument("inputs", nargs="+", help="JSON Lines")
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--scheme", action="append", default=[])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", type=float, metavar="GB")
-    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.scheme = args.scheme or ["uniform-k(alpha=0.5)"]
-    if args.memory:
-        show_memory(args)
-        return
-    if not args.inputs:
-        parser.error("name the corpus")
     rows = measure(args)
     if args.json:
         print(json.dumps(rows))

@@ -100,45 +100,6 @@ def print_english(paths: Sequence[str], english: str, rounds: int) -> None:
         print_row(name, *cells)
 
 
-def print_loader(paths: Sequence[str], english: str, rounds: int) -> None:
-    """A table of calls of 64 documents, one after another and with other work between them."""
-    print("\nCalls of 64 new documents, MB/s (times `tokenizers`)\n")
-    print_heads("tokenizer", "what", "one after another", "other work between", texts=2)
-    documents = split_documents(english, 6 << 20)
-    first = len(documents) - 64 * rounds
-    calls = [documents[i : i + 64] for i in range(first, len(documents), 64)]
-    for path in paths:
-        vocab = rt.Vocabulary.load(path)
-        by_work: list[dict[str, float]] = []
-        for work in ([], documents[:8]):
-            speeds = {name: _loader_rate(vocab, name, documents[:first], calls, work)
-                      for name in (*ENCODERS, *SPECS[:3])}  # fmt: skip
-            by_work.append(speeds)
-        for name in by_work[0]:
-            cells = [f"{s[name]:.1f} ({s[name] / s['tokenizers']:.1f})" for s in by_work]
-            print_row(Path(path).parent.name, name, *cells)
-
-
-def _loader_rate(
-    vocab: rt.Vocabulary, name: str, known: Sequence[str], calls: Sequence[Sequence[str]],
-    work: list[str],
-) -> float:  # fmt: skip
-    """MB/s of the median call, where `tokenizers` encodes ``work`` before each."""
-    _forget(vocab)
-    call = _calls(vocab, name)
-    if name != "tokenizers":
-        call(known)
-    rates = []
-    for texts in calls:
-        if work:
-            vocab.data.source.encode_batch(work, add_special_tokens=False)
-        start = time.process_time()
-        result = call(texts)
-        rates.append(sum(map(len, texts)) / (time.process_time() - start) / 1e6)
-        del result
-    return statistics.median(rates)
-
-
 def print_languages(paths: Sequence[str], english: str, data: Path, rounds: int) -> None:
     """A table of tokenizers by languages: MB/s, and times `tokenizers`."""
     texts = {"English": english[:300_000], **read_languages(data)}

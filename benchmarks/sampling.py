@@ -2,12 +2,12 @@
 
     python benchmarks/sampling.py [--part english] [--tokenizer T.json ...] [--text FILE.jsonl]
 
-Four tables, or one of them with ``--part``. `english`, `languages` and `loader` draw new text from
-strings (`new_text.py`), `loader` in calls of 64 documents, also with other work between them.
-`known` draws English documents of 1 to 16 KB, which it repeats, from canonical ids (`uniform` from
-strings), as medians of processor time, all jobs in turns. There, `bpe-dropout` is compared with
-`tokenizers`' own dropout and all else with its canonical encoding. All on one thread. `encoding.py`
-measures the canonical encoding of new text. Prints Markdown tables; --json: the last table alone.
+Three tables, or one of them with ``--part``. `english` and `languages` draw new text from strings
+(`new_text.py`). `known` draws English documents of 1 to 16 KB, which it repeats, from canonical ids
+(`uniform` from strings), as medians of processor time, all jobs in turns. There, `bpe-dropout` is
+compared with `tokenizers`' own dropout and all else with its canonical encoding. All on one thread.
+`encoding.py` measures the canonical encoding of new text. Prints Markdown tables; --json: the last
+table alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 
 import robustok as rt
 from common import DATA, arguments, medians, print_heads, print_row, read_documents
-from new_text import print_english, print_languages, print_loader
+from new_text import print_english, print_languages
 
 FLOORS = {
     "stochastok(alpha=0.1)": 20, "stochastok(alpha=1)": 20, "stochastok(alpha=3)": 20,
@@ -148,8 +148,6 @@ def print_new_text(options: argparse.Namespace) -> None:
         print_english(options.tokenizer, english, options.rounds)
     if options.part in (None, "languages") and LANGUAGES.exists():
         print_languages(options.tokenizer, english, LANGUAGES, options.rounds)
-    if options.part in (None, "loader"):
-        print_loader(options.tokenizer, english, options.rounds)
 
 
 def print_known(options: argparse.Namespace) -> None:
