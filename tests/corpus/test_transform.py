@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.corpus.conftest import documents, write_rows
+from tests.corpus.conftest import documents
 from tests.oracles.lattice import splits
 
 import robustok as rt
@@ -142,21 +140,6 @@ def test_draws_beyond_what_a_column_holds_are_errors(
     ):
         with pytest.raises(RobustokError, match=f"50 draws have .* {what}, more than the 1,000"):
             work(pa.table(given))
-
-
-def test_a_document_of_too_many_draws_is_a_reject(
-    run: Any, inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("robustok.corpus.transform._MOST", 2000)
-    rows = [{"text": "a b c d", "url": "u"} for _ in range(3)]
-    rows[1]["text"] *= 100
-    rows[2]["url"] *= 100
-    path = write_rows(tmp_path / "a.jsonl", rows)
-    receipt = run(path, draws=20, keep_columns=["url"])
-    assert (receipt.documents, receipt.rejects) == (1, 2)
-    lines = (tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text().splitlines()
-    for line in lines:
-        assert "20 draws have" in json.loads(line)["reason"]
 
 
 @pytest.mark.parametrize("name", ["labels", "label_ids", "targets"])

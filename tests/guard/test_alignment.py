@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
 
 import robustok as rt
 from robustok import align
-from robustok.guard.rollouts import Alignment
+from robustok.guard.rollouts import Alignment, prefix_of
 
 
 @pytest.fixture(scope="module", params=["byte-level", "metaspace"])
@@ -18,36 +20,15 @@ def vocab(request: pytest.FixtureRequest) -> rt.Vocabulary:
     return byte_level(LLAMA3) if request.param == "byte-level" else metaspace(prefix=True)
 
 
-Blocks = list[tuple[list[int], list[int]]]
+def byte_blocks(a: list[bytes], b: list[bytes]) -> list[tuple[int, int]]:
+    """The ends of the finest common blocks of two lists of tokens, by brute force."""
+    ends_a = {sum(map(len, a[: i + 1])): i + 1 for i in range(len(a))}
+    ends_b = {sum(map(len, b[: i + 1])): i + 1 for i in range(len(b))}
+    return [(ends_a[end], ends_b[end]) for end in sorted(ends_a.keys() & ends_b.keys())]
 
 
-def blocks_of(aligned: Alignment) -> Blocks:
-    a, b = (
-        [part.tolist() for part in np.split(ids, edges[1:-1])]
-        for ids, edges in ((aligned.ids_a, aligned.edges_a), (aligned.ids_b, aligned.edges_b))
-    )
-    return list(zip(a, b, strict=True))
-
-
-def naive_blocks(vocab: rt.Vocabulary, a: np.ndarray, b: np.ndarray) -> Blocks:
-    """Blocks by growing both sides until they spell the same, byte for byte."""
-    blocks, i, j = [], 0, 0
-    while i < len(a):
-        left, right = [int(a[i])], [int(b[j])]
-        i, j = i + 1, j + 1
-        while True:
-            text_left, text_right = vocab.decode_bytes(left), vocab.decode_bytes(right)
-            if text_left == text_right:
-                break
-            if len(text_left) < len(text_right):
-                left.append(int(a[i]))
-                i += 1
-            else:
-                right.append(int(b[j]))
-                j += 1
-        blocks.append((left, right))
-    assert j == len(b)
-    return blocks
+def ends_of(aligned: Alignment) -> list[tuple[int, int]]:
+    return list(zip(aligned.edges_a[1:], aligned.edges_b[1:], strict=True))
 
 
 @pytest.mark.parametrize("spec", ["stochastok(alpha=0.3)", "uniform", "characters", "canonical"])
@@ -56,10 +37,16 @@ def test_blocks_are_the_finest_common_ones(vocab: rt.Vocabulary, spec: str) -> N
         canonical = vocab.encode(text)
         drawn = rt.sampler(spec, vocab).sample(canonical, seed=number)
         aligned = align(vocab, drawn, vocab, canonical)
-        got = blocks_of(aligned)
-        assert got == naive_blocks(vocab, drawn, canonical)
-        assert aligned.same.tolist() == [left == right for left, right in got]
+        expected = byte_blocks(*([vocab.tokens[i] for i in ids] for ids in (drawn, canonical)))
+        assert ends_of(aligned) == expected
+        same = [
+            drawn[a:c].tolist() == canonical[b:d].tolist()
+            for (a, b), (c, d) in itertools.pairwise([(0, 0), *expected])
+        ]
+        assert aligned.same.tolist() == same
         assert (spec == "canonical") == aligned.same.all()
+    empty = align(vocab, [], vocab, [])
+    assert (len(empty), empty.carry([]).tolist()) == (0, [])
 
 
 def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
@@ -71,15 +58,11 @@ def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
     carried = aligned.carry(log_probs)
     assert carried.shape == canonical.shape
     assert carried.sum() == pytest.approx(log_probs.sum())
-    blocks = list(zip(aligned.edges_a, aligned.edges_a[1:], strict=False))
-    assert aligned.block_values(log_probs) == pytest.approx(
-        [log_probs[a:b].sum() for a, b in blocks]
-    )
-    assert aligned.block_values(log_probs, "mean") == pytest.approx(
-        [log_probs[a:b].mean() for a, b in blocks]
-    )
-    assert aligned.block_values(mask, "any").tolist() == [mask[a:b].any() for a, b in blocks]
-    assert aligned.block_values(mask, "all").tolist() == [mask[a:b].all() for a, b in blocks]
+    blocks = np.split(np.arange(len(drawn)), aligned.edges_a[1:-1])
+    for how, reduce in (("sum", np.sum), ("mean", np.mean), ("any", np.any), ("all", np.all)):
+        values = mask if how in ("any", "all") else log_probs
+        expected = [reduce(values[block]) for block in blocks]
+        assert aligned.block_values(values, how) == pytest.approx(expected)
     sizes = np.diff(aligned.edges_b)
     for how in ("mean", "any", "all"):
         values = mask if how != "mean" else log_probs
@@ -100,37 +83,10 @@ def test_broken_utf8_aligns_with_what_a_decoder_writes(vocab: rt.Vocabulary, raw
     adds_space = vocab.decode(vocab.encode("a")) == " a"
     again = vocab.encode(text.removeprefix(" ") if adds_space else text)
     aligned = align(vocab, sampled, vocab, again)
-    for left, right in blocks_of(aligned):
-        assert left and right
-        assert vocab.decode(left) == vocab.decode(right)
+    for (a, b), (c, d) in itertools.pairwise([(0, 0), *ends_of(aligned)]):
+        assert a < c and b < d and vocab.decode(sampled[a:c]) == vocab.decode(again[b:d])
     assert len(aligned) > 1
     assert aligned.carry(np.ones(len(sampled))).sum() == len(sampled)
-
-
-def test_special_ids_align_with_their_spelled_names() -> None:
-    vocab = byte_level(LLAMA3)
-    sampled = vocab.encode("the <|end|> rest", parse_special=True)
-    spelled = vocab.encode("the <|end|> rest")
-    aligned = align(vocab, sampled, vocab, spelled)
-    assert len(sampled) < len(spelled)
-    assert vocab.decode(sampled) == vocab.decode(spelled)
-    assert not aligned.same.all()
-
-
-def test_nothing_aligns_with_nothing(vocab: rt.Vocabulary) -> None:
-    aligned = align(vocab, [], vocab, [])
-    assert len(aligned) == 0
-    assert aligned.carry([]).tolist() == []
-
-
-# --- two tokenizers -----------------------------------------------------------------------------
-
-
-def byte_blocks(a: list[bytes], b: list[bytes]) -> list[tuple[int, int]]:
-    """The ends of the finest common blocks of two lists of tokens, by brute force."""
-    ends_a = {sum(map(len, a[: i + 1])): i + 1 for i in range(len(a))}
-    ends_b = {sum(map(len, b[: i + 1])): i + 1 for i in range(len(b))}
-    return [(ends_a[end], ends_b[end]) for end in sorted(ends_a.keys() & ends_b.keys())]
 
 
 @given(st.text(alphabet="thers ia.é😀\n", max_size=40), st.integers(0, 100))
@@ -140,7 +96,7 @@ def test_blocks_of_two_tokenizers_are_the_finest_common_ones(text: str, seed: in
     b = rt.sampler("stochastok(alpha=0.5)", vocab_b).sample(text, seed=seed)
     aligned = align(vocab_a, a, vocab_b, b)
     expected = byte_blocks([vocab_a.tokens[i] for i in a], [vocab_b.tokens[i] for i in b])
-    assert list(zip(aligned.edges_a[1:], aligned.edges_b[1:], strict=True)) == expected
+    assert ends_of(aligned) == expected
     values = np.random.default_rng(seed).random(len(a))
     assert aligned.carry(values).sum() == pytest.approx(values.sum())
     assert aligned.reversed().reversed().carry(values).tolist() == aligned.carry(values).tolist()
@@ -191,3 +147,26 @@ def test_mistakes_are_one_line(vocab: rt.Vocabulary) -> None:
     for how in (["sum"], {}, None):
         with pytest.raises(rt.RobustokError, match="unknown reduction"):
             aligned.carry(np.ones(len(a)), how)  # type: ignore[arg-type]
+
+
+def test_the_first_difference_of_two_steps_is_explained() -> None:
+    vocab = byte_level(LLAMA3)
+
+    def ids(*parts: str) -> list[int]:
+        return [i for part in parts for i in vocab.encode(part).tolist()]
+
+    assert prefix_of(vocab, ids("the"), ids("the", " rest"))
+    assert prefix_of(vocab, [], ids("the"))
+    split = prefix_of(vocab, ids("r", "e", "s"), ids("re", "s", " the"))
+    assert (split.cause, split.shared) == ("re-encoded", 0)
+    assert split.explanation.startswith("ids 0 to 1 'r|e' became 're'")
+    merged = prefix_of(vocab, ids("s", " t"), ids("s", " the"))
+    assert (merged.cause, merged.shared) == ("merged", 1)
+    assert "merged with the text that follows" in merged.explanation
+    changed = prefix_of(vocab, ids("the", "x"), ids("the", "y", "z"))
+    assert (changed.cause, changed.shared) == ("text-changed", 1)
+    broken = [*ids("the"), *vocab.encode(b"\xf0\x9f").tolist()]
+    decoded = prefix_of(vocab, broken, ids("the", "\ufffd", " rest"))
+    assert (decoded.cause, decoded.shared) == ("not-utf8", 1)
+    assert prefix_of(vocab, ids("the", "x"), ids("the")).cause == "shortened"
+    assert all("\n" not in c.explanation for c in (split, merged, changed, decoded))

@@ -86,7 +86,7 @@ def in_file(path: Path, rows: list[Any]) -> Path:
 
 
 def rollouts_of(path: Path, layout: str | None = None) -> list[Rollout]:
-    return [rollout for batch, _ in read_rollouts(path, layout) for rollout in batch]
+    return list(read_rollouts(path, layout))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])

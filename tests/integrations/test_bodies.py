@@ -167,22 +167,6 @@ def test_a_known_name_in_another_case_is_refused(body: Any, field: str) -> None:
     assert read_body(json.dumps(arguments).encode(), FIELDS, LIMITS, strict=True).unknown == 0
 
 
-def test_schemas_and_arguments_of_tools_are_no_prompts() -> None:
-    schema = {"type": "array", "default": [1, 2], "enum": [83, 258]}
-    body = {
-        "messages": [
-            {"content": [{"type": "tool_use", "input": {"items": A, "prompt": A, "text": [A]}}]},
-            {"content": "a", "tool_calls": [{"function": {"arguments": {"input_ids": A}}}]},
-        ],
-        "tools": [{"input_schema": schema}, {"function": {"parameters": schema}}],
-        "response_format": {"json_schema": {"schema": schema}},
-        "guided_json": schema, "structured_outputs": {"json": schema},
-    }  # fmt: skip
-    for path in ("/v1/chat/completions", "/invocations"):
-        found = read_body(json.dumps(body).encode(), fields_of(path), LIMITS, strict=True)
-        assert found.rows == []
-
-
 @pytest.mark.parametrize(
     "value", [[5], [[5, 6]], [5, "a"], ["5", " 6 "], [5.0], [True], [None, "5"], [{"a": [5]}]]
 )

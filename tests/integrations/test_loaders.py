@@ -276,22 +276,21 @@ def test_the_documentation_has_the_table_of_the_cells():
 
 
 @pytest.mark.parametrize("collator", [None, DataCollatorForLanguageModeling(TOKENIZER, mlm=False)])
-def test_a_column_of_text_is_encoded_and_evaluation_is_canonical(collator, tmp_path):
-    """The collators of transformers alone would refuse rows of different lengths, or of text."""
-    cell = Cell(tmp_path, epochs=1)
-    for rows in ([{"text": t} for t in TEXTS], [{"input_ids": i, "labels": i} for i in IDS]):
-        given = cell.dataset(rows)
-        trainer = make_trainer(tmp_path, given, data_collator=collator, **cell.settings)
-        robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER)
-        batch = next(iter(trainer.get_train_dataloader()))
-        assert batch["input_ids"].shape == batch["labels"].shape
-        assert (batch["labels"] == -100).equal(batch["attention_mask"] == 0)
-        seen = trained(trainer)
-        assert sorted(text for step in seen for text in spelled(step)) == sorted(TEXTS)
-        assert not {tuple(ids) for step in seen for ids in step} & {*map(tuple, IDS)}
-        evaluated = [ids for batch in trainer.get_eval_dataloader() for ids in sequences(batch)]
-        assert evaluated == IDS
-        assert np.isfinite(trainer.evaluate()["eval_loss"])
+def test_rows_of_one_length_are_padded_and_evaluation_is_canonical(collator, tmp_path):
+    """The collators of transformers alone would refuse draws of different lengths."""
+    cell, blocks = Cell(tmp_path, epochs=1), [ids[:10] for ids in IDS]
+    given = cell.dataset([{"input_ids": ids, "labels": ids} for ids in blocks])
+    trainer = make_trainer(tmp_path, given, data_collator=collator, **cell.settings)
+    robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER)
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert batch["input_ids"].shape == batch["labels"].shape
+    assert (batch["labels"] == -100).equal(batch["attention_mask"] == 0)
+    seen = trained(trainer)
+    assert sorted(t for step in seen for t in spelled(step)) == sorted(map(VOCAB.decode, blocks))
+    assert not {tuple(ids) for step in seen for ids in step} & {*map(tuple, blocks)}
+    evaluated = [ids for batch in trainer.get_eval_dataloader() for ids in sequences(batch)]
+    assert evaluated == blocks
+    assert np.isfinite(trainer.evaluate()["eval_loss"])
 
 
 def test_completions_of_preferences_are_never_drawn(tmp_path):

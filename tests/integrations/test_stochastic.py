@@ -198,16 +198,6 @@ def test_offsets_and_words_are_those_of_the_tokenizers_library(text, name):
         assert drawing.special_tokens_mask == finest.special_tokens_mask
 
 
-def test_offsets_of_a_drawn_token_are_its_characters():
-    drawing = rt.stochastic(TOKENIZERS["untrimmed"], "characters", seed=0)
-    text = "the é 😀"
-    encoding = drawing.encode(text, add_special_tokens=False)
-    spans = [text[begin:end] for begin, end in encoding.offsets]
-    assert spans == [*"the ", "é", "é", " ", "😀", "😀", "😀", "😀"]
-    assert encoding.char_to_token(4) == 4
-    assert encoding.word_ids == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2]
-
-
 def test_cuts_special_tokens_and_padding_are_applied_to_the_draw():
     drawing = rt.stochastic(PRETRAINED["byte-level"], "characters", seed=0)
     batch = drawing(TEXTS[:3], truncation=True, max_length=16, padding="max_length")
@@ -299,6 +289,8 @@ def test_a_template_that_changes_contents_is_refused():
     looks_like_a_placeholder = [{"role": "assistant", "content": "\ue0005\ue000"}]
     with pytest.raises(RobustokError, match="changes the contents"):
         drawing.apply_chat_template(looks_like_a_placeholder)
+    long = "\ue000" + "1" * 5000 + "\ue000"  # of no message
+    assert drawing.apply_chat_template([{"role": "assistant", "content": long}])
 
 
 def test_copies_and_pickles_keep_draws_epoch_and_mode(tmp_path):
@@ -447,7 +439,7 @@ def processor(tmp_path_factory) -> Any:
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
 
 
-@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"emit_unk_piece": True}])
+@pytest.mark.parametrize("options", [{}, {"emit_unk_piece": True}])
 def test_unknown_pieces_are_written_as_in_the_text(processor, options):
     texts = ["the ☃ and 🧿the", "☃", "the"]
     canonical = rt.stochastic(processor, "canonical", seed=0)
@@ -469,21 +461,18 @@ def test_sentencepiece_processors_draw(processor):
     marked = drawing.encode(text, add_bos=True, add_eos=True)
     assert marked == [processor.bos_id(), *ids, processor.eos_id()]
     assert drawing.encode(text, True, True) == marked  # add_bos, add_eos
-    assert drawing.encode(text, reverse=True) == ids[::-1]
-    assert drawing.encode(text, True, True, True) == [marked[0], *ids[::-1], marked[-1]]
-    assert drawing.encode(text, out_type=str, reverse=True)[0] == processor.id_to_piece(ids[-1])
     assert drawing.vocab_size() == processor.vocab_size()
     with pytest.raises(RobustokError, match="enable_sampling"):
         drawing.encode(text, enable_sampling=True)
     with pytest.raises(RobustokError, match="cannot draw"):
         drawing.sample_encode_as_ids(text, -1, 0.1)
-    for kind in ("serialized_proto", "numpy"):
+    for other in ({"out_type": "serialized_proto"}, {"out_type": "numpy"}, {"reverse": True}):
         with pytest.raises(RobustokError, match="encodes to ids or strings"):
-            drawing.encode(text, out_type=kind)
+            drawing.encode(text, **other)
 
 
 @pytest.mark.parametrize(
-    "made", [{"out_type": str}, {"reverse": True, "add_bos": True}, {"add_eos": True},
+    "made", [{"out_type": str}, {"add_eos": True},
              {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1}],
 )  # fmt: skip
 def test_what_a_sentencepiece_processor_was_made_to_return(processor, made):
@@ -492,10 +481,9 @@ def test_what_a_sentencepiece_processor_was_made_to_return(processor, made):
         model_proto=processor.serialized_model_proto(), **made
     )
     drawing = rt.stochastic(own, "canonical", seed=0)
-    assert drawing.encode(TEXTS) == own.encode(TEXTS, enable_sampling=False)
-    assert drawing.encode(TEXTS[0], reverse=False) == own.encode(
-        TEXTS[0], reverse=False, enable_sampling=False
-    )
+    expected = own.encode(TEXTS, enable_sampling=False)
+    assert drawing.encode(TEXTS) == expected
+    assert [drawing.eval().encode(TEXTS) for _ in range(4)] == [expected] * 4
 
 
 @pytest.mark.parametrize("library", ["tokenizers", "transformers", "tiktoken", "sentencepiece"])
@@ -599,25 +587,6 @@ def test_a_tokenizer_with_draws_of_its_own_is_refused(library, when, training):
     for encode, text in ((drawing.encode, TEXTS[0]), (batch, TEXTS[:2])):
         with pytest.raises(RobustokError, match="draws by itself"):
             encode(text)
-
-
-@pytest.mark.parametrize(("name", "value"), [("alpha", 0.1)])
-def test_a_unigram_model_that_samples_is_refused(name, value):
-    pieces = [("<unk>", 0.0), *((c, -2.0) for c in "abc"), ("ab", -1.0)]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
-    setattr(tokenizer.model, name, value)
-    with pytest.raises(RobustokError, match="draws by itself"):
-        rt.stochastic(tokenizer, "uniform", seed=0)
-
-
-def test_a_sentencepiece_processor_that_samples_is_canonical_in_evaluation_mode(processor):
-    own = sentencepiece.SentencePieceProcessor(
-        model_proto=processor.serialized_model_proto(), enable_sampling=True, nbest_size=-1,
-        alpha=0.1,
-    )  # fmt: skip
-    drawing = rt.stochastic(own, "uniform", seed=0).eval()
-    assert [drawing.encode(TEXTS[0]) for _ in range(9)] == [processor.encode(TEXTS[0])] * 9
-    assert [drawing.EncodeAsIds(TEXTS[0]) for _ in range(9)] == [processor.encode(TEXTS[0])] * 9
 
 
 def test_a_ready_made_tokenizer_of_tokenizers_draws():

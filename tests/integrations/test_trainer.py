@@ -23,15 +23,12 @@ from tests.integrations.conftest import (
     trained_on_prompts,
     trl_trainer,
 )
-from tests.integrations.test_perturb import other_tokenizer
 from tests.oracles.processes import as_two_processes
 from transformers import (
-    AutoTokenizer,
     DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
     DataCollatorWithFlattening,
     TrainerCallback,
-    default_data_collator,
 )
 
 import robustok as rt
@@ -127,28 +124,6 @@ def test_rows_of_arrays_are_rows_of_lists(tmp_path, form):
     assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
 
 
-def test_blocks_of_text_are_all_perturbed(tmp_path, capsys):
-    """Rows of one length, as group_texts of the examples of transformers makes them."""
-    ids = np.concatenate(IDS)
-    blocks = [ids[i : i + 32].tolist() for i in range(0, len(ids) - 31, 32)]
-    trainer = make_trainer(tmp_path, [{"input_ids": block, "labels": block} for block in blocks])
-    robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER, max_length=32)
-    trainer.train()
-    printed = f"{len(blocks)} of {len(blocks)} rows perturbed in epoch 1"
-    assert printed in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("bar", [True, False])
-def test_what_an_epoch_did_is_printed_with_the_losses(tmp_path, capsys, bar):
-    trainer = make_trainer(tmp_path, ROWS, disable_tqdm=not bar, logging_steps=1)
-    robustify(trainer, "characters", seed=0, tokenizer=TOKENIZER)
-    trainer.train()
-    lines = capsys.readouterr().out.splitlines()
-    said = [i for i, line in enumerate(lines) if "rows perturbed in epoch 1 by characters" in line]
-    losses = [i for i, line in enumerate(lines) if "'loss'" in line]
-    assert len(said) == 1 and losses and losses[0] < said[0]
-
-
 class Reporter(TrainerCallback):
     """Keeps what W&B or TensorBoard would get."""
 
@@ -208,7 +183,7 @@ def test_bad_input_is_one_line(tmp_path):
     with pytest.raises(RobustokError, match="max_length must be 1 or more"):
         robustify(bare, "uniform", seed=0, max_length=0)
     trainer = make_trainer(tmp_path, [{"other": [1]}], remove_unused_columns=False)
-    with pytest.raises(RobustokError, match="rows with other cannot be perturbed: give rows with"):
+    with pytest.raises(RobustokError, match="not columns other: encode the texts first"):
         robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
     trainer = make_trainer(tmp_path, ROWS, data_collator=PADS)
     for message, setting in {
@@ -222,28 +197,6 @@ def test_bad_input_is_one_line(tmp_path):
     robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
     with pytest.raises(RobustokError, match="robustified already"):
         robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
-
-
-def test_rows_of_another_tokenizer_name_the_trainers(tmp_path):
-    trainer = make_trainer(tmp_path, ROWS, TOKENIZER, data_collator=PADS)
-    with pytest.raises(RobustokError, match="likely the trainer's processing_class"):
-        robustify(trainer, "uniform", seed=0, where="all", tokenizer=other_tokenizer())
-
-
-def test_rows_cut_by_trl_are_perturbed(tmp_path, capsys):
-    trainer = trl_trainer("SFT", tmp_path, [{"text": text} for text in TEXTS], max_length=12)
-    robustify(trainer, "uniform", seed=0, where="all")
-    trainer.train()
-    assert PRINTED in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("where", ["user", "unlabeled"])
-def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
-    answer = {"role": "assistant", "content": "yes"}
-    rows = [{"messages": [{"role": "user", "content": text}, answer]} for text in TEXTS]
-    trainer = trl_trainer("SFT", tmp_path, rows)
-    with pytest.raises(RobustokError, match="assistant_only_loss=True"):
-        robustify(trainer, "uniform", seed=0, where=where)
 
 
 LABELS_ALL = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
@@ -269,39 +222,20 @@ def test_nothing_is_drawn_where_the_collator_labels_every_id(tmp_path, where, co
     assert batch["labels"][has_label].equal(batch["input_ids"][has_label])
 
 
-def test_nothing_is_drawn_where_sft_labels_every_id_of_prepared_rows(tmp_path):
-    rows, prepared = [{"input_ids": ids} for ids in IDS], {"skip_prepare_dataset": True}
-    trainer = trl_trainer("SFT", tmp_path, rows, dataset_kwargs=prepared)
-    with pytest.raises(RobustokError, match="nothing may be perturbed"):
-        robustify(trainer, "uniform", seed=0)
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_rows_are_padded_on_the_side_of_the_tokenizer(tmp_path, side):
     tokenizer = chat_tokenizer()
     tokenizer.padding_side = side
     rows = [{"input_ids": ids[: 8 + i % 5], "labels": i % 2} for i, ids in enumerate(IDS)]
     trainer = make_trainer(tmp_path, rows, tokenizer)  # of a classifier
-    plain = next(iter(trainer.get_eval_dataloader()))
     robustify(trainer, "uniform", seed=0)
-    evaluated = next(iter(trainer.get_eval_dataloader()))
-    assert all(torch.equal(evaluated[name], plain[name]) for name in plain)
     assert next(iter(trainer.get_train_dataloader()))["labels"].shape == (8,)
     trainer = make_trainer(tmp_path, ROWS, tokenizer)  # labels of ids, which are not padded
     robustify(trainer, "uniform", seed=0)
-    for batch in (*trainer.get_train_dataloader(), *trainer.get_eval_dataloader()):
+    for batch in trainer.get_train_dataloader():
         mask = batch["attention_mask"]
         assert mask[:, -1 if side == "left" else 0].all()
         assert not batch["labels"].ne(-100)[mask == 0].any()
-
-
-def test_a_column_of_text_is_predicted_on_as_it_is_evaluated(tmp_path):
-    rows: Any = [{"text": text} for text in TEXTS]
-    trainer = make_trainer(tmp_path, rows, TOKENIZER)
-    robustify(trainer, "uniform", seed=0, where="all")
-    predicted: Any = trainer.predict(rows)
-    assert predicted.predictions.shape[:2] == (len(TEXTS), max(map(len, IDS)))
-    assert predicted.metrics["test_loss"] == pytest.approx(trainer.evaluate()["eval_loss"])
 
 
 def test_a_draw_of_a_rollout_fits_beside_its_completion(tmp_path):
@@ -323,16 +257,6 @@ def test_a_draw_of_a_rollout_fits_beside_its_completion(tmp_path):
 
 def drawing() -> Any:
     return rt.stochastic(chat_tokenizer(), "uniform", seed=0)
-
-
-def test_a_trainer_pads_with_a_stochastic_tokenizer_and_saves_the_original(tmp_path):
-    rows: Any = [{"input_ids": ids} for ids in IDS]
-    trainer = make_trainer(tmp_path, rows, drawing())
-    batch = trainer.data_collator(rows[:4])
-    assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids) for ids in IDS[:4]]
-    trainer.save_model(str(tmp_path / "saved"))
-    saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert [saved(text)["input_ids"] for text in TEXTS] == IDS
 
 
 def sft_rows(trainer: Any) -> list[list[list[int]]]:
@@ -362,41 +286,13 @@ def test_sft_tokenizes_once_and_robustify_refuses_rows_that_may_be_drawn_already
     assert texts_of(first) == texts_of(second) == sorted(TEXTS)
 
 
-def test_grpo_generates_from_the_prompts_of_a_stochastic_tokenizer(tmp_path):
-    rows = [{"prompt": text} for text in TEXTS]
-    trainer = trl_trainer("GRPO", tmp_path, rows, drawing(), max_steps=1)
-    seen = [ids for step in trained_on_prompts(trainer) for ids in step]
-    assert seen and {VOCAB.decode(ids) for ids in seen} <= set(TEXTS)
-    assert not {tuple(ids) for ids in seen} & {tuple(ids) for ids in IDS}
-    assert seen[::2] == seen[1::2]  # the generations of a prompt share its draw
-
-
-def columns_named(name: str) -> list[dict[str, Any]]:
-    return [{"input_ids": row["input_ids"], name: row["labels"]} for row in ROWS]
-
-
-@pytest.mark.parametrize("name", ["labels", "label_ids", "target_ids"])
-def test_labels_are_known_whatever_their_column_is_called(tmp_path, name):
-    """The default collator of transformers makes labels of label_ids."""
-    trainer = make_trainer(
-        tmp_path, columns_named(name), TOKENIZER, data_collator=default_data_collator,
-        remove_unused_columns=False,
-    )  # fmt: skip
-    robustify(trainer, "uniform", seed=0)
-    for batch in trainer.get_train_dataloader():
-        labels = batch["labels" if name == "label_ids" else name]
-        assert (labels == batch["input_ids"])[labels != -100].all()
-        answers = [row[row != -100].tolist() for row in labels]
-        assert all(answer in [a.tolist() for a in ANSWERS] for answer in answers)
-
-
 def test_what_cannot_be_perturbed_is_said_at_the_call(tmp_path):
     bare: Any = [{"input_ids": ids} for ids in IDS]
     marked: Any = [{**row, "response_mask": [1] * len(row["input_ids"])} for row in ROWS]
     for message, rows in {
         "rows without labels do not say what is an answer": bare,
         "the column 'response_mask' has as many values": marked,
-        "nothing may be perturbed": [{"text": text} for text in TEXTS],
+        "encode the texts first": [{"text": text} for text in TEXTS],
     }.items():
         for data in (rows, Dataset.from_list(rows), Dataset.from_list(rows).to_iterable_dataset()):
             settings = {"max_steps": 2, "remove_unused_columns": False}
@@ -404,15 +300,6 @@ def test_what_cannot_be_perturbed_is_said_at_the_call(tmp_path):
             with pytest.raises(RobustokError, match=message) as error:
                 robustify(trainer, "uniform", seed=0)
             assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("tokenizer_draws", "name"), [(0.1, "dropout")])
-def test_a_tokenizer_that_draws_itself_is_refused(tmp_path, tokenizer_draws, name):
-    tokenizer = chat_tokenizer()
-    setattr(tokenizer.backend_tokenizer.model, name, tokenizer_draws)
-    trainer = make_trainer(tmp_path, ROWS, tokenizer, data_collator=PADS)
-    with pytest.raises(RobustokError, match=r"backend_tokenizer.model.dropout = None"):
-        robustify(trainer, "uniform", seed=0)
 
 
 def test_processes_that_do_not_train_together_are_refused(tmp_path, monkeypatch):
@@ -520,5 +407,5 @@ def test_preferences_of_another_form_are_refused_at_the_call(tmp_path, kind):
         model=tiny(), args=getattr(module, f"{kind}Config")(str(tmp_path), **COMMON, bf16=False),
         train_dataset=Dataset.from_list(rows), processing_class=chat_tokenizer(),
     )  # fmt: skip
-    with pytest.raises(RobustokError, match="cannot be perturbed: give rows with input_ids"):
+    with pytest.raises(RobustokError, match="rows are dictionaries with input_ids"):
         robustify(trainer, "uniform", seed=0)

@@ -109,7 +109,7 @@ def test_answers_are_read_as_rollouts(server: str, vocab: rt.Vocabulary, tmp_pat
     body = {"prompt": [TEXT, "a"], "max_tokens": 3, "return_token_ids": True}
     _, answer = post(f"{server}/v1/completions", body)
     (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
-    ((rollouts, _),) = read_rollouts(tmp_path / "answers.jsonl")
+    rollouts = list(read_rollouts(tmp_path / "answers.jsonl"))
     texts, choices = body["prompt"], answer["choices"]
     expected = [
         [*vocab.encode(text), *choice["token_ids"]]

@@ -170,9 +170,6 @@ def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> Non
     ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}, 1.5),
     ("0::/", {"cpu.max": "200000 100000"}, 2.0),
     ("0::/not/here", {"cpu.max": "50000 100000"}, 0.5),
-    ("3:cpu,cpuacct:/d", {"cpu/d/cpu.cfs_quota_us": "300000", "cpu/d/cpu.cfs_period_us": "100000"},
-     3.0),
-    ("1:cpu:/d", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, float("inf")),
     ("4:memory:/d", {"cpu.max": "100000 100000"}, float("inf")),
     (None, {}, float("inf")),  # a system without cgroups
 ])  # fmt: skip

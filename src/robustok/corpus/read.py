@@ -173,7 +173,7 @@ def _first_types(file: InputFile) -> dict[str, pa.DataType]:
         return dict(zip(schema.names, schema.types, strict=True))
     types: dict[str, pa.DataType] = {}
     problem = ""
-    with _damage_in_one_line(file), open_input(file.path) as (stream, _):
+    with _damage_in_one_line(file), open_input(file.path) as stream:
         for _, line in islice(lines_of(stream), _FIRST):
             try:
                 row = json_of(line)
@@ -242,7 +242,7 @@ def _json_tables(task: Task, schema: pa.Schema, size: int) -> Tables:
     rejects: list[Reject] = []
     held, columns = 0, schema.append(POSITION)
     stop = float("inf") if task.stop is None else task.stop
-    with open_input(task.file.path) as (stream, _):
+    with open_input(task.file.path) as stream:
         for position, line in lines_of(stream, task.start, stop):
             if line is not None and not line.strip():
                 continue

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from robustok.checks import check_list
-from robustok.errors import RobustokError
 from robustok.guard.check import Guard, IdSequences, flatten
 from robustok.guard.findings import (
     KINDS,
@@ -30,6 +28,7 @@ from robustok.tokenizer.data import split_at_broken
 from robustok.tokenizer.vocabulary import Vocabulary
 
 FIRST = (256, 1024, 4096)  # sampled tokens of a rollout
+_ROLLOUTS, _IDS = 1024, 1 << 18  # checked at once, one rollout at least
 _MOST_EXCHANGES = 1 << 17  # of which the rarer half is forgotten
 _LONGEST_EXCHANGE = 64  # ids; longer runs are counted by their kind only
 _FIRST_ROWS = 10  # drifted ones that a report names
@@ -125,33 +124,36 @@ class Audit:
         self._first_rows: list[int] = []
         self.by_prompt: dict[bytes | int, tuple[int, int]] = {}
 
-    def add(self, rows: IdSequences, roles: Sequence[str] | None = None) -> Verdicts:
+    def add(self, rows: IdSequences) -> Verdicts:
         """Check sequences of sampled ids, each a rollout, and return their verdicts.
 
         Args:
             rows: a Ragged, or an iterable of id sequences.
-            roles: the role of each row, such as ``assistant`` or ``tool:search``.
 
-        Raises RobustokError, and adds nothing, for rows that are no id sequences and for roles that
-        are not one for each row.
+        Raises RobustokError, and adds nothing, for rows that are no id sequences.
         """
         given, offsets = flatten(rows, None)
-        names = ["completion"] * (len(offsets) - 1) if roles is None else check_list("roles", roles)
-        if len(names) != len(offsets) - 1 or not all(isinstance(name, str) for name in names):
-            raise RobustokError(f"roles: give one name for each of the {len(offsets) - 1} rows")
-        ids = np.split(given, offsets[1:-1])
-        return self.add_rollouts(
-            Rollout([(row, [Part(0, len(row), name, True)])])
-            for row, name in zip(ids if names else [], names, strict=True)
-        )
+        ids = np.split(given, offsets[1:-1]) if len(offsets) > 1 else []
+        return self._add([Rollout([(row, [Part(0, len(row), "completion", True)])]) for row in ids])
 
-    def add_rollouts(self, rollouts: Iterable[Rollout]) -> Verdicts:
-        """Check rollouts as :func:`read_rollouts` gives them; the verdicts of all sequences.
+    def add_rollouts(self, rollouts: Iterable[Rollout]) -> None:
+        """Check rollouts as :func:`read_rollouts` gives them.
 
         Args:
             rollouts: id sequences with their parts.
         """
-        rollouts = list(rollouts)
+        batch: list[Rollout] = []
+        size = 0
+        for rollout in rollouts:
+            batch.append(rollout)
+            size += sum(len(ids) for ids, _ in rollout.sequences)
+            if len(batch) >= _ROLLOUTS or size >= _IDS:
+                self._add(batch)
+                batch, size = [], 0
+        self._add(batch)
+
+    def _add(self, rollouts: Sequence[Rollout]) -> Verdicts:
+        """Check a batch of rollouts; the verdicts of all sequences."""
         sequences = [sequence for rollout in rollouts for sequence in rollout.sequences]
         verdicts = self._guard.check_batch([ids for ids, _ in sequences])
         self._sequences += len(verdicts)

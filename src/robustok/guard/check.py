@@ -4,8 +4,8 @@ All rows at once: ids that the vocabulary does not have are set aside, special i
 each row into segments, and the tokenizer itself encodes the text of every segment. No state is
 kept between calls, so a request cannot slow down another one.
 
-One short row of plain text is compared in Python lists instead, since creating arrays takes longer
-there than the comparison itself. Its verdict is the one that many rows have.
+One short row of plain text is compared in Python lists first, since creating arrays takes longer
+than the comparison itself.
 
 `robustok.guard.segments` encodes the texts, also of tokenizers that change them.
 """
@@ -24,7 +24,6 @@ from robustok.checks import check_integer, shown
 from robustok.errors import RobustokError
 from robustok.guard.findings import (
     DEVIATES,
-    KINDS,
     MATCHES,
     NO_FINDINGS,
     NOT_CANONICAL,
@@ -51,10 +50,9 @@ from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
-SHORT = 2048  # ids of a row that is compared in Python lists
+SHORT = 2048  # ids of a row that is compared in Python lists first
 IdSequences = Ragged | Iterable[Sequence[int] | np.ndarray]
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
-_NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
 
 
 class KnownIds(NamedTuple):
@@ -124,20 +122,16 @@ class Guard:
         Raises RobustokError for anything but a flat sequence of integers, and for a sequence longer
         than ``max_length``.
         """
-        longest = SHORT if self.max_length is None else min(SHORT, self.max_length)
-        if type(ids) is list and len(ids) <= longest and set(map(type, ids)) == {int}:
-            short = ids
-        else:
-            ids = check_row(ids, self.max_length)
-            short = ids.tolist() if len(ids) <= SHORT else []
-        verdict = self._check_short(short) if short else None
-        if verdict is None:
-            given = check_row(ids, self.max_length)
-            verdicts = self._check_rows(given, np.array([0, len(given)]))
-            verdict = verdicts[0]
-            if isinstance(ids, list):  # whose ids may have over 64 bits: findings name them
-                findings = Findings(verdicts.table, ids, verdict.repaired)
-                verdict = replace(verdict, findings=findings)
+        given = check_row(ids, self.max_length)
+        short = given.tolist() if len(given) <= SHORT else []
+        if short and self._is_canonical(short):
+            repaired = given.astype(np.int32)
+            return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
+        verdicts = self._check_rows(given, np.array([0, len(given)]))
+        verdict = verdicts[0]
+        if isinstance(ids, list):  # whose ids may have over 64 bits: findings name them
+            findings = Findings(verdicts.table, ids, verdict.repaired)
+            verdict = replace(verdict, findings=findings)
         return verdict
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -180,52 +174,23 @@ class Guard:
         """
         return self._check_rows(*flatten(rows, self.max_length))
 
-    # --- one short row ------------------------------------------------------------------------
+    def _is_canonical(self, ids: list[int]) -> bool:
+        """Whether a row is known to be the canonical ids of a plain text; else it is not known.
 
-    def _check_short(self, ids: list[int]) -> Verdict | None:
-        """The verdict on 1 to SHORT integers, in Python lists.
-
-        None for a row with ids that are not ordinary, bytes that are not UTF-8, the text of a
-        special token, or a text that the tokenizer changes or refuses: :meth:`_check_rows` judges
-        it.
+        Nearly all rows are. In Python lists: for a short row, arrays take longer than the
+        comparison.
         """
         begin, end = self._body(ids)
         body = ids[begin:end]
         spelled = self.vocab.plain_bytes(body)
-        repaired = None if spelled is None else self._encode_short(spelled)
-        if repaired is None:
-            return None
-        canonical = repaired.tolist()
-        if canonical == body:
-            if len(body) < len(ids):
-                repaired = np.array(ids, np.int32)
-            return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
-        tokens = self.vocab.tokens
-        is_placed = self.vocab.is_placed[repaired].any()
-        if self.mid_text or is_placed or b"".join([tokens[i] for i in canonical]) != spelled:
-            return None
-        if len(body) < len(ids):
-            repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
-        distance, splits, runs = _compare_short(tokens, body, canonical)
-        if begin:
-            runs = [position + begin for position in runs]
-        kinds = _NOT_CANONICAL_KINDS[: len(runs) // 4]
-        table = FindingTable(kinds, runs[::4], runs[1::4], runs[2::4], runs[3::4])
-        findings = Findings(table, ids.copy(), repaired)
-        return Verdict(False, distance, splits, False, findings, repaired)
-
-    def _encode_short(self, spelled: bytes) -> np.ndarray | None:
-        """The ids of a text of ordinary ids; None where :meth:`_check_rows` decides."""
         special = self._special_pattern
-        if special is not None and special.search(spelled):
-            return None
+        if spelled is None or (special is not None and special.search(spelled)):
+            return False
         try:
             source = self.vocab.data.spelling.plain_source(spelled)
-            return self.vocab.encode_unchecked(source.decode())
+            return self.vocab.encode_unchecked(source.decode()).tolist() == body
         except (UnicodeDecodeError, RobustokError):
-            return None
-
-    # --- many rows ----------------------------------------------------------------------------
+            return False
 
     def _check_rows(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
@@ -419,41 +384,6 @@ def _runs(flags: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarra
     begin = np.flatnonzero(padded[1:] & (starts | ~padded[:-1]))
     end = np.flatnonzero(padded[:-1] & (starts | ~padded[1:]))
     return begin, end
-
-
-def _compare_short(
-    tokens: list[bytes], ids: list[int], canonical: list[int]
-) -> tuple[int, int, list[int]]:
-    """Distance, splits, and four numbers for each run of ids without a counterpart.
-
-    These are begin and end in ``ids``, and those of the ids in its place in ``canonical``. Both
-    spell the same bytes, and an id matches where both have it at the same byte.
-    """
-    index, at = {}, 0
-    for j, i in enumerate(canonical):
-        index[at] = j
-        at += len(tokens[i])
-    index[at] = len(canonical)
-    canonical = [*canonical, -1]  # the end of the text has no id
-    runs: list[int] = []
-    distance = splits = at = after = 0  # ``after`` the last match in ``canonical``
-    first = -1  # of the current run
-    for k, i in enumerate(ids):
-        j = index.get(at, -1)
-        at += len(tokens[i])
-        splits += at not in index
-        if canonical[j] != i:
-            distance += 1
-            if first < 0:
-                first = k
-            continue
-        if first >= 0:
-            runs += first, k, after, j
-            first = -1
-        after = j + 1
-    if first >= 0:
-        runs += first, len(ids), after, len(canonical) - 1
-    return distance, splits, runs
 
 
 def flatten(rows: IdSequences, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,16 +44,13 @@ class Finding:
 
 
 class FindingTable(NamedTuple):
-    """Findings of a batch, a row each, sorted by ``begin``, ``end`` and kind.
-
-    Positions are arrays, or lists for one short row, which take less time to make.
-    """
+    """Findings of a batch, a row each, sorted by ``begin``, ``end`` and kind."""
 
     kind: np.ndarray  # uint8: index into KINDS
-    begin: Any  # int64: position in all given ids
-    end: Any  # int64
-    canonical_begin: Any  # int64: position in all repaired ids, or SAME
-    canonical_end: Any  # int64
+    begin: np.ndarray  # int64: position in all given ids
+    end: np.ndarray  # int64
+    canonical_begin: np.ndarray  # int64: position in all repaired ids, or SAME
+    canonical_end: np.ndarray  # int64
 
     @classmethod
     def of(
@@ -127,10 +124,6 @@ class Findings(Sequence[Finding]):
     def __len__(self) -> int:
         return min(self.total, MAX_FINDINGS)
 
-    @overload
-    def __getitem__(self, index: int) -> Finding: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.runtime.inputs import find_inputs, json_lines_and_shares, kind_of
+from robustok.runtime.inputs import find_inputs, json_lines, kind_of
 
-ROLLOUTS, IDS = 1024, 1 << 18  # in a batch, one rollout at least
 _PARQUET_ROWS = 256  # read at a time
 _IGNORED = -100  # the label of an id that is not trained on
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
@@ -85,13 +84,13 @@ class Rollout(NamedTuple):
     prompt: bytes | None = None
 
 
-def read_rollouts(path: Path, layout: str | None = None) -> Iterator[tuple[list[Rollout], float]]:
-    """The rollouts of a file in batches, each with the share of the file that is read.
+def read_rollouts(path: Path, layout: str | None = None) -> Iterator[Rollout]:
+    """The rollouts of a file.
 
     >>> row = '{"prompt_ids": [276, 275], "completion_ids": [275]}'
     >>> _ = Path("rollouts.jsonl").write_text(row)
-    >>> [(batch, share)] = read_rollouts(Path("rollouts.jsonl"))
-    >>> [(ids.tolist(), [part.role for part in parts]) for ids, parts in batch[0].sequences]
+    >>> (rollout,) = read_rollouts(Path("rollouts.jsonl"))
+    >>> [(ids.tolist(), [part.role for part in parts]) for ids, parts in rollout.sequences]
     [([276, 275, 275], ['prompt', 'completion'])]
 
     Args:
@@ -104,24 +103,16 @@ def read_rollouts(path: Path, layout: str | None = None) -> Iterator[tuple[list[
     a row has a further list of integers that no layout has.
     """
     reader = _Reader(layout)
-    batch: list[Rollout] = []
-    size = 0
-    for label, row, share in _rows(path):
+    for label, row in _rows(path):
         rollout = reader.read(label, row)
         if rollout is not None:
-            batch.append(rollout)
-            size += sum(len(ids) for ids, _ in rollout.sequences)
-        if len(batch) >= ROLLOUTS or size >= IDS:
-            yield batch, share
-            batch, size = [], 0
+            yield rollout
     if reader.columns is not None and not reader.has_ids:
         names = ", ".join(one.name for one in LAYOUTS)
         columns = f" in its columns {', '.join(reader.columns[:9])}" if reader.columns else ""
         raise RobustokError(
             f"{path} has no token ids{columns}: give a layout ({names}) or the column of ids"
         )
-    if batch:
-        yield batch, 1.0
 
 
 class _Reader:
@@ -301,17 +292,17 @@ def _ids(value: object, label: str) -> np.ndarray:
     return np.where((ids >= 0) & (ids < 1 << 31), ids, -1).astype(np.int32)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Any, float]]:
-    """The rows of a file: the name of each in an error, its value, and the share of the file."""
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The rows of a file, each with its name in an error."""
     find_inputs(path)  # an error for a missing file and for another format
     if kind_of(path) == ("parquet", ""):
         yield from _parquet_rows(path)
         return
-    for number, value, share in json_lines_and_shares(path):
-        yield f"{path}, line {number}", value, share
+    for number, value in json_lines(path):
+        yield f"{path}, line {number}", value
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any, float]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -322,8 +313,8 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any, float]]:
             names = nested + [n for n in file.schema_arrow.names if n == "response_length"]
             for batch in file.iter_batches(_PARQUET_ROWS, columns=names):
                 for row in batch.to_pylist():
+                    yield f"{path}, row {number}", row
                     number += 1
-                    yield f"{path}, row {number - 1}", row, number / file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise RobustokError(f"{path}: cannot be read after {number} rows ({reason})") from error

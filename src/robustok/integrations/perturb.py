@@ -36,7 +36,6 @@ from torch.utils.data import get_worker_info  # noqa: E402
 
 _log = logging.getLogger(__name__)
 WHERE = ("unlabeled", "user", "all")
-_REPORTED_ROWS = 64
 _PROCESSES = 1025  # rows of the shared counts: the main process and 1024 workers
 _STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _CHECKED_ROWS = (32, 1024)  # first rows of each process that must be canonical: least and most
@@ -44,7 +43,6 @@ _ENOUGH_IDS = 256  # that are judged: fewer rows are checked
 _EDGE = 4  # ids beside a border that may not be canonical: texts are cut or encoded apart there
 _FEWEST_IDS = 16  # that are judged
 _MOST_DEVIATING = 0.05  # share of the ids, as where texts were encoded in parts
-_REMEMBERED_ROWS = 64  # by which a second pass over the rows is noticed
 
 
 class EpochCounts(NamedTuple):
@@ -106,8 +104,7 @@ class Perturb:
 
     Raises RobustokError for rows and columns that cannot be read (:func:`rows.read_rows`), rows
     without labels where ``where`` is not given, rows of which nothing may be perturbed, and where
-    the first rows are not canonical: it names the tokenizer that likely encoded them,
-    ``encoded_by``.
+    the first rows are not canonical.
     """
 
     def __init__(
@@ -139,7 +136,6 @@ class Perturb:
         if max_length is not None:
             max_length = check_integer("max_length", max_length, 1)
         self.max_length = max_length
-        self.encoded_by = "the model's"
         self._n_checked, self._judged = 0, np.zeros(2, np.int64)
         self._whole: set[str] = set()
         self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
@@ -299,8 +295,8 @@ class Perturb:
         else:
             return
         raise RobustokError(
-            f"{problem}: another tokenizer encoded them, likely {self.encoded_by}; give that one, "
-            "and rows that are not drawn yet"
+            f"{problem}: another tokenizer encoded them; give that one, and rows that are not "
+            "drawn yet"
         )
 
     def _kept(self, rows: Sequence[Columns]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -394,19 +390,13 @@ class TorchCollator:
             rows, for a spec; ``where`` and ``max_length``, as of `robustify`.
 
     Tensors are int64 [rows, length]; other columns must hold numbers, as many in each row. Call
-    :meth:`set_epoch` before each epoch; worker processes that are forked or spawned follow it. A
-    log line then says how much the epoch before perturbed, as a warning where a row was not. Rows
-    that come again in one epoch are warned of, since they have the same draws, and after 64
-    rows of a process draws that do not fit in ``max_length``.
+    :meth:`set_epoch` before each epoch: rows that come again without it have the same draws. Worker
+    processes that are forked or spawned follow it. A log line then says how much the epoch before
+    perturbed, as a warning where a row was not.
     """  # noqa: E501
 
     def __init__(self, scheme: str | Spec | Sampler, *, pad_id: int, **settings: Any) -> None:
         self.perturb, self.pad_id = Perturb(scheme, **settings), pad_id
-        self._unreported_rows = _REPORTED_ROWS
-        # Of the first rows of an epoch: how many there are, and the key of each and whether it came
-        # again. The second column of the first line says whether that was reported.
-        shape = (1 + _REMEMBERED_ROWS, 2)
-        self._first_rows = torch.zeros(shape, dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws.
@@ -416,36 +406,11 @@ class TorchCollator:
         """
         self.perturb.log_epoch()
         self.perturb.counts.zero_()
-        self._first_rows.zero_()
         self.perturb.state.epoch = check_epoch(epoch)
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         full = padded(self.perturb.drawn(rows), self.pad_id)
-        self._report(rows)
         return {name: _tensor(name, [row.get(name) for row in full]) for name in full[0]}
-
-    def _report(self, rows: Sequence[Row]) -> None:
-        if self._unreported_rows > 0:
-            self._unreported_rows -= len(rows)
-            if self._unreported_rows <= 0 and self.perturb.total.too_long:
-                self.perturb.log_epoch()
-        worker, first = get_worker_info(), self._first_rows.numpy()
-        if first[0, 1] or (worker and worker.id):
-            return
-        for row in rows:
-            count, key = first[0, 0], row_key(np.asarray(row["input_ids"]))
-            again = np.flatnonzero(first[1 : count + 1, 0] == key)
-            first[1 + again, 1] = 1
-            if not len(again) and count < _REMEMBERED_ROWS:
-                first[count + 1], first[0, 0] = (key, 0), count + 1
-        n_again, count = first[1:, 1].sum(), first[0, 0]
-        if n_again >= max(2, count // 2):
-            first[0, 1] = 1
-            _log.warning(
-                "rows come again in epoch %d, with the same draws: call "
-                "set_epoch(epoch) before each pass",
-                self.perturb.state.epoch + 1,
-            )
 
 
 def _tensor(name: str, values: list[Any]) -> torch.Tensor:

@@ -184,30 +184,6 @@ def _array(value: Any) -> np.ndarray:
     return values if len(values) else values.astype(np.int64)
 
 
-def with_ids(row: Row, tokenizer: Any, column: str, max_length: int | None) -> Row:
-    """A row with ``input_ids``: those of its text, cut to ``max_length``, where it has none.
-
-    >>> from transformers import PreTrainedTokenizerFast
-    >>> fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    >>> with_ids({"text": "hello world"}, fast, "text", 8)
-    {'input_ids': [276, 275], 'labels': [276, 275]}
-
-    A row that has ids loses its text, of which collators could make no tensor. Raises RobustokError
-    for a row that has neither.
-    """
-    if row.get("input_ids") is not None:
-        return {name: value for name, value in row.items() if name != column}
-    if not isinstance(row.get(column), str):
-        raise RobustokError(
-            f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
-            f"rows with input_ids, or with text in a column '{column}'"
-        )
-    canonical = getattr(tokenizer, "wrapped_tokenizer", tokenizer)
-    options = {} if max_length is None else {"truncation": True, "max_length": max_length}
-    ids = canonical(row[column], **options)["input_ids"]
-    return {"input_ids": ids, "labels": list(ids)}
-
-
 def padded(rows: Sequence[Columns], pad_id: int, side: str = "right") -> list[Row]:
     """Rows of one length: ids padded on a ``side``, masked, and without labels there.
 

@@ -13,7 +13,7 @@ from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.integrations.perturb import WHERE, Perturb
 from robustok.integrations.perturb import TorchCollator as TorchCollator
-from robustok.integrations.rows import Columns, Row, padded, read_rows, repacked, with_ids
+from robustok.integrations.rows import Columns, Row, padded, repacked
 from robustok.integrations.stochastic.switch import check_deterministic
 from robustok.models.load import max_length_of
 from robustok.runtime.packages import require
@@ -31,7 +31,6 @@ from transformers import (  # noqa: E402
 )
 
 Collate = Callable[[list[Row]], Any]  # what a batch is depends on the trainer
-WrapCollator = Callable[[Collate], "StochasticCollator"]
 # What the tokenizer of a collator pads.
 _PADDED = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask"}
 # Columns of TRL's preferences: answers to `prompt_ids`, or whole texts that are judged.
@@ -77,10 +76,10 @@ def robustify(
 
     Training rows are perturbed before the trainer's own collator; evaluation and prediction stay
     canonical. Rows hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`,
-    `bfd_split` and `wrapped`), of a map-style or iterable data set, or a column of text. A column
-    that holds the id or -100 at each place is labels, whatever its name. Of preferences and
-    rollouts the prompts are perturbed, of a reward model's both texts. With a collator that labels
-    every id itself, as DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
+    `bfd_split` and `wrapped`), of a map-style or iterable data set. A column that holds the id or
+    -100 at each place is labels, whatever its name. Of preferences and rollouts the prompts are
+    perturbed, of a reward model's both texts. With a collator that labels every id itself, as
+    DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
 
     A draw longer than ``max_length`` is cut, as the trainer cuts rows; where the cut would take ids
     that are not perturbed (an answer, a role name, a special token) from a shorter row, the row
@@ -129,38 +128,23 @@ def robustify(
         max_length=None if wrapped else limit,
         cut=None if is_rollout else "start" if cuts_start else "end",
     )
-    perturb.encoded_by = _likely_encoder(trainer, tokenizer)
     if is_rollout:
         _perturb_rollouts(trainer, perturb, share_group=share_group)
     else:
-        column = getattr(args, "dataset_text_field", None) or "text"
-        encode = partial(with_ids, tokenizer=tokenizer, column=column, max_length=limit)
-        pad_id = getattr(tokenizer, "pad_token_id", None) or 0
-        side = getattr(tokenizer, "padding_side", "right")
-        collator = partial(StochasticCollator, pad_id=pad_id, side=side, encode=encode)
-        for_training = partial(collator, perturb, block_size=limit if wrapped else None)
-        for_training(trainer.data_collator).check(_first_rows(trainer, column))
-        _collate_with(trainer, for_training, partial(collator, None), column)
+        collator = partial(
+            StochasticCollator,
+            perturb,
+            pad_id=getattr(tokenizer, "pad_token_id", None) or 0,
+            side=getattr(tokenizer, "padding_side", "right"),
+            block_size=limit if wrapped else None,
+        )
+        collator(trainer.data_collator).check(_first_rows(trainer))
+        _collate_with(trainer, collator)
     # Before the reporters, which log what the callbacks before them have added.
     trainer.callback_handler.callbacks.insert(1, EpochCallback(perturb))
 
 
-def _likely_encoder(trainer: Any, tokenizer: object) -> str:
-    """The tokenizer that rows come from where it is not ``tokenizer``."""
-    other = getattr(trainer, "processing_class", None)
-    if other is not None and other is not tokenizer:
-        return f"the trainer's processing_class, {getattr(other, 'name_or_path', '') or 'unnamed'}"
-    name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "")
-    return f"the model's, {name}" if name else "the model's"
-
-
-def _columns_of(trainer: Any, column: str) -> list[str]:
-    """The columns that reach the collator: those that the trainer keeps, and that of texts."""
-    trainer._set_signature_columns_if_needed()
-    return [*trainer._signature_columns, column]
-
-
-def _first_rows(trainer: Any, column: str) -> list[Row]:
+def _first_rows(trainer: Any) -> list[Row]:
     """Some rows as the collator gets them; none of a stream that can be read only once."""
     dataset = trainer.train_dataset
     if hasattr(dataset, "take"):  # of `datasets`, which reads a stream from its start each time
@@ -170,31 +154,25 @@ def _first_rows(trainer: Any, column: str) -> list[Row]:
     else:
         return []
     if trainer.args.remove_unused_columns and all(isinstance(row, Mapping) for row in rows):
-        names = _columns_of(trainer, column)
+        trainer._set_signature_columns_if_needed()
+        names = trainer._signature_columns
         rows = [{name: row[name] for name in row if name in names} for row in rows]
     return rows
 
 
-def _collate_with(
-    trainer: Any, for_training: WrapCollator, for_evaluation: WrapCollator, column: str
-) -> None:
-    """Put a collator before the trainer's own one while a data loader is made."""
+def _collate_with(trainer: Any, wrap: Callable[[Collate], StochasticCollator]) -> None:
+    """Put a collator before the trainer's own one while the loader of training rows is made."""
+    make = trainer.get_train_dataloader
 
-    def during(make: Callable[..., object], wrap: WrapCollator) -> Callable[..., Any]:
-        def get_dataloader(*args: object, **kwargs: object) -> Any:
-            columns = _columns_of(trainer, column)  # else the Trainer drops the text
-            before = trainer.data_collator, trainer._signature_columns
-            trainer.data_collator, trainer._signature_columns = wrap(before[0]), columns
-            try:
-                return make(*args, **kwargs)
-            finally:
-                trainer.data_collator, trainer._signature_columns = before
+    def get_train_dataloader(*args: object, **kwargs: object) -> Any:
+        before = trainer.data_collator
+        trainer.data_collator = wrap(before)
+        try:
+            return make(*args, **kwargs)
+        finally:
+            trainer.data_collator = before
 
-        return get_dataloader
-
-    trainer.get_train_dataloader = during(trainer.get_train_dataloader, for_training)
-    trainer.get_eval_dataloader = during(trainer.get_eval_dataloader, for_evaluation)
-    trainer.get_test_dataloader = during(trainer.get_test_dataloader, for_evaluation)
+    trainer.get_train_dataloader = get_train_dataloader
 
 
 def _longest(trainer: Any, is_rollout: bool) -> int | None:
@@ -283,66 +261,50 @@ class EpochCallback(TrainerCallback):
 
 
 class StochasticCollator:
-    """Encode rows of text, perturb rows, then collate them as before.
+    """Perturb rows, then collate them as before.
 
     Rows are padded first, on ``side``, for transformers' collators that do not pad, or not the
-    labels. Without ``perturb`` rows stay canonical. With ``block_size`` they are joined and cut
-    into blocks again.
+    labels. With ``block_size`` they are joined and cut into blocks again.
     """
 
     def __init__(
         self,
-        perturb: Perturb | None,
+        perturb: Perturb,
         collate: Collate,
         *,
         pad_id: int,
         side: str,
-        encode: Callable[[Row], Row],
         block_size: int | None = None,
     ) -> None:
-        self.perturb, self.collate, self.pad_id, self.side = perturb, collate, pad_id, side
-        self.encode, self.block_size = encode, block_size
+        self.perturb, self.collate = perturb, collate
+        self.pad_id, self.side, self.block_size = pad_id, side, block_size
 
     def check(self, rows: Sequence[Row]) -> None:
         """Raise the error that a batch of these rows would raise."""
-        assert self.perturb is not None
         texts = _texts_of(rows, self.perturb)
-        self.perturb.check(texts or [self._with_labels(self.encode(row)) for row in rows])
+        self.perturb.check(texts or [self._with_labels(row) for row in rows])
 
     def __call__(self, rows: Sequence[Row]) -> Any:
         if rows and {*_COMPLETIONS} & {*rows[0]}:
             return self.collate(perturbed_preferences(self.perturb, rows))
-        is_encoded = any(row.get("input_ids") is None for row in rows)
-        rows = [self.encode(row) for row in rows]
-        if self.perturb is None:
-            columns = read_rows(rows, set()) if is_encoded or self._may_pad(rows) else []
-        else:
-            columns = self.perturb.drawn([self._with_labels(row) for row in rows])
+        columns = self.perturb.drawn([self._with_labels(row) for row in rows])
         if self.block_size:
             columns = repacked(columns, self.block_size)
-        if columns:
-            rows = self._padded(columns)
-        return self.collate(list(rows))
-
-    def _may_pad(self, rows: Sequence[Row]) -> bool:
-        """Whether canonical rows need padding: otherwise they are left alone entirely."""
-        return self._pads_incompletely and len({len(row["input_ids"]) for row in rows}) > 1
-
-    @property
-    def _pads_incompletely(self) -> bool:
-        padding = (DataCollatorWithPadding, DataCollatorForLanguageModeling)
-        return isinstance(self.collate, padding) or self.collate is default_data_collator
+        return self.collate(self._padded(columns))
 
     def _padded(self, rows: Sequence[Columns]) -> list[Row]:
+        padding = (DataCollatorWithPadding, DataCollatorForLanguageModeling)
+        pads_some = isinstance(self.collate, padding)
         names = {name for row in rows for name in row.per_id}
-        is_plain = self.collate is not default_data_collator and names <= _PADDED
-        if is_plain or not self._pads_incompletely:
-            return [row.row for row in rows]
-        return padded(rows, self.pad_id, self.side)
+        if self.collate is default_data_collator or (pads_some and not names <= _PADDED):
+            return padded(rows, self.pad_id, self.side)
+        return [row.row for row in rows]
 
     def _with_labels(self, row: Row) -> Row:
         """The row with labels of all ids where its collator makes them."""
         collate = self.collate
+        if "input_ids" not in row:
+            return row
         if isinstance(collate, DataCollatorForLanguageModeling) and not collate.mlm:
             return {**row, "labels": row["input_ids"]}
         is_marked = _is_of_trl(collate) and {"completion_mask", "assistant_masks"} & {*row}
@@ -350,7 +312,7 @@ class StochasticCollator:
         return {"labels": row["input_ids"], **row} if labels_rest and not is_marked else row
 
 
-def perturbed_preferences(perturb: Perturb | None, rows: Sequence[Row]) -> list[Row]:
+def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
     """Rows with drawn prompts; all completions stay, and share the drawn prompt.
 
     >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
@@ -360,13 +322,11 @@ def perturbed_preferences(perturb: Perturb | None, rows: Sequence[Row]) -> list[
     [{'prompt_ids': [272, 79, 275], 'chosen_ids': [275], 'rejected_ids': [276]}]
 
     A prompt stays canonical where its draw would push a completion beyond ``max_length``. Rows of a
-    reward model, which have no prompt, have their texts drawn. Without ``perturb`` all stay.
+    reward model, which have no prompt, have their texts drawn.
 
     Raises RobustokError for probabilities of canonical prompts, and where completions would be
     drawn.
     """
-    if perturb is None:
-        return list(rows)
     texts, results = iter(perturb(_texts_of(rows, perturb))), []
     for row in rows:
         if "prompt_ids" in row:

@@ -163,7 +163,7 @@ def available_cores() -> int:
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self")) -> float:
-    """The CPU quota in cores, of cgroup v2 or v1, infinite where there is none.
+    """The CPU quota in cores, of cgroup v2, infinite where there is none.
 
     A group's parents limit it too. In a container the group's path may not exist below ``root``,
     which is then the container's own group.
@@ -173,21 +173,9 @@ def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/pr
     except OSError:
         return math.inf
     quotas = [math.inf]
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder, files = root, ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            folder, files = root / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        group = folder / path.lstrip("/")
-        for parent in (group, *group.parents):
-            if not parent.is_relative_to(folder):
-                break
-            with suppress(OSError, ValueError):  # No such group, or a quota of "max".
-                numbers = " ".join((parent / file).read_text() for file in files).split()
-                quota, period = map(int, numbers)
-                if quota > 0:
-                    quotas.append(quota / period)
+    for path in (line.removeprefix("0::/") for line in lines if line.startswith("0::/")):
+        for group in (root / path, *(root / path).parents):
+            with suppress(OSError, ValueError):  # no such group, or a quota of "max"
+                quota, period = map(int, (group / "cpu.max").read_text().split())
+                quotas.append(quota / period)
     return min(quotas)

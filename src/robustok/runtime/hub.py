@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,27 +88,17 @@ def check_hub_name(name: str, kind: str) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    repository, _ = split_revision(name)
-    owner, slash, _ = repository.partition("/")
-    is_path = repository.startswith((".", "/", "~")) or "\\" in repository
-    if is_path or repository.count("/") > 1 or repository.endswith("/"):
-        raise RobustokError(f"no file or folder '{name}': give one that exists, or a hub name")
-    if slash and Path(owner).is_dir():
-        raise RobustokError(
-            f"no file or folder '{name}' ('{owner}' is a folder here): give one that exists, "
-            "or a hub name"
-        )
     if Path(name).is_file():
         raise RobustokError(f"'{name}' is a file and no {kind}: give a {kind} folder or a hub name")
-    if repository.lower().endswith(_FILE_SUFFIXES):
-        raise RobustokError(f"no file '{name}': give a {kind} file or folder, or a hub name")
-    try:
-        validate_repo_id(repository)
-    except HFValidationError:
-        raise RobustokError(
-            f"'{name}' is no file, no folder and no valid hub name: give a {kind} folder, or "
-            "owner/name"
-        ) from None
+    repository, _ = split_revision(name)
+    owner, slash, rest = repository.partition("/")
+    is_path = repository.startswith((".", "/", "~")) or "\\" in repository or "/" in rest
+    is_path = is_path or repository.lower().endswith(_FILE_SUFFIXES) or (slash and not rest)
+    if not is_path and not (slash and Path(owner).is_dir()):
+        with suppress(HFValidationError):
+            validate_repo_id(repository)
+            return
+    raise RobustokError(f"no file or folder '{name}': give one that exists, or a hub name")
 
 
 def is_unreachable() -> bool:

@@ -16,7 +16,7 @@ import lzma
 import math
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -177,18 +177,20 @@ def _input_file(path: Path, name: str, format: str, compression: str) -> InputFi
 
 
 @contextmanager
-def open_input(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The decompressed stream of a file, and the raw file, whose position shows the progress.
+def open_input(path: Path) -> Iterator[IO[bytes]]:
+    """The decompressed stream of a file.
 
     A file that is cut off or damaged raises an error of :data:`DAMAGE`, here or when it is read.
     """
-    with path.open("rb") as raw, ExitStack() as stack:
-        if path.suffix.lower() in COMPRESSIONS and path.stat().st_size == 0:
+    suffix = path.suffix.lower()
+    with path.open("rb") as raw:
+        if suffix in COMPRESSIONS and path.stat().st_size == 0:
             raise EOFError("the file is empty, and a compressed one never is")
-        yield stack.enter_context(decompressed(raw, path.suffix.lower())), raw
+        with _decompressed(raw, suffix) as stream:
+            yield stream
 
 
-def decompressed(raw: IO[bytes], suffix: str) -> Any:
+def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
         return gzip.open(raw)
     if suffix == ".xz":
@@ -303,19 +305,12 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     Empty lines are skipped. Raises RobustokError, which names the line, for a missing or damaged
     file.
     """
-    for number, value, _ in json_lines_and_shares(path):
-        yield number, value
-
-
-def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
-    """As :func:`json_lines`, each value with the share of the file that is read."""
     number = 0
     try:
-        with open_input(path) as (stream, raw):
-            size = max(path.stat().st_size, 1)
+        with open_input(path) as stream:
             for number, (_, line) in enumerate(lines_of(stream), 1):
                 if line is None or line.strip():
-                    yield number, json_of(line), min(raw.tell() / size, 1.0)
+                    yield number, json_of(line)
     except ValueError as error:
         raise RobustokError(
             f"{path}:{number} is {error}: give a file of one JSON object a line"

@@ -135,7 +135,7 @@ def _of_parquet(file: InputFile) -> Iterator[str]:
 
 def _of_text(file: InputFile, sample_by: str) -> Iterator[str]:
     try:
-        with open_input(file.path) as (stream, _):
+        with open_input(file.path) as stream:
             if sample_by == "document":
                 content = stream.read(_LARGEST + 1)
                 if len(content) > _LARGEST:

@@ -253,10 +253,9 @@ def _audited(vocab: Vocabulary, paths: tuple[Path, ...], layout: str | None) -> 
     if unread:
         click.echo(f"robustok: not read: {named(unread)}", err=True)
     with bar("audit") as progress:
-        for number, file in enumerate(files):
-            for rollouts, read in read_rollouts(file.path, layout):
-                audited.add_rollouts(rollouts)
-                progress(round(1000 * (number + read)), 1000 * len(files))
+        for number, file in enumerate(files, 1):
+            audited.add_rollouts(read_rollouts(file.path, layout))
+            progress(number, len(files))
     if not audited.by_prompt:
         raise RobustokError(f"{', '.join(map(str, paths))}: no sequence of ids to audit")
     return audited

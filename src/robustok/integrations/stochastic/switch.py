@@ -306,8 +306,8 @@ class StochasticProcessor(Wrapper):
     def encode(self, input: str | Sequence[str], *args: Any, **kwargs: object) -> list[Any]:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
-        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused
-        in training mode, and is off in a processor that was made with it.
+        ``out_type`` is int (ids) or str (token strings). In training mode SentencePiece's own
+        sampling and ``reverse`` are refused; sampling is off in a processor that was made with it.
         """
         inner = self.wrapped_tokenizer
         options = dict(signature(inner.encode).bind(input, *args, **kwargs).arguments)
@@ -316,26 +316,25 @@ class StochasticProcessor(Wrapper):
             return inner.encode(input, **{"enable_sampling": False, **options})
         is_sampling, options["enable_sampling"] = options.get("enable_sampling"), False
         plain = {name: value for name, value in options.items() if name not in _SHAPE}
+        plain["reverse"] = False
         # No public attribute tells what a processor was made to return: a text shows it.
         text = inner.decode([*range(inner.vocab_size())[-9:]])
         example = inner.encode(text, **options)
         kind = type(example[0]) if isinstance(example, list) else None
-        if kind not in (int, str) or is_sampling:
+        is_plain = kind in (int, str) and example == inner.encode(text, out_type=kind, **plain)
+        if not is_plain or is_sampling:
             raise RobustokError(
                 "a stochastic SentencePiece processor encodes to ids or strings (out_type=int or "
-                "str) and draws by its scheme: leave enable_sampling out, or call eval() first"
+                "str), not in reverse, and draws by its scheme: leave enable_sampling out, or call "
+                "eval() first"
             )
         texts = [input] if isinstance(input, str) else list(input)
-        canonical = inner.encode(texts, out_type=int, reverse=False, **plain)
+        canonical = inner.encode(texts, out_type=int, **plain)
         rows = self._drawn_rows(canonical)
-        is_reversed = example != inner.encode(text, out_type=kind, reverse=False, **plain)
-        if is_reversed:
-            rows = list(map(self._reversed, rows))
         if kind is str:
-            strings = inner.encode(texts, out_type=str, reverse=False, **plain)
-            order = -1 if is_reversed else 1
+            strings = inner.encode(texts, out_type=str, **plain)
             triples = zip(rows, canonical, strings, strict=True)
-            rows = [self._strings(row, ids[::order], own[::order]) for row, ids, own in triples]
+            rows = [self._strings(row, ids, own) for row, ids, own in triples]
         return rows[0] if isinstance(input, str) else rows
 
     def _strings(self, row: list[int], canonical: list[int], strings: list[str]) -> list[str]:
@@ -344,12 +343,6 @@ class StochasticProcessor(Wrapper):
         unknown = inner.unk_id()
         left = (own for i, own in zip(canonical, strings, strict=True) if i == unknown)
         return [next(left, "") if i == unknown else inner.id_to_piece(i) for i in row]
-
-    def _reversed(self, row: list[int]) -> list[int]:
-        """A row in reverse, but for the marks of its beginning and its end."""
-        begin = int(row[:1] == [self.wrapped_tokenizer.bos_id()])
-        end = len(row) - int(row[begin:][-1:] == [self.wrapped_tokenizer.eos_id()])
-        return [*row[:begin], *row[begin:end][::-1], *row[end:]]
 
     def encode_as_ids(self, input: str | Sequence[str], **kwargs: object) -> list[Any]:
         """Ids, as :meth:`encode`."""
