@@ -1,9 +1,8 @@
-"""HTTP server of the playground's page and its three endpoints.
+"""HTTP server of the playground's page and its endpoints, on the loopback interface alone.
 
-It listens on the loopback interface unless another host is given. No web page elsewhere can ask
-through the reader's browser: a request needs the Host of this machine or that which was given, and
-a question is JSON by its content type, which a browser sends to another site only where that site
-allows it. Every value of a question is bounded, so that no answer takes long.
+No web page elsewhere can ask through the reader's browser: a request needs the Host of this
+machine, and a question is JSON by its content type, which a browser sends to another site only
+where that site allows it. Every value of a question is bounded, so that no answer takes long.
 
 The answers are plain values: drawn tokens, histograms, probabilities, attacks.
 """
@@ -11,28 +10,24 @@ The answers are plain values: drawn tokens, histograms, probabilities, attacks.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import h11
 import numpy as np
 import uvicorn
 from anyio import CapacityLimiter, to_thread
+from pydantic import Field, TypeAdapter, ValidationError, with_config
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
@@ -48,8 +43,7 @@ if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
     from robustok.tokenizer.vocabulary import Vocabulary
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-EVERYWHERE = "0.0.0.0"  # all interfaces, as in a container, whose names it does not know
+HOST = "127.0.0.1"
 LONGEST = 200  # characters of a text
 OPTIONS = 8  # of a question, at most
 STEPS = 10  # of an attack
@@ -62,21 +56,32 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src "
     "'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
-    "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole question
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+
+
+@with_config({"strict": True, "allow_inf_nan": False})
+@dataclass
+class Question:
+    """The JSON object of a request."""
+
+    text: Text
+    tokenizer: str | None = None  # the first one by default
+    scheme: str = "uniform"
+    strength: float | None = None  # of the page's slider; the example of the scheme by default
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    options: Annotated[list[Text], Field(max_length=OPTIONS)] = field(default_factory=list)
+
+
+_QUESTION = TypeAdapter(Question)
+Answer = Callable[[Question], Any]
 
 
 def application(
-    vocabularies: Mapping[str, Vocabulary],
-    models: JsonFields | None = None,
-    *,
-    host: str = LOOPBACK[0],
+    vocabularies: Mapping[str, Vocabulary], models: JsonFields | None = None
 ) -> Starlette:
     """The playground as an ASGI application.
 
@@ -87,8 +92,6 @@ def application(
     Args:
         vocabularies: the vocabularies to offer, by name.
         models: causal language models, each by the name of its vocabulary; by default none.
-        host: name or address that readers may ask for beside those of this machine; any name where
-            it is ``0.0.0.0``.
     """
     models = models or {}
     first = next(iter(vocabularies))
@@ -101,43 +104,36 @@ def application(
         "longest": LONGEST,
     }
 
-    def vocabulary(question: JsonObject) -> tuple[str, Vocabulary]:
-        name = str(question.get("tokenizer") or first)
-        if name not in vocabularies:
-            raise RobustokError(f"no tokenizer '{name[:60]}' here")
-        return name, vocabularies[name]
+    def vocabulary(question: Question) -> Vocabulary:
+        name = question.tokenizer or first
+        return vocabularies[check_choice("tokenizer", name, vocabularies)]
 
-    def model(question: JsonObject) -> tuple[Any, Vocabulary]:
-        name, vocab = vocabulary(question)
-        if name not in models:
-            raise RobustokError(f"no model '{name[:60]}' here")
-        return models[name], vocab
+    def model(question: Question) -> tuple[Any, Vocabulary]:
+        name = question.tokenizer or first
+        return models[check_choice("model", name, models)], vocabularies[name]
 
-    def draw(text: str, question: JsonObject) -> Any:
-        _, vocab = vocabulary(question)
-        return picture(vocab, text, _spec_of(question, offered), seed=_seed_of(question))
+    def draw(question: Question) -> Any:
+        spec = _spec_of(question, offered)
+        return picture(vocabulary(question), question.text, spec, seed=question.seed)
 
-    def score(text: str, question: JsonObject) -> Any:
-        options, spec = _options_of(question), _spec_of(question, offered)
-        return probabilities(*model(question), text, options, spec, seed=_seed_of(question))
+    def score(question: Question) -> Any:
+        spec, options = _spec_of(question, offered), _options_of(question)
+        return probabilities(*model(question), question.text, options, spec, seed=question.seed)
 
-    def attack(text: str, question: JsonObject) -> Any:
-        return attack_steps(*model(question), text, _options_of(question))
+    def attack(question: Question) -> Any:
+        return attack_steps(*model(question), question.text, _options_of(question))
 
     draws, one = CapacityLimiter(2), CapacityLimiter(1)  # models answer one question at a time
     routes = [
-        Route("/", lambda _: HTMLResponse(page)),
-        Route("/api/about", lambda _: JSONResponse(about)),
+        Route("/", lambda _: HTMLResponse(page, headers=_HEADERS)),
+        Route("/api/about", lambda _: _reply(about)),
         _post("/api/draw", draw, draws),
     ]
     if models:
         routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
-    hosts = ["*"] if host == EVERYWHERE else [*LOOPBACK, host]
-    checks = [
-        Middleware(_SecurityHeaders),
-        Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-    ]
-    return Starlette(routes=routes, middleware=checks)
+    hosts = [HOST, "localhost", "[::1]"]
+    check = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    return Starlette(routes=routes, middleware=[check])
 
 
 def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, JsonObject]:
@@ -160,19 +156,8 @@ def offered_schemes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, JsonObj
     return offered
 
 
-class _SecurityHeaders:
-    """ASGI middleware: adds _HEADERS to every response."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await self.app(scope, receive, send_with_headers)
+def _reply(value: object, status: int = 200) -> JSONResponse:
+    return JSONResponse(value, status, headers=_HEADERS)
 
 
 def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
@@ -181,27 +166,21 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
     async def endpoint(request: Request) -> JSONResponse:
         kinds = request.headers.getlist("content-type")  # a name can occur twice
         if {kind.partition(";")[0].strip().lower() for kind in kinds} != {"application/json"}:
-            return JSONResponse({"error": "ask with Content-Type: application/json"}, 403)
-        own = f"http://{request.headers.get('host', '')}"
-        if any(origin != own for origin in request.headers.getlist("origin")):  # browsers send it
-            return JSONResponse({"error": "only the playground's own page may ask"}, 403)
+            return _reply({"error": "ask with Content-Type: application/json"}, 403)
         try:
             question = read_question(await _body(request))
-            text = _check_text(question.get("text"))
             async with limiter:
                 # Who waited in line and left is not answered.
                 if await request.is_disconnected():
-                    return JSONResponse({"error": "too late"}, status_code=408)
+                    return _reply({"error": "too late"}, 408)
                 # Kernels and forward passes cannot be interrupted: a stopping server abandons them.
-                return JSONResponse(
-                    await to_thread.run_sync(answer, text, question, abandon_on_cancel=True)
-                )
+                return _reply(await to_thread.run_sync(answer, question, abandon_on_cancel=True))
         except RobustokError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
+            return _reply({"error": str(error)}, 400)
         except ClientDisconnect:
-            return JSONResponse({"error": "too late"}, status_code=408)
+            return _reply({"error": "too late"}, 408)
         except asyncio.CancelledError:
-            return JSONResponse({"error": "the server was stopped"}, status_code=503)
+            return _reply({"error": "the server was stopped"}, 503)
 
     return Route(path, endpoint, methods=["POST"])
 
@@ -216,123 +195,65 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def read_question(body: bytes) -> JsonObject:
-    """The JSON object of a request; raises RobustokError for anything else.
+def read_question(body: bytes) -> Question:
+    """The question of a request; raises RobustokError for anything else.
 
-    >>> read_question(b'{"text": "hello"}')
-    {'text': 'hello'}
+    >>> read_question(b'{"text": "hello"}').text
+    'hello'
     """
     try:
-        question = json.loads(body)
-        # Python reads NaN, which is no JSON, and a lone surrogate, which is no text.
-        json.dumps(question, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        raise RobustokError("the question is not JSON") from None
-    if not isinstance(question, dict):
-        raise RobustokError("ask with a JSON object")
-    return question
+        return _QUESTION.validate_json(body)
+    except ValidationError as invalid:
+        problem = invalid.errors(include_url=False, include_input=False)[0]
+        name = "".join(f"{part} of " for part in problem["loc"])
+        raise RobustokError(f"{name}the question: {problem['msg']}") from None
 
 
-def _check_text(text: object) -> str:
-    """The text; raises RobustokError if it is not a string or too long."""
-    if not isinstance(text, str) or not text:
-        raise RobustokError("type a text")
-    if len(text) > LONGEST:
-        raise RobustokError(f"a text of at most {LONGEST} characters; this one has {len(text)}")
-    return text
-
-
-def _options_of(question: JsonObject) -> list[str]:
-    """The options of a question, the right one first."""
-    options = question.get("options")
-    if not isinstance(options, list) or not all(isinstance(o, str) and o for o in options):
-        raise RobustokError("give the options, a line each, the right one first")
-    if not 2 <= len(options) <= OPTIONS:
+def _options_of(question: Question) -> list[str]:
+    if len(question.options) < 2:
         raise RobustokError(f"give 2 to {OPTIONS} options, the right one first")
-    return [_check_text(option) for option in options]
+    return question.options
 
 
-def _seed_of(question: JsonObject) -> int:
-    """The seed of a question, 0 if it has none."""
-    seed = question.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise RobustokError("a seed is a whole number from 0 to 2147483647")
-    return seed
-
-
-def _spec_of(question: JsonObject, offered: Mapping[str, JsonObject]) -> str:
+def _spec_of(question: Question, offered: Mapping[str, JsonObject]) -> str:
     """The spec of a question: an offered scheme, at a strength of the page's slider."""
-    entry = offered[check_choice("scheme", question.get("scheme", "uniform"), offered)]
-    if entry["strength"] is None or "strength" not in question:
+    entry = offered[check_choice("scheme", question.scheme, offered)]
+    value = question.strength
+    if entry["strength"] is None or value is None:
         return entry["example"]
-    value, least, most = question["strength"], entry["least"], entry["most"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+    if not entry["least"] <= value <= entry["most"]:
+        least, most = entry["least"], entry["most"]
         raise RobustokError(f"{entry['strength']} is a number from {least:g} to {most:g} here")
     return f"{entry['name']}({entry['strength']}={value})"
 
 
-class Connection(H11Protocol):
-    """A connection of the playground: of more than CONNECTIONS, the oldest unfinished one closes.
-
-    Unfinished is one whose client has not sent a whole request: it holds no place that a reader
-    needs.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close the oldest unfinished connection where there are too many.
-
-        Args:
-            transport: the socket of the new connection.
-        """
-        unfinished = [
-            other for other in self.connections
-            if isinstance(other, Connection) and other.conn.their_state in _UNFINISHED
-        ]  # fmt: skip
-        if len(self.connections) >= CONNECTIONS and unfinished:
-            oldest = min(unfinished, key=lambda other: other.since)
-            self.connections.discard(oldest)  # at once: many connections can come together
-            oldest.transport.close()
-        self.since = next(_numbers)
-        super().connection_made(transport)
-
-
-CONNECTIONS = 50
-_UNFINISHED = (h11.IDLE, h11.SEND_BODY)  # states of a client that has yet to send
-_numbers = count()  # of connections, in their order
-
 # What uvicorn serves the playground with.
 SERVER: JsonObject = {
     "log_level": "warning",
-    "http": Connection,
     "ws": "none",
     "lifespan": "off",
-    "proxy_headers": False,
-    "server_header": False,
-    "limit_concurrency": 100,
-    "timeout_keep_alive": 5,
     "timeout_graceful_shutdown": 1,
 }
 
 
-def serve(app: Starlette, *, port: int, host: str = LOOPBACK[0]) -> None:
+def serve(app: Starlette, *, port: int) -> None:
     """Serve the playground until interrupted; KeyboardInterrupt ends it.
 
     Args:
         app: the playground's application.
         port: TCP port, from 0 to 65,535.
-        host: address or name of this machine to listen at; ``0.0.0.0`` for all of them.
 
-    Raises RobustokError where the port is taken, and for a host that is not of this machine.
+    Raises RobustokError where the port is taken.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((HOST, port))
         except OSError as error:
             raise RobustokError(
-                f"port {port} of {host} cannot be used ({error.strerror}): give another one"
+                f"port {port} cannot be used ({error.strerror}): give another one"
             ) from None
-    uvicorn.run(app, host=host, port=port, **SERVER)
+    uvicorn.run(app, host=HOST, port=port, **SERVER)
 
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted

@@ -180,10 +180,6 @@ def play(
         "folder or hub name of a model to question and to attack", default=(), metavar="MODEL"
     ),
     port: int = option("port to serve at", default=8765, min=1, max=65535),
-    host: str = option(
-        "address or name of this machine to serve at; 0.0.0.0: all of them, as in a container",
-        default="127.0.0.1",
-    ),
 ) -> None:
     """Serve an interactive page about the tokenizations of a text.
 
@@ -196,10 +192,10 @@ def play(
     named = by_name(dict.fromkeys([*model, *tokenizer] or [OWN]), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     models = {name: load_model(path) for name, path in by_name(dict.fromkeys(model)).items()}
-    app = application(vocabularies, models, host=host)
-    click.echo(f"http://{host}:{port} (stop with Ctrl-C)", err=True)
+    app = application(vocabularies, models)
+    click.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
-        serve(app, port=port, host=host)
+        serve(app, port=port)
     click.echo("robustok: stopped", err=True)
     os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
