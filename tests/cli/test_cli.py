@@ -198,23 +198,6 @@ def test_the_time_left_follows_what_finished_cells_took(
     assert low <= int(last.partition("; ")[2].split(":")[1]) <= high
 
 
-def test_the_time_left_follows_running_cells(clock: list[float]) -> None:
-    """Of two cells of ten hours, a tenth takes six minutes: the plan is ten times too long."""
-
-    class Hours(DataCell):
-        work = 36_000.0  # type: ignore[assignment]
-
-    cells = tuple(Hours("cute", 100, train=8, test=8, seed=seed) for seed in range(2))
-    bars = StudyBars(Console(file=io.StringIO()))
-    bars.plan(cells, {})
-    assert bars.seconds_left() == 72_000.0
-    bars.start(cells[0])
-    bars.progress(cells[0], 50, 100)  # an earlier run did the first half
-    clock[0] += 360.0
-    bars.progress(cells[0], 60, 100)
-    assert bars.seconds_left() == pytest.approx(1.4 * 3_600, rel=0.05)
-
-
 def test_a_log_has_lines_of_a_running_cell(clock: list[float]) -> None:
     (cell,) = cells_of_a_minute(1)
     log = io.StringIO()

@@ -7,10 +7,8 @@ standard error, so that the output of a command can be piped.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 EVERY = 30.0  # seconds between lines in a log
 LABEL = 44  # columns; longer labels are cut off, so that the bars keep their place
-TRUSTED = 60.0  # seconds of finished work that count as much as their planned cost
+TRUSTED = 60.0  # seconds that count as finished as planned, beside the finished cells
 ProgressCallback = Callable[..., None]  # (done, total, label=None)
 
 
@@ -81,25 +79,13 @@ class Bars(Progress):
         self.console.print(line, soft_wrap=True, markup=False)
 
 
-@dataclass
-class _Running:
-    """A cell at work: its bar, and the share of it that is done, now and at its first report."""
-
-    bar: TaskID
-    began: float = 0.0  # when the first report came
-    resumed: float | None = None  # the share in it, above zero where an earlier run began the cell
-    now: float = 0.0
-    share: float = 0.0
-
-
 class StudyBars:
     """A ``Watch`` of a study: bars on a terminal, lines for finished and running cells in a log.
 
-    The time left is the planned cost of the unfinished cells, divided by ``at_once``, the number of
-    cells that run at once. It is scaled by what cells took, finished ones and the done shares of
-    running ones, those of the same kind first. Of a minute of such work and the plan each has half
-    of the weight, so that one short cell, which takes mostly start-up time, does not decide.
-    ``note`` is printed first, when the cells are planned.
+    The time left is the planned cost of what is not done, times the seconds that finished cells
+    took for a planned one, divided by ``at_once``, the number of cells that run at once. A minute
+    as planned is added to both, so that one short cell, which takes mostly start-up time, does not
+    decide. ``note`` is printed first, when the cells are planned.
     """
 
     def __init__(self, console: Console, at_once: int = 1, note: str = "") -> None:
@@ -114,10 +100,9 @@ class StudyBars:
             expand=True,
         )
         self._whole = self._bars.add_task("whole study", left="")
-        self._left: dict[str, Cell] = {}  # the unfinished cells, by key
-        self._running: dict[str, _Running] = {}
-        self._planned: dict[str, float] = defaultdict(float)  # cost of finished cells, by kind
-        self._taken: dict[str, float] = defaultdict(float)  # seconds of the same
+        self._left: dict[str, float] = {}  # the planned cost of what is not done, by cell
+        self._running: dict[str, TaskID] = {}
+        self._planned = self._taken = TRUSTED  # seconds of finished cells
         self._count = 0
 
     def __enter__(self) -> StudyBars:
@@ -129,11 +114,11 @@ class StudyBars:
 
     def plan(self, cells: tuple[Cell, ...], finished: JsonFields) -> None:
         self._count = len(cells)
-        self._left = {cell.key: cell for cell in cells}
-        self._bars.update(self._whole, total=sum(cell.work for cell in cells))
+        self._left = {cell.key: cell.work for cell in cells}
+        self._bars.update(self._whole, total=sum(self._left.values()))
         for cell in cells:
             if cell.key in finished:
-                self._count_finished(cell, finished[cell.key]["seconds"])
+                self._count_finished(cell, finished[cell.key])
         if self._note:
             self._console.print(self._note)
         if finished:
@@ -144,20 +129,18 @@ class StudyBars:
 
     def start(self, cell: Cell) -> None:
         label = cell.label.removeprefix("evaluate ")
-        self._running[cell.key] = _Running(self._bars.add_task(label, total=1, left=""))
+        self._running[cell.key] = self._bars.add_task(label, total=1, left="")
 
     def progress(self, cell: Cell, done: int, total: int) -> None:
-        one = self._running[cell.key]
-        self._bars.update(one.bar, completed=done, total=total, left=f"{done}/{total}")
-        self._bars.print_line(one.bar)
-        one.now, one.share = time.monotonic(), done / max(total, 1)
-        if one.resumed is None:
-            one.began, one.resumed = one.now, one.share
+        bar = self._running[cell.key]
+        self._bars.update(bar, completed=done, total=total, left=f"{done}/{total}")
+        self._bars.print_line(bar)
+        self._left[cell.key] = cell.work * (1 - done / max(total, 1))
         self._draw_whole()
 
     def finish(self, cell: Cell, record: JsonFields) -> None:
-        self._count_finished(cell, record["seconds"])
-        self._bars.remove_task(self._running.pop(cell.key).bar)
+        self._count_finished(cell, record)
+        self._bars.remove_task(self._running.pop(cell.key))
         self._draw_whole()
         result, number = record["result"], self._count - len(self._left)
         outcome = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
@@ -166,31 +149,16 @@ class StudyBars:
             line += f"; {self._time_left()} left"  # no bar shows it
         self._console.print(Text(line), soft_wrap=True)
 
-    def _count_finished(self, cell: Cell, seconds: float) -> None:
+    def _count_finished(self, cell: Cell, record: JsonFields) -> None:
         del self._left[cell.key]
-        self._planned[cell.kind] += cell.work
-        self._taken[cell.kind] += seconds
+        self._planned += cell.work
+        self._taken += record["seconds"]
 
     def _draw_whole(self) -> None:
-        done = sum(self._planned.values())
-        done += sum(self._left[key].work * one.share for key, one in self._running.items())
+        total = self._bars.tasks[self._whole].total or 0
         left = f"{self._time_left()} left" if self._left else ""
-        self._bars.update(self._whole, completed=done, left=left)
+        self._bars.update(self._whole, completed=total - sum(self._left.values()), left=left)
 
-    def seconds_left(self) -> float:
-        """Seconds of one cell after another, without the done shares of running cells."""
-        planned, taken = self._planned.copy(), self._taken.copy()
-        for key, one in self._running.items():
-            cell = self._left[key]
-            planned[cell.kind] += cell.work * (one.share - (one.resumed or 0.0))
-            taken[cell.kind] += one.now - one.began
-        overall_rate = (sum(taken.values()) + TRUSTED) / (sum(planned.values()) + TRUSTED)
-        seconds = 0.0
-        for key, cell in self._left.items():
-            rate = (taken[cell.kind] + overall_rate * TRUSTED) / (planned[cell.kind] + TRUSTED)
-            share = self._running[key].share if key in self._running else 0.0
-            seconds += cell.work * rate * (1 - share)
-        return seconds
-
-    def _time_left(self) -> str:
-        return str(timedelta(seconds=round(self.seconds_left() / self._at_once)))
+    def _time_left(self) -> timedelta:
+        seconds = sum(self._left.values()) * self._taken / self._planned / self._at_once
+        return timedelta(seconds=round(seconds))

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,7 +34,7 @@ from robustok.cli.terminal import ProgressCallback, bar, print_table
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
 from robustok.models.load import overflow_option
-from robustok.runtime.files import JsonFields, JsonObject, write_whole
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.runtime.inputs import read_rows
 from robustok.study import Cell, Watch, run_study
 from robustok.study.config import checked_study
@@ -126,25 +125,10 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
         printed.print_worst()
         if len(named) > 1:
             print_comparison(printed.by_model, options.as_json)
-            if options.items and not options.as_json:
-                print_accuracies(folder)
         if options.out is not None:
             from robustok.report import write_report
 
-            page = write_report(folder)
-            _write_parquet(printed.rows, folder / "items.parquet")
-            print_written([page], options.as_json)
-
-
-def print_accuracies(folder: Path) -> None:
-    """Print the accuracies of a run as a table, a model a line."""
-    from robustok.report import Results
-    from robustok.report.source import read_source
-    from robustok.report.tables import accuracy_table
-
-    table = accuracy_table(Results(read_source(folder).rows))
-    shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
-    print_table(table.head, shares, left=1)
+            print_written([write_report(folder)], options.as_json)
 
 
 def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject:
@@ -205,36 +189,6 @@ def _error_of_option(field: str, message: str) -> RobustokError:
     return RobustokError(message.replace(field, flag, 1) if flag else message)
 
 
-def _write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write the results of all questions as one table, where pyarrow is installed."""
-    names = ("model", "task", "eval_scheme", "few_shot_scheme")
-    table = [
-        {name: row[name] for name in names if name in row} | _plain_item(item)
-        for row in rows
-        for item in row["items"]
-    ]
-    if table and find_spec("pyarrow") is not None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        sink = pa.BufferOutputStream()
-        columns = dict.fromkeys(name for row in table for name in row)
-        lists = {name: [row.get(name) for row in table] for name in columns}
-        pq.write_table(pa.table(lists), sink)
-        write_whole(path, sink.getvalue().to_pybytes())
-
-
-_OF_ATTACK = ("key", "text", "ids", "canonical_ids", "tokens", "canonical_tokens", "success",
-              "proved", "score", "canonical_score", "reached_at", "n_scored", "seed")  # fmt: skip
-
-
-def _plain_item(item: JsonFields) -> JsonObject:
-    """A question's row for a table; of an attack what has one type in all rows."""
-    if "success" not in item:
-        return {**item}
-    return {name: item[name] for name in _OF_ATTACK} | {"correct": float(not item["success"])}
-
-
 class _Printed(Watch):
     """Prints the rows as their cells finish, and keeps them with their answers."""
 
@@ -244,11 +198,6 @@ class _Printed(Watch):
         self._todo: list[MeasuredCell] = []
         self._records: dict[str, Any] = {}
         self.by_model: dict[str, list[Row]] = {}
-
-    @property
-    def rows(self) -> list[Row]:
-        """The rows of all models."""
-        return [row for rows in self.by_model.values() for row in rows]
 
     def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
         self._todo = [cell for cell in cells if isinstance(cell, MeasuredCell)]
@@ -347,18 +296,6 @@ def _measured(row: Row) -> tuple[str, ...]:
     return row["task"], row["eval_scheme"], row.get("few_shot_scheme", "")
 
 
-LM_EVAL_HELP = """\
-robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
---model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
-  pretrained  a model's folder or hub name, or an address such as http://127.0.0.1:8000/v1
-  tokenizer   of a model behind a server: a folder or a hub name
-  scheme      such as 'uniform-k(alpha=0.5)'; default canonical
-  draws       tokenizations of each context, over which accuracies are averaged; default 1
-  seed        the same seed gives the same draws; default 0
-  dtype       type of the weights: float32 or bfloat16; default as saved
---scheme, given several times, runs each scheme and compares it with the first one.
---model is robustok if not given. All other arguments are lm-eval's:
-"""
 LM_EVAL = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
@@ -377,8 +314,9 @@ def lm_eval(
     """Run lm-eval with contexts tokenized by a scheme.
 
     All other arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
-    pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
-    the spread between them beside the standard error.
+    pretrained=PATH,scheme=uniform,draws=10,seed=0, the tokenizer of a model behind a server and the
+    dtype of the weights. Accuracies are averaged over the draws, with the spread between them
+    beside the standard error.
     """
     from lm_eval.__main__ import cli_evaluate
 
@@ -391,7 +329,7 @@ def lm_eval(
         args = ["--model", "robustok", *args]
     runs = [_with_scheme(args, scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
-        click.echo(LM_EVAL_HELP)
+        click.echo(f"robustok lm-eval: {lm_eval.__doc__}")
     before = sys.argv
     try:
         with draw_by_draw(keep=len(runs) > 1) as results:
@@ -407,17 +345,10 @@ def lm_eval(
         sys.argv = before
     if results:
         rows = [
-            [
-                *names,
-                f"{change.before:.3f}",
-                f"{change.after:.3f}",
-                f"{change.mean:+.3f}",
-                change.bounds_text(),
-                change.p_text(),
-            ]
+            [*names, f"{change.before:.3f}", f"{change.after:.3f}", change_text(change)]
             for *names, change in comparisons(schemes, results)
         ]
-        titles = ["scheme", "task", "metric", schemes[0], "this scheme", "difference", "95%", "p"]
+        titles = ["scheme", "task", "metric", schemes[0], "this scheme", "difference with its 95%"]
         print_table(titles, rows, left=3)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,13 +20,13 @@ from robustok.cli.options import (
     served_tokenizer_option,
 )
 from robustok.cli.printing import print_json
-from robustok.cli.terminal import StudyBars
+from robustok.cli.terminal import StudyBars, print_table
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
 from robustok.runtime.hub import is_served, served_label
-from robustok.runtime.packages import missing_line, require
+from robustok.runtime.packages import require
 
 if TYPE_CHECKING:
     from robustok.study import Study
@@ -104,9 +102,6 @@ def list_(as_json: bool = False) -> None:
     """List the included studies and the requirements of each."""
     # quick is first: a new user starts with it.
     names = sorted(studies(), key=lambda name: (name != "quick", name))
-    if find_spec("pydantic") is None or find_spec("yaml") is None:
-        _list_titles(names, as_json)
-        return
     from robustok.study.config import scales_of
 
     for name in names:
@@ -129,25 +124,11 @@ def list_(as_json: bool = False) -> None:
             click.echo(f"{name}\n    {title}\n    full: a tokenizer (--tokenizer)")
 
 
-def show(
-    name: Name,
-) -> None:
+def show(name: Name) -> None:
     """Print the YAML of an included study, to copy and change."""
     from robustok.study.config import studies, study_named
 
     click.echo(studies()[study_named(name)], nl=False)
-
-
-def _list_titles(names: list[str], as_json: bool) -> None:
-    """What `study list` prints where studies cannot run."""
-    for name in names:
-        (title,) = re.findall(r"^title: *[\"']?(.*?)[\"']?$", studies()[name], re.MULTILINE)
-        if as_json:
-            print_json({"name": name, "title": title})
-        else:
-            click.echo(f"{name}\n    {title}")
-    if not as_json:
-        click.echo(f"to run them, {missing_line('pydantic')}")
 
 
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
@@ -182,10 +163,10 @@ def run(
 
     The same command continues an interrupted run.
     """
-    from robustok.cli.commands.evaluate import print_accuracies
     from robustok.report import Results
     from robustok.report.readme import write_readme
     from robustok.report.source import read_source
+    from robustok.report.tables import accuracy_table
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.config import scales_of
@@ -207,7 +188,8 @@ def run(
     results = Results(source.rows)
     page = write_sources([source], results, folder)
     if results.rows:
-        print_accuracies(folder)
+        table = accuracy_table(results)
+        print_table(table.head, [[f"{e.text} {e.interval}" for e in row] for row in table.lines], 1)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
         readme = write_readme(source.rows, folder)
