@@ -103,7 +103,7 @@ def test_doctor_checks_a_tokenizer(
         "encoding", "draws", "probabilities", "guard"
     ]  # fmt: skip
     text = shell.ok("doctor", "-t", tokenizer)
-    assert "fast encoder" in text and "0 of them refused" in text
+    assert "fast encoder" in text and "refused" not in text
     monkeypatch.setattr(rt.Uniform, "log_prob", lambda self, ids: -1.0)
     result = shell.run("doctor", "-t", tokenizer)
     assert result.code == 1 and "wrong, probabilities: uniform" in result.out

@@ -53,37 +53,31 @@ def doctor(tokenizer: str | None = None, as_json: bool = False) -> None:
 def _check_tokenizer(source: str, as_json: bool) -> None:
     vocab = Vocabulary.load(source)
     result = check_invariants(source, vocab)
-    added = vocab.data.added
+    report = {
+        "kind": vocab.data.family,
+        "ids": vocab.size,
+        "ordinary": int(vocab.ordinary.sum()),
+        "special": len(vocab.special),
+        "added": len(vocab.data.added),
+        "fingerprint": vocab.fingerprint,
+        "fast_encoder": vocab.gigatoken.reason is None,
+        "fast_encoder_reason": vocab.gigatoken.reason,
+        "texts": result.texts,
+        "refused": dict(result.refused),
+        "invariants": [vars(c) for c in result.checks],
+        "ok": result.hold,
+    }
     if as_json:
-        report = {
-            "kind": vocab.data.family,
-            "ids": vocab.size,
-            "ordinary": int(vocab.ordinary.sum()),
-            "special": len(vocab.special),
-            "added": len(added),
-            "fingerprint": vocab.fingerprint,
-            "fast_encoder": vocab.gigatoken.reason is None,
-            "fast_encoder_reason": vocab.gigatoken.reason,
-            "texts": result.texts,
-            "refused": dict(result.refused),
-            "invariants": [vars(c) for c in result.checks],
-            "ok": result.hold,
-        }
         print_json(report)
     else:
-        facts = [
-            ("kind", vocab.data.family),
-            ("ids", f"{vocab.size:,}"),
-            ("ordinary tokens", f"{int(vocab.ordinary.sum()):,}"),
-            ("special tokens", f"{len(vocab.special):,}"),
-            ("added tokens", f"{len(added):,}"),
-            ("fast encoder", vocab.gigatoken.reason or "used"),
-            ("texts", f"{result.texts}, {result.refused.total()} of them refused"),
-        ]
+        shown = ("kind", "ids", "ordinary", "special", "added", "fast_encoder", "texts")
+        facts = [(name.replace("_", " "), report[name]) for name in shown]
         facts += [
             (c.name, f"{c.compared - c.failed:,} of {c.compared:,} right") for c in result.checks
         ]
         print_table(["", ""], facts)
+        if vocab.gigatoken.reason:
+            click.echo(f"no fast encoder: {vocab.gigatoken.reason}")
         for reason, count in result.refused.most_common(_REASONS):
             click.echo(f"refused, {count} texts: {reason}")
         for check in result.checks:

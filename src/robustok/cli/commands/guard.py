@@ -16,6 +16,7 @@ from robustok.cli.options import Argument, option
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import difference
 from robustok.evaluation.intervals import effective_answers, wilson
 from robustok.guard import Audit, Drift, DriftPart, Guard, Verdict, describe, read_rollouts
 from robustok.guard.findings import KINDS
@@ -40,10 +41,10 @@ def guard(
     ],
     tokenizer: str,
     mode: str = option(
-        "report all, stop at the first finding, or print repaired ids and bodies",
+        "report findings, or print repaired ids and bodies",
         default="report",
-        choices=("report", "strict", "repair"),
-        metavar="report|strict|repair",
+        choices=("report", "repair"),
+        metavar="report|repair",
     ),
     allow_special: bool = option("do not report special ids", default=False),
     max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1),
@@ -56,60 +57,43 @@ def guard(
     gets an error, and the next ones are still judged. Exit code 0: no findings (in repair mode:
     none that remain after it). 1: findings. 2: not ids, or no line at all.
     """
-    judge = _Judge(Vocabulary.load(tokenizer), mode, allow_special, max_length, as_json)
+    settings: dict[str, Any] = {"allow_special": allow_special, "max_length": max_length}
+    vocab = Vocabulary.load(tokenizer)
+    checker = Guard(vocab, **settings)
+    prompts = PromptGuard(vocab, policy="repair", fields=_RECORDED, **settings)
+
+    def answer(label: dict[str, int], line: bytes) -> int:
+        """Print the answer to a line; 1 for findings, in repair mode for those that remain."""
+        if mode == "repair" and not as_json:
+            repaired, has_findings = _repaired(checker, prompts, line)
+            click.echo(repaired)
+            return int(has_findings)
+        verdicts = _verdicts(checker, prompts, line)
+        if as_json:
+            print_json(label | _as_record(verdicts))
+        else:
+            _print_verdicts(vocab, "".join(f"line {n}" for n in label.values()), verdicts)
+        if mode == "repair":
+            return int(any(checker.check(v.repaired).findings for _, v in verdicts))
+        return int(any(v.findings for _, v in verdicts))
+
     code = 0
     for number, line in _lines(" ".join(ids)):
+        label = {} if number is None else {"line": number}
         try:
-            code = max(code, judge.answer(number, line))
+            code = max(code, answer(label, line))
         except RobustokError as error:
             if number is None:
                 raise
-            judge.print_error(number, error)
+            if as_json or mode == "repair":
+                print_json(label | {"error": str(error)})
+            else:
+                click.echo(f"line {number}: {error}")
             is_finding = isinstance(error, Refused) and error.reason in KINDS
             code = max(code, 1 if is_finding else 2)
         sys.stdout.flush()
-        if code == 1 and mode == "strict":
-            break
     if code:
         raise click.exceptions.Exit(code)
-
-
-class _Judge:
-    """Judges lines of ids or bodies, and prints an answer to each."""
-
-    def __init__(
-        self, vocab: Vocabulary, mode: str, allow_special: bool, max_length: int, as_json: bool
-    ) -> None:
-        settings: dict[str, Any] = {"allow_special": allow_special, "max_length": max_length}
-        self.vocab, self.mode, self.as_json = vocab, mode, as_json
-        self.guard = Guard(vocab, **settings)
-        self.prompts = PromptGuard(vocab, policy="repair", fields=_RECORDED, **settings)
-
-    def answer(self, number: int | None, line: bytes) -> int:
-        """Print the answer to a line; 1 for findings, in repair mode for those that remain."""
-        if self.mode == "repair" and not self.as_json:
-            repaired, has_findings = _repaired(self.guard, self.prompts, line)
-            click.echo(repaired)
-            return int(has_findings)
-        verdicts = _verdicts(self.guard, self.prompts, line)
-        found = [v for _, v in verdicts if v.findings]
-        label = "" if number is None else f"line {number}"
-        if self.mode == "strict" and found:
-            click.echo(f"robustok: {_first_finding(self.vocab, label, verdicts)}", err=True)
-        elif self.as_json:
-            print_json(({} if number is None else {"line": number}) | _as_record(verdicts))
-        elif self.mode == "report":
-            _print_verdicts(self.vocab, label, verdicts)
-        if self.mode == "repair":
-            return int(any(self.guard.check(v.repaired).findings for v in found))
-        return int(bool(found))
-
-    def print_error(self, number: int, error: RobustokError) -> None:
-        """Print the error of a line, as JSON where the answers are."""
-        if self.as_json or self.mode == "repair":
-            print_json({"line": number, "error": str(error)})
-        else:
-            click.echo(f"line {number}: {error}", err=self.mode == "strict")
 
 
 def _lines(ids: str) -> Iterator[tuple[int | None, bytes]]:
@@ -175,11 +159,6 @@ def _as_record(verdicts: list[tuple[str, Verdict]]) -> dict[str, Any]:
     """For JSON: one verdict alone, with the field of a body, or a list of them."""
     records = [{"field": name} | v.as_dict() if name else v.as_dict() for name, v in verdicts]
     return records[0] if len(records) == 1 else {"prompts": records}
-
-
-def _first_finding(vocab: Vocabulary, label: str, verdicts: list[tuple[str, Verdict]]) -> str:
-    name, finding = next((n, v.findings[0]) for n, v in verdicts if v.findings)
-    return ", ".join(part for part in (label, name, describe(vocab, finding)) if part)
 
 
 def _print_verdicts(vocab: Vocabulary, label: str, verdicts: list[tuple[str, Verdict]]) -> None:
@@ -272,19 +251,16 @@ def _interval(audited: Audit) -> tuple[float, float]:
 
 def _compared(first: Audit, second: Audit) -> dict[str, Any]:
     """The difference of both shares over the prompts of both, with its 95% interval."""
-    from robustok.evaluation.intervals import mean_of
-
-    shared = [key for key in first.by_prompt if isinstance(key, bytes) and key in second.by_prompt]
-    if not shared:
+    one, other = (
+        {key: events / rollouts for key, (events, rollouts) in audited.by_prompt.items()
+         if isinstance(key, bytes)}
+        for audited in (first, second)
+    )  # fmt: skip
+    if not one.keys() & other.keys():
         raise RobustokError("no prompt is in both, so they cannot be compared: give ids of prompts")
-    a, b = (np.array([one.by_prompt[key] for key in shared]) for one in (first, second))
-    mean, half = mean_of((b[:, 0] / b[:, 1] - a[:, 0] / a[:, 1])[:, None])
-    difference, half = float(mean[0]), float(half[0])
-    return {
-        "prompts": len(shared),
-        "difference": difference,
-        "difference_interval": (difference - half, difference + half),
-    }
+    change = difference({"answers": {0: one}}, {"answers": {0: other}})
+    interval = (change.low, change.high)
+    return {"prompts": change.n, "difference": change.mean, "difference_interval": interval}
 
 
 def _print_drift(drift: Drift, audited: Audit) -> None:
