@@ -5,6 +5,7 @@ python -m experiments keep runs/more quick     # of other seeds: its rows join t
 python -m experiments draw                     # all pages of docs/results; or: draw index
 python -m experiments verdicts                 # of every test, a line each; --json for programs
 python -m experiments adapter lora/canonical-0 runs/canonical    # a model folder to ask more
+python -m experiments split-counts -t TOKENIZER    # or segmentations, dropout: without a model
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from experiments import index, keep, pages
+from experiments import analyses, index, keep, pages
 from experiments.claims import read_claims
 
 
@@ -31,8 +32,11 @@ def main() -> None:
     restoring.add_argument("out", type=Path)
     judging = commands.add_parser("verdicts", help="print the verdict of every test")
     judging.add_argument("--json", action="store_true")
+    analyses.add_commands(commands)
     options = parser.parse_args()
-    if options.command == "keep":
+    if options.command in analyses.SCHEMES:
+        analyses.run(options)
+    elif options.command == "keep":
         print(keep.keep(options.run, options.name, options.commit))
     elif options.command == "adapter":
         print(keep.restore_adapter(options.name, options.out))

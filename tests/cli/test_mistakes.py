@@ -58,10 +58,6 @@ evaluate nowhere --items {i} -s adversarial(objective=loss) => objective
 evaluate nowhere --items {i} -s unifrom => did you mean 'uniform'
 evaluate {m} --items {i} -s uniform -s uniform => already in the list
 evaluate {m} --items {i} --start-token <s> => no special token '<s>'
-study split-counts -t= --seed 0 => names no tokenizer
-study segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
-study split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
-study dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
 data langgam --seed 0 --out {out} => did you mean 'langgame'
 data cute --seed 0 --out {out} --words 4 --words-file {w} => leave out --words
 data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000

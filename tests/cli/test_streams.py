@@ -130,7 +130,6 @@ def test_a_bare_import_says_which_extra_is_missing() -> None:
 
 @pytest.mark.parametrize("line", [
     "evaluate nowhere --items none.jsonl --seed 0 --out", "study run quick --out",
-    "study split-counts -t demo --seed 0 --out",
 ])  # fmt: skip
 def test_figures_that_cannot_be_drawn_are_an_error_before_anything_runs(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

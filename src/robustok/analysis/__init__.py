@@ -1,6 +1,6 @@
 """The paper's distributional analyses of schemes, from draws and from theory.
 
-All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
+All of it from a tokenizer alone; `python -m experiments split-counts` draws figures.
 """
 
 from robustok.analysis.splits import DRAWS as DRAWS

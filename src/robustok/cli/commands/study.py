@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 
 from robustok.cli.app import Group
-from robustok.cli.commands.analyze import ANALYSES
 from robustok.cli.options import (
     Argument,
     add_commands,
@@ -40,15 +39,12 @@ class _RunByDefault(Group):
             return super().parse_args(ctx, args)
         if not args:
             args = ["list"]
-        elif args[0] == "run" and args[1:2] and args[1] in _NAMES:  # a study without a model
-            args = args[1:]
         elif args[0] not in (*self.commands, "-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
 
 _MEASURE = "measure"  # the scale of a study that trains nothing
-_NAMES = [one.__name__.replace("_", "-") for one in ANALYSES]
 group = _RunByDefault("study", help="List, plan and run studies. `study NAME` is `study run NAME`.")
 
 GPU = 3e14  # operations a second of one large accelerator in bfloat16, at a third of its peak
@@ -116,12 +112,6 @@ def list_(as_json: bool = False) -> None:
         click.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
         for scale, text in needs.items():
             click.echo(f"    {scale}: {text}")
-    for one in ANALYSES:
-        name, title = one.__name__.replace("_", "-"), str(one.__doc__).partition("\n")[0]
-        if as_json:
-            print_json({"name": name, "title": title, "paper": None, "needs": {"full": "no model"}})
-        else:
-            click.echo(f"{name}\n    {title}\n    full: a tokenizer (--tokenizer)")
 
 
 def show(name: Name) -> None:
@@ -225,7 +215,7 @@ def schema() -> None:
     click.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
 
 
-add_commands(group, list_, show, plan, run, report, schema, *ANALYSES)
+add_commands(group, list_, show, plan, run, report, schema)
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:

@@ -1,13 +1,21 @@
-"""Figures of :mod:`robustok.analysis`, each written as PNG and SVG with its rows as CSV."""
+"""The paper's analyses of schemes, which need a tokenizer and no model: tables, CSV and figures.
+
+python -m experiments split-counts -t gpt2/tokenizer.json --out figures
+python -m experiments segmentations -t gpt2/tokenizer.json -t llama3/tokenizer.json --out figures
+python -m experiments dropout -t llama3/tokenizer.json --out figures
+"""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
+from robustok import analysis
 from robustok.analysis import Segmentations, SplitCounts
 from robustok.report.style import (
     INK,
@@ -21,12 +29,66 @@ from robustok.report.style import (
     save_all,
 )
 from robustok.runtime.display import counted
+from robustok.runtime.files import write_csv
+from robustok.tokenizer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SCHEMES = {  # by the name of the analysis
+    "split-counts": ["stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)",
+                     "uniform"],
+    "segmentations": ["uniform", "stochastok(alpha=1)"],
+    "dropout": [],
+}  # fmt: skip
 _MANY = 80  # segmentations; the names of more are not written below their bars
+
+
+def add_commands(commands: Any) -> None:
+    """Add the analyses to the subcommands of a parser."""
+    for name, schemes in SCHEMES.items():
+        command = commands.add_parser(name, help="an analysis of schemes, from tokenizers alone")
+        command.add_argument("-t", "--tokenizer", action="append", required=True)
+        command.add_argument("-s", "--scheme", action="append", help=f"[default: {schemes}]")
+        command.add_argument("--text", default=analysis.SENTENCE)
+        command.add_argument("--draws", type=int, default=50_000)
+        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--out", type=Path, help="folder of the CSV and the figure")
+
+
+def run(options: Namespace) -> None:
+    """Print the rows of an analysis, and write them with their figure into ``out``."""
+    name, out = options.command, options.out
+    settings = {"seed": options.seed, "draws": options.draws}
+    schemes = options.scheme or SCHEMES[name]
+    paths = options.tokenizer
+    vocabularies = {Path(p).resolve().parent.name or p: Vocabulary.load(p) for p in paths}
+    rows: list[dict[str, Any]] = []
+    if name == "split-counts":
+        counts = [
+            analysis.split_counts(vocab, options.text, scheme, **settings)
+            for vocab in vocabularies.values()
+            for scheme in schemes
+        ]
+        rows = [row for one in counts for row in one.table()]
+        if out:
+            draw_split_counts(counts, out)
+    elif name == "segmentations":
+        found = {
+            label: analysis.segmentations(vocab, options.text, schemes, **settings)
+            for label, vocab in vocabularies.items()
+        }
+        rows = [{"tokenizer": label, **row} for label, one in found.items() for row in one.table()]
+        if out:
+            draw_segmentations(found, out)
+    else:
+        for vocab in vocabularies.values():
+            rows += [r._asdict() for r in analysis.dropout_splits(vocab, options.text, **settings)]
+        rows += [row._asdict() for row in analysis.DROPOUT]
+        if out:
+            write_csv(out / "dropout.csv", rows)
+    print(pd.DataFrame(rows).to_string(index=False))
 
 
 @figure_style()

@@ -8,21 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from tests.guard.tokenizers_of import byte_level
 
-import robustok as rt
-from robustok.analysis import segmentations, split_counts
-from robustok.report import analyses
 from robustok.report.figures import draw_bound, draw_embeddings
 from robustok.report.frame import Row
-
-pytest.importorskip("matplotlib")
-TEXT = "the theater is there"
-
-
-@pytest.fixture(scope="module")
-def vocab() -> rt.Vocabulary:
-    return byte_level(None)
 
 
 def check(paths: list[Path], rows: list[Row]) -> list[dict[str, str]]:
@@ -33,31 +21,6 @@ def check(paths: list[Path], rows: list[Row]) -> list[dict[str, str]]:
         read = list(csv.DictReader(file))
     assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
     return read
-
-
-def table(results: list[Any]) -> list[Row]:
-    return [row for result in results for row in result.table()]
-
-
-def test_split_counts(vocab: rt.Vocabulary, tmp_path: Path) -> None:
-    specs = ["stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform"]
-    result = [split_counts(vocab, TEXT, spec, seed=0, draws=200) for spec in specs]
-    rows = check(analyses.draw_split_counts(result, tmp_path), table(result))
-    drawn = [float(r["share"]) for r in rows if r["distribution"] == "200 draws"]
-    assert sum(drawn) == pytest.approx(3)
-    # A distribution too flat to see ends with the draws.
-    flat = [split_counts(vocab, TEXT, "stochastok(alpha=2000)", seed=0, draws=5)]
-    check(analyses.draw_split_counts(flat, tmp_path), table(flat))
-
-
-def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
-    result = {
-        name: segmentations(vocab, TEXT, ["uniform", "stochastok"], seed=0, draws=200, splits=n)
-        for name, n in (("one", 2), ("two", 5))
-    }
-    rows = [{"tokenizer": name, **row} for name, one in result.items() for row in one.table()]
-    check(analyses.draw_segmentations(result, tmp_path), rows)
-    assert {r["tokenizer"] for r in rows} == {"one", "two"}
 
 
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
@@ -74,14 +37,6 @@ def moves(model: str, kind: str, values: list[float]) -> list[dict[str, Any]]:
         {"model": model, "kind": kind, "depth": i, "mean": v / 2, "max": v}
         for i, v in enumerate(values)
     ]
-
-
-def verdicts(model: str, distance: Any, *counts: int) -> dict[str, Any]:
-    same, open_, flips, attacked = counts
-    return {
-        "model": model, "distance": distance, "n": sum(counts), "same": same, "open": open_,
-        "flips": flips, "attacked": attacked, "open_upper": None,
-    }  # fmt: skip
 
 
 EMBEDDINGS = [
