@@ -16,9 +16,9 @@ from robustok.report.source import read_source
 from robustok.report.style import colors
 from robustok.report.tables import (
     accuracy_table,
-    measurement_table,
+    measurement_section,
     paper_section,
-    settings_table,
+    settings_section,
     versus_canonical,
 )
 from robustok.runtime.files import write_rows
@@ -63,21 +63,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def settings_of(study: dict[str, Any]) -> dict[str, str]:
+    section = settings_section(study)
+    return dict(section.tables[0].lines) if section else {}
+
+
 def test_the_settings_are_those_that_were_run() -> None:
     study = find_study("finetuning-table", scale="cpu").as_dict()
-    settings = dict(settings_table(study).lines)
+    settings = settings_of(study)
     assert settings["finetune"].startswith("steps 1,200; batch_size 64; learning_rate 0.003")
     assert "keep_every" not in settings["finetune"]  # it has no value
-    assert dict(settings_table({"model": {"tied": False, "dropout": 0.0}}).lines) == {
-        "model": "dropout 0.0"
-    }
+    assert settings_of({"model": {"tied": False, "dropout": 0.0}}) == {"model": "dropout 0.0"}
     small = find_study("llama-adversarial", scale="small").as_dict()
-    settings = dict(settings_table(small).lines)
+    settings = settings_of(small)
     assert "name smollm2-135m" in settings["model"]
     assert "start_token <|endoftext|>" in settings["model"]
     assert "repeats" not in settings  # the seeds are above
     at_strength = find_study("support-strength", scale="cpu").as_dict()
-    assert "splits=0.5" in dict(settings_table(at_strength).lines)["finetune"]
+    assert "splits=0.5" in settings_of(at_strength)["finetune"]
 
 
 def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
@@ -217,7 +220,8 @@ def test_an_ensemble_is_a_column_of_the_report() -> None:
     (panel,) = heat_panels(results)
     assert panel.groups[query] == "uniform\n8 draws at once"
     assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}  # type: ignore[index]
-    assert query in [line[1] for line in measurement_table(results).lines]
+    section = measurement_section(results)
+    assert section and query in [line[1] for line in section.tables[0].lines]
 
 
 def test_a_table_of_the_paper_has_its_note(tmp_path: Path) -> None:

@@ -226,11 +226,14 @@ def write_red_team_page(
     under = "the worst attack" if len(parts) > 1 else "attack"
     answer = f"Under {under} {', '.join(filter(None, (broke, went)))}."
     return write_page(
-        out, title=f"{model} under attacks through its tokenization", name="", answers=[answer],
-        about="", subtitle=[note], note="", sections=sections, missing=Table([], []), progress="",
-        settings=Table([], []), measurements=Table([], []), versions=versions(),
+        out,
+        sections,
+        title=f"{model} under attacks through its tokenization",
+        facts=[note],
+        answers=[answer],
         configuration=json.dumps([*parts], indent=2),
-    )  # fmt: skip
+        versions=versions(),
+    )
 
 
 def _numbers(row: JsonFields) -> list[str]:

@@ -343,41 +343,18 @@ def measurement_of(row: JsonFields) -> tuple[Any, ...]:
 
 
 def precisions_text(rows: Sequence[JsonFields]) -> str:
-    """Which seeds were computed in which precision, where a measurement has several.
+    """A sentence where seeds of one measurement were computed in several precisions.
 
     >>> rows = [{"seed": s, "precision": "float32" if s > 2 else "bfloat16"} for s in range(5)]
-    >>> precisions_text(rows)
-    'Seeds 3 and 4 were computed in float32, the others in bfloat16.'
-    >>> precisions_text(rows[:4])
-    'Seed 3 was computed in float32, the others in bfloat16.'
-
-    Empty where every measurement has one precision. ``rows`` are those of results.jsonl.
+    >>> precisions_text(rows), precisions_text(rows[:3])
+    ('Some seeds were computed in bfloat16, others in float32.', '')
     """
-    of_measurement: dict[tuple[Any, ...], list[JsonFields]] = {}
+    known: dict[tuple[Any, ...], set[str]] = {}
     for row in rows:
-        if "precision" in row:
-            of_measurement.setdefault(measurement_of(row), []).append(row)
-    seeds: dict[str, set[int]] = {}
-    for own in of_measurement.values():
-        if len({row["precision"] for row in own}) > 1:
-            for row in own:
-                seeds.setdefault(row["precision"], set()).add(row["seed"])
-    if not seeds:
-        return ""
-    *fewer, most = sorted(seeds, key=lambda precision: len(seeds[precision]))
-    texts = [_seeds_text(sorted(seeds[precision])) for precision in fewer]
-    texts[0] += " were computed" if len(seeds[fewer[0]]) > 1 else " was computed"
-    text = ", ".join(f"{one} in {precision}" for one, precision in zip(texts, fewer, strict=True))
-    return f"{text}, the others in {most}."
-
-
-def _seeds_text(seeds: Sequence[int]) -> str:
-    """
-    >>> _seeds_text([3, 4]), _seeds_text([3])
-    ('Seeds 3 and 4', 'Seed 3')
-    """
-    *before, last = map(str, seeds)
-    return f"Seeds {', '.join(before)} and {last}" if before else f"Seed {last}"
+        known.setdefault(measurement_of(row), set()).update({row.get("precision", "")} - {""})
+    several = [precisions for precisions in known.values() if len(precisions) > 1]
+    names = ", others in ".join(sorted(set().union(*several)))
+    return f"Some seeds were computed in {names}." if names else ""
 
 
 def _over_seeds(group: DataFrame) -> Row:

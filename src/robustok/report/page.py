@@ -50,6 +50,7 @@ class Section(NamedTuple):
     """A part of a report: a title, a caption, a figure or none, and tables.
 
     ``figure`` is the path of its SVG without the ending; with ``texts`` the tables hold sentences.
+    A reader of HTML has to open what is ``folded``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
     figure: Path | None = None
     texts: bool = False
+    folded: bool = False
 
     @property
     def image(self) -> str:
@@ -67,33 +69,37 @@ class Section(NamedTuple):
         return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def write_page(out: Path, **values: object) -> Path:
-    """Write report.html and report.md of a study, and return the first."""
-    for suffix in ("html", "md"):
-        write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
-    return out / "report.html"
+_WITHOUT = {"name": "", "about": "", "note": "", "missing": None, "progress": ""}
 
 
-def render(name: str, /, **values: object) -> str:
-    """The page of a template, such as ``report.html``. Markup in the values is escaped."""
+def write_page(out: Path, sections: Sequence[Section], **values: object) -> Path:
+    """Write report.html and report.md, and return the first. Markup in the values is escaped.
+
+    ``values`` are the ``title``, ``facts`` below it, ``answers``, the ``configuration`` and
+    ``versions``, and those that may be empty: the ``name`` of a study, what it is ``about``, a
+    ``note`` on intervals, and the table of ``missing`` measurements below the ``progress``.
+    """
     import jinja2
     from markupsafe import Markup
 
     def escaped(value: object) -> Any:
         return value if isinstance(value, Markup) else markdown(value)
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("robustok.report"),
-        autoescape=jinja2.select_autoescape(["html.jinja"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=escaped if name.endswith(".md") else None,
-    )
-    environment.filters["breakable"] = _breakable
-    environment.filters["whole"] = _whole
-    environment.globals["table"] = lambda head, lines: Markup(markdown_table(head, lines))
-    return environment.get_template(f"{name}.jinja").render(**values)
+    for suffix in ("html", "md"):
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("robustok.report"),
+            autoescape=jinja2.select_autoescape(["html.jinja"]),
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=escaped if suffix == "md" else None,
+        )
+        environment.filters |= {"breakable": _breakable, "whole": _whole}
+        environment.globals["table"] = lambda head, lines: Markup(markdown_table(head, lines))
+        template = environment.get_template(f"report.{suffix}.jinja")
+        text = template.render({**_WITHOUT, **values, "sections": sections})
+        write_whole(out / f"report.{suffix}", text)
+    return out / "report.html"
 
 
 def _breakable(text: object) -> Any:

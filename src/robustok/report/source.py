@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Any, NotRequired
 
-from pydantic import AfterValidator, Field, with_config
+from pydantic import with_config
 from typing_extensions import TypedDict
 
 from robustok.errors import RobustokError
-from robustok.report.frame import nominal_splits
-from robustok.report.style import Row, scheme_and_strength, short
+from robustok.report.style import Row
 from robustok.runtime.files import JsonObject, read_object
 from robustok.runtime.inputs import read_rows
 from robustok.study.config import STRICT, check_fields
-from robustok.study.run import Count, Number, Share, StudyRecord, answers_of
+from robustok.study.run import Count, Share, StudyRecord, answers_of
 from robustok.study.run import Row as MeasuredRow
 
 _ACCEPTED = "give the folder of a study or of a command"
@@ -30,26 +29,6 @@ _MEASUREMENT = {  # of a row with this measure
     "perplexity": {"pretrain_scheme", "bits_per_byte"},
     "start_low": {"start_accuracy", "start_high"},
 }
-
-
-def _scheme(spec: str) -> str:
-    """The spec; raises RobustokError for one that no figure or table can name."""
-    for name in (short, scheme_and_strength, nominal_splits):
-        name(spec)
-    return spec
-
-
-Scheme = Annotated[str, Field(max_length=500), AfterValidator(_scheme)]
-
-
-@with_config(STRICT)
-class _Row(MeasuredRow, total=False):
-    """A row of results.jsonl, whose schemes can be named."""
-
-    eval_scheme: Scheme
-    train_scheme: Scheme
-    pretrain_scheme: Scheme
-    few_shot_scheme: Scheme
 
 
 @with_config(STRICT)
@@ -63,51 +42,11 @@ class _Answer(TypedDict):
     kind: NotRequired[str]
 
 
-class _Fields(TypedDict, total=False):
-    choices: Annotated[list[str], Field(min_length=1)]
-    label: int
-
-
-class _Step(TypedDict):
-    ids: list[int]
-    log_probs: list[Number]
-
-
-@with_config(STRICT)
-class _AttackFields(_Answer):
-    """A line of an attack."""
-
-    success: bool
-    reached_at: Count | None
-    n_scored: Count
-    text: str
-    fields: _Fields
-    steps: Annotated[list[_Step], Field(min_length=1)]
-    score: Number | None
-    canonical_score: Number | None
-    canonical_ids: list[int]
-    tokens: NotRequired[list[str]]
-    canonical_tokens: NotRequired[list[str]]
-
-
-def _with_options(attack: _AttackFields) -> _AttackFields:
-    choices, label = attack["fields"].get("choices", ()), attack["fields"].get("label", -1)
-    scored = {len(step["log_probs"]) for step in attack["steps"]} - {0}
-    if ("tokens" in attack) != ("canonical_tokens" in attack) or len(scored) > 1:
-        raise RobustokError("tokens and options of an attack differ in number")
-    if choices and not 0 <= label < len(choices):
-        raise RobustokError("the label is none of the choices")
-    return attack
-
-
-_Attack = Annotated[_AttackFields, AfterValidator(_with_options)]
-
-
 @with_config(STRICT)
 class _RunRecord(TypedDict, total=False):
     """run.json."""
 
-    missing: list[_Row]
+    missing: list[MeasuredRow]
 
 
 @dataclass(frozen=True)
@@ -135,15 +74,12 @@ def read_source(folder: Path) -> ReportSource:
     if not rows:
         raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
     for row in rows:
-        check_fields(row, _Row, results, _ACCEPTED)
+        check_fields(row, MeasuredRow, results, _ACCEPTED)
         if missing := sorted(_needed_fields(row) - row.keys()):
             raise RobustokError(f"{results} has a row without {missing[0]}: {_ACCEPTED}")
-    study, record = (
-        _object(folder / "study.json", StudyRecord),
-        _object(folder / "run.json", _RunRecord),
-    )
     rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
-    return ReportSource(folder, rows, study, record)
+    study = _object(folder / "study.json", StudyRecord)
+    return ReportSource(folder, rows, study, _object(folder / "run.json", _RunRecord))
 
 
 def _object(path: Path, kind: Any) -> JsonObject:
@@ -181,8 +117,7 @@ def read_answers(path: Path) -> list[Row]:
     """The rows of a file of `items`; raises RobustokError for other rows."""
     items = read_rows(path)
     for item in items:
-        is_attack = isinstance(item, dict) and "steps" in item
-        check_fields(item, _Attack if is_attack else _Answer, path, _ACCEPTED)
+        check_fields(item, _Answer, path, _ACCEPTED)
     return items
 
 

@@ -5,7 +5,7 @@ A section is None where the results have nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -36,7 +36,6 @@ from robustok.tasks.benchmarks import HUB
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _FEW = 4  # models that are compared with each other, too
-_MANY_KINDS = 40  # subsets; of more, with few questions each, the clear differences are shown
 _ELSEWHERE = (
     "name",
     "title",
@@ -51,16 +50,16 @@ _ELSEWHERE = (
 _NOT_OF_NAMED = ("tied", "architecture", "parameters")  # a model with a name has its own
 
 
-def settings_table(study: JsonFields) -> Table:
+def settings_section(study: JsonFields) -> Section | None:
     """What a study ran: the fields of each section that have a value, by their names in the YAML.
 
     >>> study = {"model": {"name": "gpt2", "layers": None, "tied": True}, "seed": 0,
     ...          "perplexity": {"eval_schemes": ["canonical", "uniform"]}}
-    >>> settings_table(study).lines
+    >>> settings_section(study).tables[0].lines
     [['model', 'name gpt2'], ['seed', '0'], ['perplexity', 'eval_schemes canonical, uniform']]
 
     Args:
-        study: the resolved configuration, as in study.json; no lines without one.
+        study: the resolved configuration, as in study.json; None without one.
     """
     lines = [
         [name, _value_text(part)]
@@ -69,7 +68,8 @@ def settings_table(study: JsonFields) -> Table:
         for part in (value if isinstance(value, list) else [value])
         if part is not None
     ]
-    return Table(["section", "fields"], lines)
+    table = Table(["section", "fields"], lines)
+    return Section("settings", "Settings", tables=[table], texts=True) if lines else None
 
 
 def _value_text(value: object) -> str:
@@ -85,10 +85,10 @@ def _value_text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def missing_table(missing: Sequence[Row]) -> Table:
+def missing_table(missing: Sequence[Row]) -> Table | None:
     """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
-        return Table([], [])
+        return None
     titles = {
         "pretrain_scheme": "pre-trained",
         "train_scheme": "fine-tuned",
@@ -176,105 +176,42 @@ def kinds_section(results: Results) -> Section | None:
     """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
 
     A table a model. The differences are paired over the questions of the subset; a star marks those
-    of a column that Holm's method keeps, and of many subsets only these are shown. None without a
-    benchmark whose questions are of several kinds.
+    of a column that Holm's method keeps. None without a benchmark whose questions are of several
+    kinds.
     """
-    tables, without = [], []
-    for name in results.names:
-        table = _kinds_table(results, name)
-        if table is None:
-            continue
-        if len(table.lines) > _MANY_KINDS:
-            starred = [line for line in table.lines if any(" *" in text for text in line[3:])]
-            note = f"Of {len(table.lines)} subsets, those with a star."
-            without += [] if starred else [f"{name}, of {len(table.lines)} subsets"]
-            table = Table(table.head, starred, note)
-        tables += [table] if table.lines else []
-    captions = []
-    if tables:
-        captions.append(
-            "In percent on canonical questions; of the other schemes in points from there, with "
-            "95% intervals over the seeds and the questions of the subset, question by question. "
-            "A star marks the differences of a column that remain after Holm's correction."
-        )
-    if without:
-        captions.append(
-            "No difference between canonical questions and those of another scheme remains after "
-            f"Holm's correction for {'; '.join(without)}."
-        )
-    return Section("kinds", "Accuracy by subset", " ".join(captions), tables) if captions else None
+    tables = [table for name in results.names if (table := _kinds_table(results, name))]
+    caption = (
+        "In percent on canonical questions; of the other schemes in points from there, with "
+        "95% intervals over the seeds and the questions of the subset, question by question. "
+        "A star marks the differences of a column that remain after Holm's correction."
+    )
+    return Section("kinds", "Accuracy by subset", caption, tables) if tables else None
 
 
 def _kinds_table(results: Results, name: str) -> Table | None:
-    """The table of a model on a benchmark whose questions are of several kinds; None elsewhere."""
-    rows = _with_kinds_of(results, ((scheme, name, scheme) for scheme in results.eval_schemes))
-    base = rows.pop("canonical", None)
+    """A line a kind of question of a benchmark, a column an evaluation scheme; None elsewhere."""
+    rows = {scheme: results.get(name, scheme) for scheme in results.eval_schemes}
+    known = {s: row for s, row in rows.items() if row and isinstance(row.get("kinds"), dict)}
+    base = known.pop("canonical", None)
     if base is None or base["task"] not in HUB:
         return None
-    others = {scheme: row for scheme, row in rows.items() if _shares_answers(base, row)}
-    head = name if len(results.names) > 1 else "subset"
-    return _by_kind(head, base, others) if others else None
-
-
-def _with_kinds_of(results: Results, wanted: Iterable[tuple[str, str, str]]) -> dict[str, Row]:
-    """By any name, the row of each model and evaluation scheme that has kinds of questions."""
-    rows = {key: results.get(name, scheme) for key, name, scheme in wanted}
-    return {key: row for key, row in rows.items() if row and isinstance(row.get("kinds"), dict)}
-
-
-def attacked_kinds_section(results: Results) -> Section | None:
-    """Accuracy under attack on each kind of question of a game: a table an attack, a line a model.
-
-    None without questions of several kinds that were attacked.
-    """
-    tables = []
-    for scheme in results.attacks:
-        rows = _with_kinds_of(results, ((name, name, scheme) for name in results.names))
-        rows = {n: row for n, row in rows.items() if row["answers"] and row["task"] not in HUB}
-        asked: dict[str, set[str]] = {}
-        for row in rows.values():
-            for key in next(iter(row["answers"].values())):
-                asked.setdefault(row["kinds"].get(key, ""), set()).add(key)
-        if len(asked) > 1:
-            heads = [f"{kind} ({len(keys)})" for kind, keys in asked.items()]
-            lines = [[n, *(_share(row, own) for own in asked.values())] for n, row in rows.items()]
-            tables.append(Table([title(scheme), *heads], lines))
-    caption = (
-        "Accuracy in percent, over all seeds; in brackets the number of attacked questions of the "
-        "kind. One mean over kinds hides how different they are."
-    )
-    about = "Accuracy under attack, by kind of question"
-    return Section("attacked-kinds", about, caption, tables) if tables else None
-
-
-def _share(row: Row, keys: set[str]) -> str:
-    """The accuracy on some of the questions of a row, in percent."""
-    shares = [s for answers in _part(row, keys)["answers"].values() for s in answers.values()]
-    return percent(sum(shares) / len(shares)) if shares else NOT_RUN
-
-
-def _by_kind(head: str, base: Row, others: Mapping[str, Row]) -> Table:
-    """A line a kind of question, a column an evaluation scheme."""
-    kinds = grouped([{"key": k, "kind": kind} for k, kind in base["kinds"].items()], "kind")
-    keys = {kind: {row["key"] for row in own} for kind, own in kinds.items()}
+    others = {scheme: row for scheme, row in known.items() if _shares_answers(base, row)}
+    keys: dict[str, set[str]] = {}
+    for key, kind in base["kinds"].items():
+        keys.setdefault(kind, set()).add(key)
     parts = {kind: _part(base, own) for kind, own in keys.items()}
-    changes = {
-        scheme: _change_texts(
-            {
-                kind: (parts[kind], part)
-                for kind, own in keys.items()
-                if _shares_answers(parts[kind], part := _part(other, own))
-            }
-        )
-        for scheme, other in others.items()
-    }
+    changes = {}
+    for scheme, other in others.items():
+        pairs = {kind: (parts[kind], _part(other, own)) for kind, own in keys.items()}
+        changes[scheme] = _change_texts({k: p for k, p in pairs.items() if _shares_answers(*p)})
     lines = []
     for kind, own in keys.items():
         shares = [s for answers in parts[kind]["answers"].values() for s in answers.values()]
         accuracy = percent(sum(shares) / len(shares))
         texts = (changes[scheme].get(kind, NOT_RUN) for scheme in others)
         lines.append([kind, str(len(own)), accuracy, *texts])
-    return Table([head, "questions", "canonical", *map(title, others)], lines)
+    head = name if len(results.names) > 1 else "subset"
+    return Table([head, "questions", "canonical", *map(title, others)], lines) if others else None
 
 
 def _part(row: Row, keys: set[str]) -> Row:
@@ -408,9 +345,10 @@ def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NO
     )
 
 
-def measurement_table(results: Results) -> Table:
+def measurement_section(results: Results) -> Section | None:
     """Every row as text."""
-    head = [first_title(results.rows), "evaluated with", "accuracy", "95% interval", "consistency"]
+    head = [first_title(results.rows), "evaluated with", "accuracy", "95% interval", "consistency",
+            "n", "draws", "seeds", "seconds"]  # fmt: skip
     lines = [
         [
             row["name"],
@@ -425,7 +363,10 @@ def measurement_table(results: Results) -> Table:
         ]
         for row in results.rows
     ]
-    return Table([*head, "n", "draws", "seeds", "seconds"], lines)
+    tables = [Table(head, lines)]
+    if not lines:
+        return None
+    return Section("measurements", "All measurements", tables=tables, texts=True, folded=True)
 
 
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`

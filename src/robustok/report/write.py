@@ -29,32 +29,15 @@ from robustok.report.page import Section, write_page
 from robustok.report.source import ReportSource, read_source
 from robustok.report.tables import (
     accuracy_section,
-    attacked_kinds_section,
     kinds_section,
-    measurement_table,
+    measurement_section,
     missing_table,
     paper_section,
     perplexity_section,
-    settings_table,
+    settings_section,
     versus_canonical,
 )
 from robustok.runtime.files import JsonObject, disk_full_in_one_line
-
-_WITH_FIGURE = (
-    strength_section,
-    attack_section,
-    heatmap_section,
-    layer_section,
-    bound_section,
-    learning_section,
-)
-_TABLES = (
-    accuracy_section,
-    versus_canonical,
-    kinds_section,
-    attacked_kinds_section,
-    perplexity_section,
-)
 
 
 def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
@@ -80,48 +63,50 @@ def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) 
     """Write the report of folders that were read into ``out``; ``results`` are those of all."""
     title = f"Results of {', '.join(source.folder.name for source in sources)}"
     study = sources[0].study or {"name": "", "title": title}
+    rows = results.all_rows
+    missing = [row for source in sources for row in source.record.get("missing", ())]
+    finished = len({row.get("cell") for row in rows})
     with disk_full_in_one_line(out):
         return write_page(
             out,
+            _sections(results, sources, study, out / "figures"),
             title=study["title"],
             name=study["name"],
             answers=answer_lines(results),
             about=" ".join(str(study.get("about") or "").split()),
-            sections=_sections(results, sources, out / "figures"),
-            settings=settings_table(study),
+            facts=_facts(rows),
+            note=f"{_what_intervals_cover(rows)} {precisions_text(rows)}".strip(),
+            missing=missing_table(missing),
+            progress=f"{finished} of {finished + len(missing)} measurements are finished",
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
-            **_about(sources, results),
+            versions=rows[-1].get("versions", {}) if rows else {},
         )
 
 
-def _sections(results: Results, sources: Sequence[ReportSource], folder: Path) -> list[Section]:
+def _sections(
+    results: Results, sources: Sequence[ReportSource], study: JsonObject, folder: Path
+) -> list[Section]:
     """The sections that the results have something for; figures are written into the folder."""
-    paper = sources[0].study.get("paper") or {}
     sections = [
-        *(section(results, folder) for section in _WITH_FIGURE),
-        *(section(results) for section in _TABLES),
+        strength_section(results, folder),
+        attack_section(results, folder),
+        heatmap_section(results, folder),
+        layer_section(results, folder),
+        bound_section(results, folder),
+        learning_section(results, folder),
+        accuracy_section(results),
+        versus_canonical(results),
+        kinds_section(results),
+        perplexity_section(results),
         *attack_sections(results, [source.folder for source in sources], folder),
-        paper_section(paper, _of_one_study(results.all_rows)),
+        paper_section(study.get("paper") or {}, _of_one_study(results.all_rows)),
+        settings_section(study),
+        measurement_section(results),
     ]
     return [section for section in sections if section]
 
 
-def _about(sources: Sequence[ReportSource], results: Results) -> JsonObject:
-    """What a page says of all its results beside the sections."""
-    rows = results.all_rows
-    missing = [row for source in sources for row in source.record.get("missing", ())]
-    finished = len({row.get("cell") for row in rows})
-    return {
-        "subtitle": _subtitle(rows),
-        "note": f"{_what_intervals_cover(rows)} {precisions_text(rows)}".strip(),
-        "measurements": measurement_table(results),
-        "missing": missing_table(missing),
-        "progress": f"{finished} of {finished + len(missing)} measurements are finished",
-        "versions": rows[-1].get("versions", {}) if rows else {},
-    }
-
-
-def _subtitle(rows: Sequence[Row]) -> list[str]:
+def _facts(rows: Sequence[Row]) -> list[str]:
     """The line below the title: model, sizes, seeds."""
     facts = []
     models: dict[str, str] = {}
