@@ -199,19 +199,26 @@ def _kinds_table(results: Results, name: str) -> Table | None:
     keys: dict[str, set[str]] = {}
     for key, kind in base["kinds"].items():
         keys.setdefault(kind, set()).add(key)
-    parts = {kind: _part(base, own) for kind, own in keys.items()}
-    changes = {}
-    for scheme, other in others.items():
-        pairs = {kind: (parts[kind], _part(other, own)) for kind, own in keys.items()}
-        changes[scheme] = _change_texts({k: p for k, p in pairs.items() if _shares_answers(*p)})
-    lines = []
-    for kind, own in keys.items():
-        shares = [s for answers in parts[kind]["answers"].values() for s in answers.values()]
-        accuracy = percent(sum(shares) / len(shares))
-        texts = (changes[scheme].get(kind, NOT_RUN) for scheme in others)
-        lines.append([kind, str(len(own)), accuracy, *texts])
+    changes = [_changes_by_kind(base, other, keys) for other in others.values()]
+    lines = [
+        [kind, str(len(own)), _share(_part(base, own)), *(texts[kind] for texts in changes)]
+        for kind, own in keys.items()
+    ]
     head = name if len(results.names) > 1 else "subset"
     return Table([head, "questions", "canonical", *map(title, others)], lines) if others else None
+
+
+def _changes_by_kind(base: Row, other: Row, keys: Mapping[str, set[str]]) -> dict[str, str]:
+    """The difference on each kind of question, as text."""
+    pairs = {kind: (_part(base, own), _part(other, own)) for kind, own in keys.items()}
+    known = {kind: pair for kind, pair in pairs.items() if _shares_answers(*pair)}
+    return dict.fromkeys(keys, NOT_RUN) | _change_texts(known)
+
+
+def _share(row: Row) -> str:
+    """The accuracy of a row over its answers, in percent."""
+    shares = [share for answers in row["answers"].values() for share in answers.values()]
+    return percent(sum(shares) / len(shares))
 
 
 def _part(row: Row, keys: set[str]) -> Row:
