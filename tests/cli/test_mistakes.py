@@ -15,8 +15,6 @@ MISTAKES = """
 sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
 sample x --frob => ; see robustok sample --help
 data langgame --seed 0 => Missing option '--out'
-sample x y -s uniform --seed 0 => put the text in quotes
-evaluate {m} --items {i} --text a => No such option '--text'
 sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
 sample x -t {t} --seed 0 -s => Option '-s' requires an argument
 evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists
@@ -37,9 +35,7 @@ study run => NAME
 study --out {out} => NAME
 study quick --corpus {empty} --out {out} => leave --corpus and --held-out out
 study plan quick --held-out {empty} => leave --corpus and --held-out out
-study plan quick --held-out= => '--held-out': it is empty: give a file or folder
 study quick --benchmarks {out} --out {out} => leave --benchmarks out
-study plan quick --benchmarks= => '--benchmarks': it is empty: give a file or folder
 study list quick => quick
 guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 guard requests.jsonl -t {t} => for a file robustok guard - < FILE

@@ -179,9 +179,7 @@ def error_line(error: BaseException) -> str:
     """
     if isinstance(error, click.ClickException):
         path = getattr(getattr(error, "ctx", None), "command_path", "robustok")
-        hint = _hint(error, path.partition(" ")[2])
-        text = error.message if hint else error.format_message()
-        text = " ".join(text.split()).rstrip(".") + hint
+        text = " ".join(error.format_message().split()).rstrip(".")
         return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help"
     if isinstance(error, RobustokError):
         return str(error)
@@ -194,22 +192,6 @@ def error_line(error: BaseException) -> str:
     name = type(error).__name__
     reason = " ".join(str(error).split()) or "no reason given"
     return f"{'a library failed' if name == _PANIC else name}: {reason} (--debug shows where)"
-
-
-def _hint(error: click.ClickException, name: str) -> str:
-    """What helps against a wrong command line, beside click's own words.
-
-    A text without quotes is several arguments. An option may be one of another command, of which
-    those in the same module are imported already.
-    """
-    module = COMMANDS[name][0] if name in COMMANDS else ""
-    if module == "texts" and "unexpected extra argument" in error.message:
-        return ": put the text in quotes"
-    if isinstance(error, click.NoSuchOption):
-        for other in (other for other, (own, _) in COMMANDS.items() if own == module):
-            if any(error.option_name in one.opts for one in command(other).params):
-                return f": robustok {other} has it"
-    return ""
 
 
 def _broken_pipe(error: BrokenPipeError) -> int:

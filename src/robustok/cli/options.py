@@ -22,7 +22,6 @@ from robustok.samplers import schemes
 
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-_FILES = (".jsonl", ".json", ".parquet", ".csv", ".md", ".png", ".svg")  # no names of folders
 
 
 @dataclass(frozen=True)
@@ -167,19 +166,10 @@ def _option(
 def _type(kind: object, low: float | None = None, high: float | None = None) -> Any:
     """click's type of values of a Python type, in a range."""
     if kind is Path:
-        return _PathType(path_type=Path)
+        return click.Path(path_type=Path)
     if low is None and high is None:
         return kind
     return (click.FloatRange if kind is float else click.IntRange)(low, high)  # type: ignore[arg-type]
-
-
-class _PathType(click.Path):
-    """A path; an empty one, as of a shell's unset variable, is not the current folder."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if value == "":
-            self.fail("it is empty: give a file or folder", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 class _PositionalArgument(click.Argument):
@@ -226,8 +216,6 @@ def output_folder(path: Path | None) -> Path | None:
     existing = next(one for one in (path, *path.parents) if one.exists())
     if existing.is_file():
         raise RobustokError(f"{existing} is a file: give a folder")
-    if path.suffix in _FILES and existing != path:
-        raise RobustokError(f"{path} is the name of a file: give a folder")
     if not os.access(existing, os.W_OK):
         raise RobustokError(f"{existing} cannot be written: give another path")
     return path

@@ -264,19 +264,11 @@ class Results:
             name: name of the model.
             eval_scheme: spec of the evaluation scheme.
 
-        None where one of the two was not measured. Where the answers to each question are not
-        known, an attack from canonical tokenizations is compared with its own start, on the
-        questions that it attacked.
+        None where one of the two was not measured. An attack is compared on the questions that it
+        attacked, where the answers are known.
         """
         before, after = self.get(name, "canonical"), self.get(name, eval_scheme)
-        if not before or not after:
-            return None
-        known = before["answers"] and after["answers"]
-        if not known and after["start_accuracy"] >= 0 and "start=canonical" in eval_scheme:
-            wider = (before["n"] / after["n"]) ** 0.5
-            start, half = after["start_accuracy"], wider * (before["high"] - before["low"]) / 2
-            before = before | {"accuracy": start, "low": start - half, "high": start + half}
-        return difference(before, after)
+        return difference(before, after) if before and after else None
 
 
 def _check_repeats(measured: DataFrame, names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from robustok.report.answers import shown_schemes
 from robustok.report.frame import Results, Row
 from robustok.report.tables import accuracy_table, compared
 from robustok.runtime.display import markdown_table
-from robustok.runtime.files import read_json_or_none, write_whole
+from robustok.runtime.files import read_json_or_none
 from robustok.study.run import worst_rows
 from robustok.tasks.benchmarks import HUB
 from robustok.training.recipe import (
@@ -69,7 +70,6 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
         f"\nMeasured with robustok {rows[0]['versions']['robustok']}: `robustok study run "
         f"{rows[0]['study']} --model {model.name}`.",
     ]
-    _write_eval_results(measured, folder)
     return write_card(folder, "\n".join(filter(None, parts)))
 
 
@@ -134,27 +134,6 @@ def _metadata(
     ).to_yaml()
 
 
-def _write_eval_results(rows: Sequence[Row], folder: Path) -> None:
-    """Write the accuracies on benchmarks of the hub to .eval_results/, which the hub shows."""
-    import yaml
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-    entries = [
-        EvalResultEntry(
-            dataset_id=HUB[row["task"]].path,
-            task_id=row["task"],
-            value=round(100 * row["accuracy"], 2),
-            notes=f"accuracy in percent, tokenization of the questions: {row['eval_scheme']}",
-        )
-        for row in rows
-        if row.get("task") in HUB and "accuracy" in row
-    ]
-    if entries:
-        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
-        (folder / ".eval_results").mkdir(exist_ok=True)
-        write_whole(folder / ".eval_results" / "robustok.yaml", text)
-
-
 def _base_model(model: Path, record: Any) -> str | None:
     """The hub name of the model that one was trained from, where its folder names it."""
     adapter: Any = read_json_or_none(model / "adapter_config.json") or {}
@@ -164,11 +143,5 @@ def _base_model(model: Path, record: Any) -> str | None:
 
 def _is_hub_name(name: str) -> bool:
     """Whether a name, without the "base_model:KIND:" of a tag, can be one of the hub."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
     name = name.rpartition(":")[2]
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return bool(name) and not Path(name).exists()
+    return bool(re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)) and not Path(name).exists()
