@@ -90,16 +90,6 @@ def test_rows_say_which_examples_were_before_the_questions(
     ]
 
 
-def test_a_training_log_has_steps_and_losses_at_intervals(
-    model: Path, tmp_path: Path, shell: Shell
-) -> None:
-    recipe = f"-s canonical --steps 500 --batch-size 1 --learning-rate 1e-3 --out {tmp_path}/out"
-    out = shell.ok(f"finetune {model} --items {model}/items.jsonl --seed 0 {recipe}")
-    lines = [line for line in out.splitlines() if line.startswith("step ")]
-    assert lines[-1].startswith("step 500 of 500: loss ")
-    assert 10 <= len(lines) <= 21
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -89,45 +89,6 @@ def test_any_end_is_one_line(
     assert err.startswith(f"robustok: {line}") and "\n" not in err
 
 
-def test_doctor_names_extras_with_their_brackets(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("robustok.cli.commands.doctor.find_spec", lambda name: None)
-    assert cli.run(["doctor"]) == 0
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if line.startswith("missing")]
-    extras = ("models", "corpus", "ray", "lm-eval", "play")
-    assert len(lines) == len(extras) + 2  # and sentencepiece and tiktoken
-    for extra, line in zip(extras, lines, strict=False):
-        assert f"pip install 'robustok[{extra}]', or '.[{extra}]' in a checkout" in line
-    assert lines[0].startswith("missing torch, transformers, accelerate, ")
-
-
-IMPORTS = """
-import sys
-sys.modules["torch"] = None
-for name in ("evaluation import evaluate", "scoring import *", "training import finetune"):
-    try:
-        exec(f"from robustok.{name}")
-    except ModuleNotFoundError as error:
-        print(error)
-from robustok.models import load_model
-try:
-    load_model("model")
-except ModuleNotFoundError as error:
-    print(error)
-"""
-
-
-def test_a_bare_import_says_which_extra_is_missing() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert (
-        done.stdout
-        == "this needs torch: pip install 'robustok[models]', or '.[models]' in a checkout\n" * 4
-    )
-
-
 @pytest.mark.parametrize("line", [
     "evaluate nowhere --items none.jsonl --seed 0 --out", "study run quick --out",
 ])  # fmt: skip
@@ -152,13 +113,6 @@ def test_a_terminal_without_colors_shows_bars_between_tokens(
     print_tokens([b"a", b"b"])
     print_heading("uniform")
     assert capsys.readouterr().out == "a|b\n\nuniform\n"
-
-
-def test_the_help_of_lm_eval_shows_its_own_settings() -> None:
-    code, out, _ = shell(f"{ROBUSTOK} lm-eval --help")
-    own = out[: out.index("usage:")]
-    assert code == 0
-    assert all(f"\n  {name} " in own for name in ("scheme", "draws", "seed"))
 
 
 @pytest.mark.parametrize(("rank", "printed"), [("0", True), ("1", False)])

@@ -41,8 +41,7 @@ def power(number: int) -> str:
     ]),
     ("request to the playground", [
         f"{server._BODY:,} bytes", f"text of {server.LONGEST} characters",
-        f"2 to {server.OPTIONS} options", f"{server.SECONDS:.0f} seconds of drawing",
-        f"{server.MODEL_SECONDS:.0f} of an attack",
+        f"2 to {server.OPTIONS} options",
     ]),
 ])  # fmt: skip
 def test_a_limit_of_the_page_is_that_of_the_code(row: str, limits: Any) -> None:

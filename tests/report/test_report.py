@@ -110,11 +110,9 @@ def test_an_attack_is_compared_on_the_questions_that_it_attacked() -> None:
 def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() -> None:
     base = row("canonical", "uniform", 0.5)
     near, far = row("stochastok(alpha=1)", "uniform", 0.55), row("uniform", "uniform", 0.9)
-    (head, lines, _), (_, (other,), _) = versus(over_seeds(3, base, near, far))
+    ((head, lines, _),) = versus(over_seeds(3, base, near, far))
     assert head == ["minus canonical", "uniform"]  # no questions were canonical
     assert [line[1].endswith("*") for line in lines] == [True, True]
-    assert (other[0], other[1][:5]) == ("uniform minus stochastok(alpha=1)", "+35.0")
-    assert other[1].endswith("*")
     more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
     ((_, lines, _),) = versus(over_seeds(3, base, near, far, *more))
     assert [line[1].endswith("*") for line in lines[:2]] == [False, True]

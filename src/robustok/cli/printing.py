@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -84,22 +82,3 @@ def has_color() -> bool:
     if variables.get("NO_COLOR") or variables.get("TERM") in ("dumb", "unknown"):
         return False
     return bool(variables.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
-@contextmanager
-def training_log(as_json: bool) -> Iterator[None]:
-    """Print the steps and losses of a training as lines, unless to a terminal or as JSON."""
-    if as_json or sys.stdout.isatty():
-        yield
-        return
-    log = logging.getLogger("robustok.training")
-    handler = logging.StreamHandler(sys.stdout)
-    level, log.propagate = log.level, False
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-        log.propagate = True

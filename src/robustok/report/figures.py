@@ -123,17 +123,9 @@ def heatmap_section(results: Results, folder: Path) -> Section | None:
     return Section(
         "heatmap",
         "Accuracy of every model under every evaluation scheme",
-        f"In percent. {_reading(results)}",
+        "In percent.",
         figure=figure,
     )
-
-
-def _reading(results: Results) -> str:
-    """What the panels, rows and columns of the heat maps are."""
-    if _crossed(results):
-        return "A panel is an evaluation scheme, a row a training scheme and a column its strength."
-    rows = "a panel is a model, a row a task" if len(results.panels) > _MANY else "a row is a model"
-    return f"{rows.capitalize()} and a column the tokenization of its questions."
 
 
 def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: Path) -> Path:

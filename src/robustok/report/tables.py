@@ -6,7 +6,6 @@ A section is None where the results have nothing for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import pandas as pd
@@ -35,7 +34,6 @@ from robustok.tasks.benchmarks import HUB
 
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
-_FEW = 4  # models that are compared with each other, too
 _ELSEWHERE = (
     "name",
     "title",
@@ -191,11 +189,10 @@ def kinds_section(results: Results) -> Section | None:
 def _kinds_table(results: Results, name: str) -> Table | None:
     """A line a kind of question of a benchmark, a column an evaluation scheme; None elsewhere."""
     rows = {scheme: results.get(name, scheme) for scheme in results.eval_schemes}
-    known = {s: row for s, row in rows.items() if row and isinstance(row.get("kinds"), dict)}
-    base = known.pop("canonical", None)
-    if base is None or base["task"] not in HUB:
+    base = rows.pop("canonical", None)
+    if base is None or base["task"] not in HUB or not isinstance(base.get("kinds"), dict):
         return None
-    others = {scheme: row for scheme, row in known.items() if _shares_answers(base, row)}
+    others = {scheme: row for scheme, row in rows.items() if row and _shares_answers(base, row)}
     keys: dict[str, set[str]] = {}
     for key, kind in base["kinds"].items():
         keys.setdefault(kind, set()).add(key)
@@ -256,9 +253,6 @@ def versus_canonical(results: Results) -> Section | None:
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None
     tables = [_differences(results, f"minus {base}", {name: (base, name) for name in others})]
-    if 1 < len(others) <= _FEW:
-        pairs = {f"{b} minus {a}": (a, b) for a, b in combinations(others, 2)}
-        tables.append(_differences(results, "with each other", pairs))
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
     stars = "" if results.exist else ", given from three seeds on"
     return Section(

@@ -329,7 +329,7 @@ def lm_eval(
         args = ["--model", "robustok", *args]
     runs = [_with_scheme(args, scheme) for scheme in schemes] or [args]
     if {"-h", "--help"} & set(args):
-        click.echo(f"robustok lm-eval: {lm_eval.__doc__}")
+        click.echo(lm_eval.__doc__)
     before = sys.argv
     try:
         with draw_by_draw(keep=len(runs) > 1) as results:

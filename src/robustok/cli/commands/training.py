@@ -11,7 +11,7 @@ import click
 from robustok import training
 from robustok.checks import Settings
 from robustok.cli.options import TEXTS, Argument, folder_option, option
-from robustok.cli.printing import print_json, training_log
+from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
 from robustok.models import SHAPES, add_lora, load_model, small_model
@@ -81,7 +81,7 @@ def pretrain(
     draw = schedule(scheme, vocab)
     end_id = end_of_text(vocab, plan.end)
     shape = SHAPES[plan.shape].scaled(plan.scale)
-    with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
+    with bar(f"pretrain {draw.spec}") as progress:
         done = training.pretrain(
             small_model(vocab.size, shape, seed=seed, end_id=end_id),
             vocab,
@@ -128,7 +128,7 @@ def finetune(
     if plan.lora:
         trained = add_lora(trained, seed=seed)
     prefix = tuple(start_token_ids(vocab, plan.start_token))
-    with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
+    with bar(f"finetune {draw.spec}") as progress:
         done = training.finetune(
             trained,
             vocab,
