@@ -27,15 +27,6 @@ _FEW = 3  # names in a sentence
 def answer_lines(results: Results) -> list[str]:
     """The sentences that answer a report's title; none for results that they do not fit.
 
-    >>> rows = [{"train_scheme": train, "eval_scheme": "uniform", "n": 900, "accuracy": accuracy,
-    ...          "low": accuracy - 0.02, "high": accuracy + 0.02, "seed": seed}
-    ...         for train, accuracy in (("canonical", 0.4), ("uniform", 0.8)) for seed in range(3)]
-    >>> answer_lines(Results(rows))[1]
-    'Under uniform draws 40.0% → 80.0%: +40.0 [+37.2, +42.8] points.'
-
-    Args:
-        results: the results of a report.
-
     A difference of trainings is undecided where Holm's method does not keep it among those of its
     sentence, and where it is over fewer than three seeds; that of a model that exists, where its
     interval includes zero.
@@ -134,11 +125,7 @@ def _of_model(results: Results, name: str) -> str:
 
 
 def where(scheme: str) -> str:
-    """The questions of an evaluation scheme, in a sentence.
-
-    >>> where("canonical"), where("uniform"), where("worst of 2 attacks")
-    ('on canonical questions', 'under uniform draws', 'under the worst of 2 attacks')
-    """
+    """The questions of an evaluation scheme, in a sentence: `under uniform draws`."""
     if scheme == "canonical":
         return "on canonical questions"
     name = one_line(short(scheme))

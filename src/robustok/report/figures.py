@@ -396,10 +396,7 @@ def heat_panels(results: Results) -> list[Panel]:
 
 
 def _axis_of(fields: Sequence[str]) -> str:
-    """
-    >>> _axis_of(["model", "pretrain_scheme"])
-    'model, pre-training'
-    """
+    """As `model, pre-training`."""
     return ", ".join(field.replace("pretrain_scheme", "pre-training") for field in fields)
 
 

@@ -89,12 +89,7 @@ _MEANS = (  # over seeds
 
 
 def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
-    """The rows with one field; each cell of a study and model once.
-
-    >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
-    ...           "accuracy")["draws"].tolist()
-    [1]
-    """
+    """The rows with one field; each cell of a study and model once."""
     distinct = {(row.get("cell") or id(row), measurement_of(row)): row for row in rows}.values()
     chosen = [row for row in distinct if measure in row]
     names = last_parts([model_name(row) for row in chosen])
@@ -147,10 +142,7 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
 
 
 def in_panel(panel: Sequence[str], name: str) -> str:
-    """
-    >>> in_panel(("copa", "small"), "uniform"), in_panel((), "uniform")
-    ('copa, small → uniform', 'uniform')
-    """
+    """As `copa, small → uniform`; the name alone without a panel."""
     return f"{', '.join(panel)} → {name}" if panel else name
 
 
@@ -283,18 +275,9 @@ def check_repeats(name: str, rows: Sequence[JsonFields]) -> None:
 
     >>> row = {"seed": 0, "n": 9, "configuration": {"seed": 0, "draws": 3}}
     >>> check_repeats("'a' on uniform", [row, row | {"seed": 1}])
-    >>> other = {"seed": 2, "configuration": {"seed": 2, "draws": 5}}
-    >>> check_repeats("'a' on uniform", [row, row | other])
-    Traceback (most recent call last):
-    robustok.errors.RobustokError: two results of 'a' on uniform differ in configuration.draws ...
 
-    Args:
-        name: what was measured, for the message.
-        rows: rows of results.jsonl, one a cell.
-
-    Raises RobustokError for two rows of one seed, and for rows that differ in their configuration
-    apart from the seeds of training and measurement. Rows of other precisions are repeats, where
-    each machine chose its own (:func:`precisions_text`).
+    Rows of other precisions are repeats, where each machine chose its own. ``name`` is what was
+    measured, for the message; the rows are one a cell.
     """
     for row in rows[1:]:
         if change := first_change(_settings(rows[0]), _settings(row)):
@@ -414,14 +397,6 @@ def _name_in_figure(row: Any, field: str) -> str:
 def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:
     """One row for each model, sentence and layer, with a 95% interval over seeds and words.
 
-    >>> layer = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5,
-    ...          "words": 9, "mean": 0.4}
-    >>> merged_layers([{"layers": [layer]}])[["mean", "seeds"]].values.tolist()
-    [[0.4, 1.0]]
-
-    Args:
-        rows: rows of results.jsonl; those with `layers` count.
-
     Every seed has the same words, so more seeds do not shrink the part of the words.
     """
     layers = entries_of(rows, "layers")
@@ -438,12 +413,7 @@ def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:
 
 
 def nominal_splits(eval_scheme: str) -> float | None:
-    """The strength on the axis of a figure, or None for a scheme of another kind.
-
-    >>> nominal_splits("canonical"), nominal_splits("stochastok(alpha=0.5)")
-    (0.0, 0.5)
-    >>> nominal_splits("uniform")
-    """
+    """The strength on the axis of a figure, as 0.5 of `stochastok(alpha=0.5)`; None without one."""
     scheme = SCHEMES.find(family(eval_scheme))
     if scheme is None or scheme.nominal_splits is None or splits_in(eval_scheme) is not None:
         return None
@@ -454,19 +424,12 @@ def nominal_splits(eval_scheme: str) -> float | None:
 
 
 def percent(share: float) -> str:
-    """
-    >>> percent(0.9251)
-    '92.5'
-    """
+    """A share as `92.5`."""
     return f"{100 * share:.1f}"
 
 
 def bounds(row: JsonFields) -> str:
-    """The interval of a row in percent.
-
-    >>> bounds({"low": 0.8, "high": 0.95})
-    '[80.0, 95.0]'
-    """
+    """The interval of a row in percent, as `[80.0, 95.0]`."""
     return f"[{percent(row['low'])}, {percent(row['high'])}]"
 
 
@@ -477,20 +440,13 @@ def points_text(change: Difference) -> tuple[str, str]:
 
 
 def points(difference: float) -> str:
-    """
-    >>> points(-0.298), points(0)
-    ('−29.8', '0.0')
-    """
+    """A difference in points, as `−29.8`."""
     text = f"{100 * difference:+.1f}"
     return "0.0" if float(text) == 0 else text.replace("-", "−")
 
 
 def mean_over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, float]:
     """Mean of a field over several seeds that share their items, with its 95% bounds.
-
-    >>> rows = pd.DataFrame([{"accuracy": a, "low": a, "high": a} for a in (0.5, 0.6)])
-    >>> [round(x, 2) for x in mean_over_seeds(rows, "accuracy", 9)]
-    [0.55, -0.09, 1.19]
 
     ``rows`` are two or more, one a seed, with the field and its own bounds `low` and `high`;
     ``items`` is the number of the items, such as questions or words. For a field that is no share,

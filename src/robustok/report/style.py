@@ -81,20 +81,12 @@ RC: dict[Any, Any] = {
 
 
 def family(spec: str) -> str:
-    """The scheme's name without its settings.
-
-    >>> family("uniform-k(alpha=1)")
-    'uniform-k'
-    """
+    """The scheme's name without its settings."""
     return spec.split("(", 1)[0]
 
 
 def colors(specs: list[str]) -> list[str]:
-    """A color for each spec: its family's, lightened in turn where a family comes twice.
-
-    >>> colors(["canonical", "uniform"])
-    ['#3e4c59', '#009e73']
-    """
+    """A color for each spec: its family's, lightened in turn where a family comes twice."""
     spare = iter(OTHERS * len(specs))
     names = [family(spec).partition(",")[0] for spec in specs]  # of "stochastok, 3 ways", too
     base = {
@@ -202,20 +194,12 @@ def draw_line(
 
 
 def plain(text: str) -> str:
-    """A text for a figure, where matplotlib would set what is between dollar signs as a formula.
-
-    >>> plain("from $5 to $9")
-    'from \\\\$5 to \\\\$9'
-    """
+    """A text for a figure, where matplotlib would set what is between dollar signs as a formula."""
     return text.replace("$", "\\$")
 
 
 def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
-    """The rows by a field, in their order.
-
-    >>> grouped([{"n": 1}, {"n": 2}, {"n": 1}], "n")
-    {1: [{'n': 1}, {'n': 1}], 2: [{'n': 2}]}
-    """
+    """The rows by a field, in their order."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row[field], []).append(row)
@@ -261,18 +245,12 @@ _LONGEST = 16  # characters of a name on one line
 def short(spec: str) -> str:
     """A spec in a few short lines, for the head of a column.
 
-    >>> short("stochastok(alpha=0.5)")
-    'stochastok\\n0.5'
+    >>> short("stochastok(alpha=0.5)"), short("stochastok(ways=3, splits=0.5)")
+    ('stochastok\\n0.5', 'stochastok\\n3 ways\\n0.5 splits')
     >>> short('bpe-dropout(p=0.1, rule="sentencepiece")')
     'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'attack\\nd = 2'
-    >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
-    'stochastok\\n3 ways\\n0.5 splits'
-    >>> short("worst of 3 attacks")
-    'worst of\\n3 attacks'
-    >>> short("mix(0.5 canonical, 0.5 uniform-k(k=1))")
-    'mix\\n0.5 canonical\\n0.5 uniform-k(k=1)'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
@@ -323,9 +301,6 @@ def _settings(spec: str, *, strength: bool = True) -> list[str]:
 def last_parts(names: Sequence[str]) -> list[str]:
     """Models by as many of the last parts of their names as tell different ones apart.
 
-    >>> last_parts(["runs/a/model", "runs/b/model"]), last_parts(["org/gpt2@1a2b", "org/gpt2@1a2b"])
-    (['a/model', 'b/model'], ['gpt2', 'gpt2'])
-
     Hub names lose their revision where the rest differs.
     """
     parts = [Path(name.partition("@")[0]).parts for name in names]
@@ -337,10 +312,7 @@ def last_parts(names: Sequence[str]) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """
-    >>> one_line("stochastok-\\nuniform\\n0.5")
-    'stochastok-uniform 0.5'
-    """
+    """As `stochastok-uniform 0.5`."""
     return text.replace("-\n", "-").replace("\n", " ")
 
 

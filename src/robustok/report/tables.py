@@ -49,16 +49,7 @@ _NOT_OF_NAMED = ("tied", "architecture", "parameters")  # a model with a name ha
 
 
 def settings_section(study: JsonFields) -> Section | None:
-    """What a study ran: the fields of each section that have a value, by their names in the YAML.
-
-    >>> study = {"model": {"name": "gpt2", "layers": None, "tied": True}, "seed": 0,
-    ...          "perplexity": {"eval_schemes": ["canonical", "uniform"]}}
-    >>> settings_section(study).tables[0].lines
-    [['model', 'name gpt2'], ['seed', '0'], ['perplexity', 'eval_schemes canonical, uniform']]
-
-    Args:
-        study: the resolved configuration, as in study.json; None without one.
-    """
+    """What a study ran: the fields of each section that have a value, by their YAML names."""
     lines = [
         [name, _value_text(part)]
         for name, value in study.items()
@@ -101,13 +92,7 @@ def missing_table(missing: Sequence[Row]) -> Table | None:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Accuracy on canonical questions, the most perturbed ones and under attack, a model a line.
-
-    >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
-    >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
-    >>> accuracy_table(results).texts
-    [['uniform', '90.0 [80.0, 95.0]']]
-    """
+    """Accuracy on canonical questions, the most perturbed ones and under attack, a model a line."""
     schemes = compared(results)
     seeds = {
         name: max(len(row["seeds"]) for row in rows)
@@ -173,9 +158,7 @@ def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
 def kinds_section(results: Results) -> Section | None:
     """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
 
-    A table a model. The differences are paired over the questions of the subset; a star marks those
-    of a column that Holm's method keeps. None without a benchmark whose questions are of several
-    kinds.
+    A table a model; none without a benchmark whose questions are of several kinds.
     """
     tables = [table for name in results.names if (table := _kinds_table(results, name))]
     caption = (
@@ -238,14 +221,7 @@ def _shares_answers(first: Row, second: Row) -> bool:
 def versus_canonical(results: Results) -> Section | None:
     """Accuracy of every model minus that of canonical training, or of the first that exists.
 
-    >>> rows = [{"train_scheme": t, "eval_scheme": "canonical", "n": 9, "accuracy": 0.9,
-    ...          "low": 0.8, "high": 0.95} for t in ("canonical", "uniform")]
-    >>> versus_canonical(Results(rows)).tables[0].lines
-    [['uniform', '0.0 [−12.5, +12.5]']]
-
-    Differences are paired over seeds and questions. A star marks those of a column that Holm's
-    method keeps, of trainings where they are over three seeds or more. None where no model was
-    trained canonically, and where several tasks or studies are shown.
+    None where no model was trained canonically, and where several tasks or studies are shown.
     """
     bases = [n for n in results.names if results.exist or results.models[n]["spec"] == "canonical"]
     base = next(iter(bases), None)
@@ -376,9 +352,8 @@ PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
 def paper_section(paper: JsonFields, rows: Sequence[Row]) -> Section | None:
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
-    ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
-    marks a missing result. At another scale than the full one the model is another one, and no
-    difference is shown.
+    ``paper`` is that of the study and may be empty; the rows are of this study alone. At another
+    scale than the full one the model is another one, and no difference is shown.
     """
     tables = [
         _BESIDE[table["measure"]](table, rows) for table in paper.get("tables", ()) if table["rows"]

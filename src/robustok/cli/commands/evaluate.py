@@ -174,10 +174,7 @@ def _checked_attack(scheme: str) -> JsonObject:
 
 
 def _joined(names: Iterable[str]) -> str:
-    """
-    >>> _joined(["a", "b", "c"])
-    'a, b and c'
-    """
+    """As `a, b and c`."""
     *before, last = names
     return f"{', '.join(before)} and {last}" if before else last
 

@@ -288,11 +288,7 @@ def _table_row(part: DriftPart) -> tuple[str, ...]:
 
 
 def share(part: int, whole: int) -> str:
-    """A share in percent: two significant digits, no exponent, 100% only where it is all.
-
-    >>> share(1, 800), share(799, 800), share(800, 800), share(996, 1000)
-    ('0.12%', '99.9%', '100%', '99.6%')
-    """
+    """A share in percent: two significant digits, no exponent, 100% only where it is all."""
     if not part or part == whole:
         return "100%" if part else "0%"
     percent = 100 * part / whole
