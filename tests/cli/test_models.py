@@ -13,7 +13,6 @@ import pytest
 from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
 from robustok import Vocabulary
-from robustok.attack import attack
 from robustok.attack.settings import AttackSettings
 from robustok.cli.commands.evaluate import print_comparison
 from robustok.evaluation import evaluate, perplexity
@@ -283,22 +282,6 @@ def loaded(folder: Path) -> tuple[Any, Vocabulary, int]:
     return load_model(folder), vocab, start_token_ids(vocab, TOKEN)[0]
 
 
-def test_attack_puts_the_start_token_before_the_question(
-    shell: Shell, folder: Path, loaded: tuple[Any, Vocabulary, int], tmp_path: Path
-) -> None:
-    model, vocab, start = loaded
-    path = tmp_path / "one.jsonl"
-    write_items(path, [ITEMS[0]])
-    given = [f"evaluate {folder} --items {path}", "-s", "adversarial", "--dtype", "float32"]
-    (without,) = shell.rows(*given)
-    (after,) = shell.rows(*given, "--start-token", TOKEN)
-    assert "margins" in shell.ok(*given)
-    item = ITEMS[0]
-    expected = attack(model, vocab, item.question, item.choices, 0, seed=0, prefix=[start])
-    assert after["margins"] == pytest.approx(list(expected.margins))
-    assert after["margins"][0] != pytest.approx(without["margins"][0], abs=1e-12)
-
-
 def test_perplexity_measures_after_the_start_token(
     shell: Shell, folder: Path, loaded: tuple[Any, Vocabulary, int], tmp_path: Path
 ) -> None:
@@ -313,15 +296,3 @@ def test_perplexity_measures_after_the_start_token(
     # One text has no upper bound, and JSON has no infinity.
     assert (row["low"], row["high"], expected.high) == (0, None, math.inf)
     assert "[0.0000, ∞] bits per byte, 1 text" in shell.ok(f"{line} -s canonical")
-
-
-def test_finetune_packs_drops_draws_and_starts_as_given(
-    shell: Shell, folder: Path, tmp_path: Path
-) -> None:
-    recipe = "--steps 2 --batch-size 2 --learning-rate 1e-3 -s uniform --seed 0"
-    options = f"--pack 64 --fixed-draws 3 --dropout 0.1 --start-token {TOKEN} --out {tmp_path}/out"
-    (row,) = shell.rows(f"finetune {folder} --items {folder}/items.jsonl {recipe} {options}")
-    assert row["tokens"] == 2 * 2 * 64
-    identity = json.loads((tmp_path / "out" / "training.json").read_text())["identity"]
-    assert (identity["pack"], identity["fixed_draws"], identity["dropout"]) == (64, 3, 0.1)
-    assert identity["prefix"] == start_token_ids(Vocabulary.load(str(folder)), TOKEN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import ITEMS, Shell, rows_in
+from tests.cli.conftest import ITEMS, Shell
 
 from robustok.cli.app import run
 
@@ -23,21 +23,6 @@ def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         ):
             assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
     return folder
-
-
-def items_in(run: Path) -> list[list[dict]]:
-    """The results of each question, for each row of a run."""
-    rows = rows_in(run / "results.jsonl")
-    return [rows_in(run / "items" / f"{row['cell']}.jsonl") for row in rows]
-
-
-def test_every_row_says_seed_and_draws(results: Path) -> None:
-    for draws, rows in zip((1, 3), items_in(results / "predictions"), strict=True):
-        assert {(row["seed"], row["draws"], len(row["predictions"])) for row in rows} == {
-            (0, draws, draws)
-        }
-    for rows in items_in(results / "attacks"):
-        assert [row["seed"] for row in rows] == [0] * len(ITEMS)
 
 
 def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:

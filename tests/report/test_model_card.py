@@ -229,6 +229,3 @@ def test_two_tasks_of_one_name_and_a_model_for_a_study_of_its_own_are_one_line()
         plan(load_study(twice, "card"), by_content=False)
     with pytest.raises(RobustokError, match="leave model out"):
         find_study("quick", model="smollm2-135m")
-    few_shot = small_card_yaml() + "\nfew_shot: {examples: 2, schemes: [canonical]}\n"
-    with pytest.raises(RobustokError, match="readme: it is for one model that exists"):
-        load_study(few_shot, "card")
