@@ -133,7 +133,7 @@ def test_several_attacks_are_printed_with_the_worst_of_each_prompt(shell: Shell)
     for part, scheme in zip(parts, SEVERAL[1::2], strict=True):
         alone = shell.rows(*call, "-s", scheme)
         assert part["success"] == sum(row["success"] for row in alone) / len(alone)
-    assert "worst of 3 attacks: broken" in shell.ok(*call, *SEVERAL, "--out", "several")
+    assert re.search(r"worst of 3 attacks +\d.* \[", shell.ok(*call, *SEVERAL, "--out", "several"))
     page = Path("several/report.md").read_text()
     assert f"Under the worst attack {100 * worst['success']:.1f}" in page
     assert page.count("| attacked |") == 2 and Path("several/figures/curve.png").exists()
@@ -145,7 +145,7 @@ def test_several_attacks_say_where_the_canonical_tokenization_is_excluded(shell:
     rows = shell.rows(*call)
     assert {row["canonical_score"] for row in rows} == {None}
     assert rows[-1]["score"] > 6
-    assert "score excluded → +" in shell.ok(*call)
+    assert re.search(r"excluded +\+", shell.ok(*call))
 
 
 def test_a_wrong_objective_or_search_is_found_before_the_model_is_loaded(shell: Shell) -> None:

@@ -239,11 +239,6 @@ def scheme_option(help: str = "how texts are tokenized", default: object = ()) -
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 
 
-def limit_option() -> Any:
-    """A field of a number of items to read."""
-    return option("number of items to read", default=None, min=1)
-
-
 def draws_option(help: str, default: int | None) -> Any:
     """A field of a number of draws."""
     return option(help, "--draws", "-n", default=default, min=1)

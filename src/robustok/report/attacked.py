@@ -192,6 +192,20 @@ def _score(score: float | None) -> str:
     return "excluded" if score is None else f"{score:+.3g}".replace("-", "−")
 
 
+def summary_table(summaries: Sequence[JsonFields]) -> Table:
+    """A line an attack on prompts: the share of broken and proved ones, and the mean scores."""
+    judged = all("success" in row for row in summaries)
+    head = ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"]
+    lines = []
+    for row in summaries:
+        line = [one_line(short(row["eval_scheme"]))]
+        if judged:
+            line += [f"{percent(row['success'])} {bounds(row)}", percent(row["proved"])]
+        scores = _score(row["canonical_score"]), _score(row["score"])
+        lines.append([*line, *scores, f"{row['n_scored']:,}"])
+    return Table(head, lines)
+
+
 def write_red_team_page(
     out: Path,
     model: str,
@@ -209,37 +223,23 @@ def write_red_team_page(
     judged = all("success" in row for row in summaries)
     lines = [Line("", one_line(short(name)), rows) for name, rows in parts.items()]
     note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"
-    table = Table(
-        ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"],
-        [[one_line(short(row["eval_scheme"])), *_numbers(row)] for row in summaries],
-    )
     score = f"The score is that of the objective {objective}; attacks make it greater."
     about = f"{score} Broken is a prompt whose score passes the threshold." if judged else score
     sections = [
-        Section("attacks", "Attacks", about, [table]),
+        Section("attacks", "Attacks", about, [summary_table(summaries)]),
         curve_section(lines, "success" if judged else "score", out / "figures", note),
         *attacked_section(attacked_tables(worst, answers=answers), score),
     ]
     last = summaries[-1]
-    broke = f"{percent(last['success'])}% {bounds(last)} of {last['n']} broke" if judged else ""
-    went = f"the mean score went from {_numbers(last)[-3]} to {_numbers(last)[-2]}"
+    broke = f"{percent(last['success'])}% {bounds(last)} of {last['n']} broke, " if judged else ""
+    went = f"from {_score(last['canonical_score'])} to {_score(last['score'])}"
     under = "the worst attack" if len(parts) > 1 else "attack"
-    answer = f"Under {under} {', '.join(filter(None, (broke, went)))}."
     return write_page(
         out,
         sections,
         title=f"{model} under attacks through its tokenization",
         facts=[note],
-        answers=[answer],
+        answers=[f"Under {under} {broke}the mean score went {went}."],
         configuration=json.dumps([*parts], indent=2),
         versions=versions(),
     )
-
-
-def _numbers(row: JsonFields) -> list[str]:
-    judged = (
-        [f"{percent(row['success'])} {bounds(row)}", percent(row["proved"])]
-        if "success" in row
-        else []
-    )
-    return [*judged, _score(row["canonical_score"]), _score(row["score"]), f"{row['n_scored']:,}"]

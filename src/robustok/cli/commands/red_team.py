@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +17,13 @@ from robustok.attack.settings import (
     unsearched_ids,
     unsearched_text,
 )
-from robustok.cli.options import folder_option, limit_option, option, served_tokenizer_option
-from robustok.cli.printing import print_result, print_tokens, print_written
-from robustok.cli.terminal import bar
+from robustok.cli.options import figure_folder, folder_option, option, served_tokenizer_option
+from robustok.cli.printing import print_json, print_result, print_tokens, print_written
+from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
-from robustok.runtime.display import Progress, counted, visible
+from robustok.report.attacked import summary_table, write_red_team_page
+from robustok.runtime.display import Progress, visible
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
 from robustok.runtime.registry import function_named
@@ -46,7 +46,7 @@ class RedTeamOptions(ChatModel):
         default=None,
         metavar="FILE",
     )
-    limit: int | None = limit_option()
+    limit: int | None = option("number of items to read", default=None, min=1)
     schemes: tuple[str, ...] = option(
         "an attack with its settings; of several the worst of each prompt is reported",
         "--scheme",
@@ -55,7 +55,8 @@ class RedTeamOptions(ChatModel):
         metavar="ATTACK",
     )
     out: Path | None = folder_option(
-        "folder for attacks.jsonl, a row a prompt; the same command goes on there"
+        "folder for attacks.jsonl, a row a prompt; the same command goes on there",
+        check=figure_folder,
     )
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
@@ -122,9 +123,13 @@ def red_team(
 
 def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: bool) -> None:
     """Print the attacks of one search, or the summary of each of several."""
-    if len(parts) > 1:
+    if len(parts) > 1 and as_json:
         for row in attacks.summaries(parts):
-            print_result(_summary_line(row), row, as_json)
+            print_json(row)
+        return
+    if len(parts) > 1:
+        table = summary_table(attacks.summaries(parts))
+        print_table(table.head, table.lines, left=1)
         return
     for one in worst:
         if not as_json:
@@ -173,22 +178,6 @@ def _attacked(
     return [attacks.Attack.from_row(row) for group in groups for row in group["attacks"]]
 
 
-def _summary_line(row: JsonObject) -> str:
-    """A search on all prompts as a line."""
-    broken = ""
-    if "success" in row:
-        broken = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
-        broken += f"{row['proved']:.1%} proved, "
-    before, after = (
-        "excluded" if row[name] is None else f"{row[name]:+.3f}"
-        for name in ("canonical_score", "score")
-    )
-    return (
-        f"{row['eval_scheme']}: {broken}score {before} → {after}, "
-        f"{counted(row['n'], 'prompt')}, {counted(row['n_scored'], 'tokenization')} scored"
-    )
-
-
 def _report(
     model: str,
     named: Any,
@@ -197,10 +186,9 @@ def _report(
     answers: Sequence[Any],
     options: RedTeamOptions,
 ) -> None:
-    """Write the page of the attacks into --out, where what it draws with is installed."""
-    if options.out is None or find_spec("matplotlib") is None:
+    """Write the page of the attacks into --out."""
+    if options.out is None:
         return
-    from robustok.report.attacked import write_red_team_page
 
     def spelled(one: Any) -> JsonObject:
         tokens = ([visible(named.vocab.tokens[i]) for i in x] for x in (one.ids, one.canonical_ids))
