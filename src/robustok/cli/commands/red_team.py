@@ -22,7 +22,6 @@ from robustok.cli.printing import print_json, print_result, print_tokens, print_
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
-from robustok.report.attacked import summary_table, write_red_team_page
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import in_groups, json_digest
@@ -128,6 +127,8 @@ def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: 
             print_json(row)
         return
     if len(parts) > 1:
+        from robustok.report.attacked import summary_table
+
         table = summary_table(attacks.summaries(parts))
         print_table(table.head, table.lines, left=1)
         return
@@ -189,6 +190,7 @@ def _report(
     """Write the page of the attacks into --out."""
     if options.out is None:
         return
+    from robustok.report.attacked import write_red_team_page
 
     def spelled(one: Any) -> JsonObject:
         tokens = ([visible(named.vocab.tokens[i]) for i in x] for x in (one.ids, one.canonical_ids))
