@@ -21,7 +21,6 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import StudyBars, print_table
 from robustok.errors import RobustokError
-from robustok.models import ARCHITECTURES
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
 from robustok.runtime.hub import is_served, served_label
@@ -95,23 +94,21 @@ class StudyOptions:
 
 
 def list_(as_json: bool = False) -> None:
-    """List the included studies and the requirements of each."""
-    # quick is first: a new user starts with it.
-    names = sorted(studies(), key=lambda name: (name != "quick", name))
+    """List the included studies and their scales; `study plan` says how long each takes."""
+    import yaml
+
     from robustok.study.config import scales_of
 
-    for name in names:
-        scales = (None, *scales_of(name))
-        by_scale = {scale or "full": _study_at_scale(name, scale) for scale in scales}
-        full = by_scale["full"]
-        where = full.paper.where if full.paper else None
-        needs = {scale: _needs(study) for scale, study in by_scale.items()}
+    # quick is first: a new user starts with it.
+    for name in sorted(studies(), key=lambda name: (name != "quick", name)):
+        study = yaml.safe_load(studies()[name])
+        title, where = study["title"], study.get("paper", {}).get("where")
+        scales = ["full", *scales_of(name)]
         if as_json:
-            print_json({"name": name, "title": full.title, "paper": where, "needs": needs})
-            continue
-        click.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
-        for scale, text in needs.items():
-            click.echo(f"    {scale}: {text}")
+            print_json({"name": name, "title": title, "paper": where, "scales": scales})
+        else:
+            click.echo(f"{name}\n    {title}{f' ({where})' if where else ''}")
+            click.echo(f"    scales: {', '.join(scales)}")
 
 
 def show(name: Name) -> None:
@@ -237,34 +234,6 @@ def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]
         name = served_label(model) if is_served(model) else Path(model.partition("@")[0]).name
         parts.append(name or "model")
     return study, out or Path("runs", "-".join(parts)), cells_folder
-
-
-def _study_at_scale(name: str, scale: str | None) -> Study:
-    """An included study; one that needs text of the user gets file names that are never read."""
-    from robustok.study import find_study
-
-    try:
-        return find_study(name, scale=scale)
-    except RobustokError:
-        return find_study(name, scale=scale, corpus=("text",), held_out="text")
-
-
-def _needs(study: Study) -> str:
-    """The model and the text that a study needs, and the number and time of its cells."""
-    from robustok.study import plan as plan_cells
-    from robustok.study.cells.base import parameters
-
-    cells = plan_cells(study, by_content=False)
-    family = ARCHITECTURES[study.model.architecture]
-    model = (study.model.name or "").partition("@")[
-        0
-    ] or f"a {family} of {parameters(study.model, study.tokenizer) / 1e6:.1f}M parameters"
-    # Without text, the perplexity of a study with questions is theirs.
-    needs_text = study.task is None or (study.pretrain and study.pretrain.source == "corpus")
-    own_text = "your own text (--corpus, --held-out)" if needs_text else ""
-    text = study.corpus and (study.corpus.hub or own_text)
-    time = _time([cell.work for cell in cells])
-    return f"{', '.join(filter(None, (model, text)))}; {len(cells)} cells, about {time}"
 
 
 def _time(work: list[float]) -> str:
