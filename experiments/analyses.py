@@ -25,6 +25,7 @@ from robustok.report.style import (
     figure_style,
     legend_above,
     new_figure,
+    plain,
     save_all,
 )
 from robustok.runtime.display import counted
@@ -125,7 +126,7 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
             markerfacecolor="white",
         )
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
-    axes.set(xlabel=f"splits of “{counts.token}”", ylabel="share, %", title=counts.scheme)
+    axes.set(xlabel=f"splits of “{plain(counts.token)}”", ylabel="share, %", title=counts.scheme)
     axes.grid(axis="y")
     axes.legend()
 
@@ -143,7 +144,7 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
             axes = panels[level * len(by_tokenizer) + column]
             _draw_level(axes, result, level)
             splits = counted(level + 1, "split")
-            axes.set_title(f"{name}: “{result.token}”, {splits}")
+            axes.set_title(f"{name}: “{plain(result.token)}”, {splits}")
             if column == 0:
                 axes.set_ylabel("share, %")
     legend_above(figure, panels[0])
@@ -173,7 +174,7 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
         axes.set_xlabel(f"{len(segmentations)} segmentations")
         return
     size = 8 if len(segmentations) <= 24 else 6 if len(segmentations) <= 40 else 4.5
-    names = [segmentations[i] for i in order]
+    names = [plain(segmentations[i]) for i in order]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size, family="DejaVu Sans Mono")
 
 

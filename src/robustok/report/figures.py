@@ -44,6 +44,7 @@ from robustok.report.style import (
     one_line,
     panel_title,
     percent_axis,
+    plain,
     save_all,
     short,
 )
@@ -523,7 +524,7 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     axes.set_ylim(bottom=0)
     keys = [legend_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
     if len(sentences) > 1 or sentences[0]:
-        names = [fill(f"“{s}”", 34) if s else "the word alone" for s in sentences]
+        names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
         keys += [
             legend_key(color=MUTED, linestyle=dash, label=name)
             for name, dash in zip(names, dashes, strict=True)

@@ -77,7 +77,6 @@ RC: dict[Any, Any] = {
     "savefig.facecolor": "white",
     "savefig.dpi": _DPI,
     "svg.hashsalt": "robustok",
-    "text.parse_math": False,  # dollar signs of texts are no formulas
 }
 
 
@@ -194,6 +193,11 @@ def draw_line(
     axes.plot(at, mean, color=color, **style)
 
 
+def plain(text: str) -> str:
+    """A text for a figure, where matplotlib would set what is between dollar signs as a formula."""
+    return text.replace("$", "\\$")
+
+
 def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
     """The rows by a field, in their order."""
     groups: dict[Any, list[Row]] = {}
@@ -218,7 +222,7 @@ def legend_above(figure: Figure, *axes: Axes, more: Sequence[Any] = ()) -> None:
 
 def note_below(figure: Figure, text: str) -> None:
     """A line below a figure that says what it is of, so that a copy of it still does."""
-    figure.text(0, -0.01, fill(text, int(17 * figure.get_figwidth())), fontsize=7.5,
+    figure.text(0, -0.01, fill(plain(text), int(17 * figure.get_figwidth())), fontsize=7.5,
                 color=MUTED, va="top")  # fmt: skip
 
 
