@@ -15,7 +15,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from robustok.attack.settings import AttackSettings, is_attack, is_worst
-from robustok.errors import RobustokError
 from robustok.runtime.files import write_csv, write_whole
 from robustok.samplers.parameters import Number, show
 from robustok.samplers.spec import SCHEMES, Spec, read_call, split_parameters
@@ -135,9 +134,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
     A PNG has a palette, with which it is a third as large.
     """
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in ("png", "svg"):
-        raise RobustokError(f"{path}: a figure is written as .png or .svg")
+    kind = path.suffix.removeprefix(".")
     buffer = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
     options: Any = {"format": kind, "bbox_inches": "tight", "pad_inches": 0.12}
