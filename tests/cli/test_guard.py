@@ -268,15 +268,15 @@ def test_two_checkpoints_are_compared_on_the_prompts_of_both(
         return [{"prompt_ids": [5, n], "completion_ids": drawn if drift else canonical}
                 for n, drift in enumerate(drifts)]  # fmt: skip
 
-    first = write_rows(tmp_path / "a.jsonl", rows([True] * 8 + [False] * 2))
-    second = write_rows(tmp_path / "b.jsonl", rows([True] * 3 + [False] * 9))
+    first = write_rows(tmp_path / "a.jsonl", rows([True] * 16 + [False] * 4))
+    second = write_rows(tmp_path / "b.jsonl", rows([True] * 6 + [False] * 18))
     record = json.loads(audit(first, "--against", second, "--json").out)
-    assert record["prompts"] == 10
+    assert record["prompts"] == 20
     assert record["difference"] == pytest.approx(-0.5)
     low, high = record["difference_interval"]
     assert low < -0.5 < high < 0
     assert (
-        "On 10 prompts of both, the second has -50.0 points"
+        "On 20 prompts of both, the second has -50.0 points"
         in audit(first, "--against", second).out
     )
     write_rows(second, [{"completion_ids": canonical}])
