@@ -31,7 +31,7 @@ import transformers as tf
 
 from common import options_of
 from robustok import Vocabulary
-from robustok.attack import TargetLikelihood, attack_prompt
+from robustok.attack import Prompt, TargetLikelihood, attack_prompts
 from robustok.evaluation import chat_frame
 
 PROMPTS = {
@@ -110,7 +110,8 @@ def run_robustok(
 
     timed.name, timed.threshold = "target", None  # type: ignore
     timed.max_length = objective.max_length  # type: ignore
-    result = attack_prompt(vocab, text, timed, steps=iterations, seed=0)  # type: ignore
+    prompts = [Prompt(text, text)]
+    (result,) = attack_prompts(vocab, prompts, lambda _: timed, steps=iterations, seed=0)  # type: ignore
     ended = time.process_time()
     rounds = [*begins[1:], ended]
     return result.ids.tolist(), statistics.median(np.diff([begins[0], *rounds])[1:].tolist())

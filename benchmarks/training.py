@@ -32,8 +32,8 @@ from common import options_of, print_heads, print_row
 from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
 from robustok.models.load import resolve_precision
 from robustok.tasks import frequent_words, langgame
-from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
-from robustok.training.prompts import RowOrder
+from robustok.training import Recipe, Training
+from robustok.training.prompts import AnswerCollator, PromptDataset, RowOrder
 from robustok.training.run import fast_steps, train
 
 SCHEMES = (

@@ -11,6 +11,7 @@ the same on the site and in a repository browser. `tests/docs` runs the check.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -52,9 +53,15 @@ def _defined_at(name: str) -> str:
 def described(name: str, item: Any, level: str) -> Iterator[str]:
     """Heading, signature and docstring of a class or function, then the members of a class."""
     title = name.removeprefix("robustok.") if level == "##" else name.rpartition(".")[2]
+    options = list(_options(name)) if level == "##" else []
+    call = f"class {name.rpartition('.')[2]}" if options else signature(name, item)
     yield f"{level} {title}\n"
-    yield f"```python\n{signature(name, item)}\n```\n"
+    yield f"```python\n{call}\n```\n"
     yield from documented(item.docstring)
+    if options:
+        yield "**Fields**\n"
+        yield from options
+        yield ""
     if not item.is_class:
         return
     members = [m for m in item.members.values() if not m.is_alias and not m.name.startswith("_")]
@@ -66,6 +73,18 @@ def described(name: str, item: Any, level: str) -> Iterator[str]:
     for member in members:
         if member.is_function and member.docstring and not _is_value(member):
             yield from described(f"{name}.{member.name}", member, f"{level}#")
+
+
+def _options(name: str) -> Iterator[str]:
+    """The fields of a class of settings, with their types, defaults and help texts."""
+    module, _, attribute = name.rpartition(".")
+    value = getattr(importlib.import_module(module), attribute)
+    if not dataclasses.is_dataclass(value):
+        return
+    for one in dataclasses.fields(value):
+        if text := one.metadata.get("help"):
+            default = "" if one.default is dataclasses.MISSING else f" = {one.default!r}"
+            yield f"- `{one.name}: {one.type}{default}`: {text}"
 
 
 def _is_value(member: Any) -> bool:

@@ -9,6 +9,7 @@ from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
 from robustok import Vocabulary
+from robustok.attack import Attack, Prompt, attack_prompts
 from robustok.models import train_tokenizer
 from robustok.tasks import Item
 from robustok.tasks.langgame_items import langgame
@@ -26,6 +27,12 @@ def rugged(ids: Any) -> float:
 
 def rugged_rows(rows: Any) -> np.ndarray:
     return np.array([rugged(row) for row in rows])
+
+
+def attack_prompt(vocab: Vocabulary, text: str, objective: Any, **options: Any) -> Attack:
+    """The attack on a single prompt."""
+    (attack,) = attack_prompts(vocab, [Prompt(text, text)], lambda _: objective, **options)
+    return attack
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
 from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
@@ -17,7 +16,8 @@ from robustok import RobustokError, distance, sampler
 from robustok.attack import Adversary, search
 from robustok.evaluation.questions import item_key
 from robustok.tasks import Item
-from robustok.training import PromptDataset, finetune
+from robustok.training import finetune
+from robustok.training.prompts import PromptDataset
 
 TEXTS = ["happen, glad", "glad rain: straight", "carry half garden", "Which baby starts"]
 ITEMS = [Item(f"q{i}", text, tuple(OPTIONS), i % 3) for i, text in enumerate(TEXTS)]
@@ -60,29 +60,6 @@ def test_the_table_of_defenses_is_that_of_naive_loops(example, llama, vocab, lab
     # Against canonical traffic any other tokenization is flagged.
     assert rows["detection by distance"].attacked == 1.0
     assert (rows["detection by distance"].detected or 0) > 0
-
-
-def test_each_trained_model_is_attacked_itself(example, llama, vocab, labeled) -> None:
-    other = tiny_model("llama", vocab.size, seed=9)
-    task = example.Task(vocab, labeled, seed=2)
-    table = example.measure_defenses(llama, task, trained={"other": other}, draws=1, max_scored=30)
-    alone = example.measure_defenses(other, task, draws=1, max_scored=30)
-    rows = {row.defense: row for row in table.rows}
-    assert rows["other"].attacked == alone.rows[0].attacked
-    assert rows["other"].accuracy == alone.rows[0].accuracy
-
-
-def test_the_area_under_the_curve_is_the_rank_statistic(example) -> None:
-    rng = np.random.default_rng(0)
-    benign, attacked = rng.integers(0, 9, 300), rng.integers(3, 12, 200)
-    curve = example.roc(benign, attacked, false_positives=0.1)
-    assert curve.auc == pytest.approx(mannwhitneyu(attacked, benign).statistic / (300 * 200))
-    assert np.mean(benign > curve.threshold) == curve.flagged_benign <= 0.1
-    assert np.mean(attacked > curve.threshold) == curve.detected
-    assert np.mean(benign > curve.threshold - 1) > 0.1
-    assert np.trapezoid(curve.true_positive_rates, curve.false_positive_rates) == pytest.approx(
-        curve.auc
-    )
 
 
 def test_detection_scores_are_those_of_their_definitions(example, llama, vocab) -> None:
@@ -154,9 +131,8 @@ def test_a_training_takes_an_adversary_that_can_attack(vocab, tmp_path) -> None:
         )  # fmt: skip
 
     adversary = Adversary(model, vocab, ITEMS, every=1, max_scored=12)
-    for option, message in (({"workers": 1}, "workers at 0"), ({"pack": 20}, "leave pack")):
-        with pytest.raises(RobustokError, match=message):
-            train(adversary, **option)
+    with pytest.raises(RobustokError, match="leave pack"):
+        train(adversary, pack=20)
     assert adversary.n_scored == 0
     assert train(adversary).steps == 1 and adversary.n_scored > 0
     model.config.max_position_embeddings = 40

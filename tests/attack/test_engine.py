@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.attack.conftest import TEXT, rugged, rugged_rows
+from tests.attack.conftest import TEXT, attack_prompt, rugged, rugged_rows
 from tests.oracles.attack import attack_slowly
 
 from robustok import RobustokError
@@ -17,7 +17,6 @@ from robustok.attack import (
     Prompt,
     TargetLikelihood,
     as_objective,
-    attack_prompt,
     attack_prompts,
     search,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.attack.conftest import OPTIONS, TEXT
+from tests.attack.conftest import OPTIONS, TEXT, attack_prompt
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
@@ -17,7 +17,6 @@ from robustok.attack import (
     ObjectiveSettings,
     Prompt,
     TargetLikelihood,
-    attack_prompt,
 )
 
 PREFIX, SUFFIX = [5, 9, 11], [7, 4]

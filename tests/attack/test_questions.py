@@ -43,7 +43,6 @@ def test_the_result_is_consistent(model, vocab, items) -> None:
     accuracies = [row["accuracy"] for row in result.curve()]
     assert accuracies == sorted(accuracies, reverse=True)
     assert (accuracies[0], accuracies[-1]) == (result.start_accuracy, result.accuracy)
-    assert [row["n_scored"] for row in result.curve([1, 5])] == [1, 5]
 
 
 def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, vocab) -> None:

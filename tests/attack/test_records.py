@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.attack.conftest import TEXT, rugged_rows
+from tests.attack.conftest import TEXT, attack_prompt, rugged_rows
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.models import tiny_model
 
@@ -21,7 +21,6 @@ from robustok.attack import (
     AttackSettings,
     Prompt,
     as_objective,
-    attack_prompt,
     attack_prompts,
     generate_answers,
     greedy_answer,

@@ -13,7 +13,7 @@ from robustok.lattice import lattice
 from robustok.play import server
 from robustok.runtime import inputs
 from robustok.samplers import spec
-from robustok.study import config, planner
+from robustok.study import planner
 from robustok.tokenizer import vocabulary
 
 PAGE = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
@@ -35,10 +35,7 @@ def power(number: int) -> str:
     ("`Lattice.counts`", [f"{lattice._MOST_BITS >> 23} MB of counts"]),
     ("`Lattice.neighbors` | 2", [f"{power(lattice._MOST_CELLS)} pairs of positions and distances"]),
     ("line of JSON Lines", [f"{inputs.MAX_LINE >> 20} MiB decompressed"]),
-    ("YAML of a study", [
-        f"{config.MAX_BYTES >> 10} KiB, {config.MAX_NODES:,} values with aliases counted",
-        f"{planner.MAX_CELLS:,} cells",
-    ]),
+    ("study", [f"{planner.MAX_CELLS:,} cells"]),
     ("request to the playground", [
         f"{server._BODY:,} bytes", f"text of {server.LONGEST} characters",
         f"2 to {server.OPTIONS} options",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.attack.conftest import attack_prompt
 from tests.oracles.models import tiny_model
 
 from robustok import Ragged, RobustokError, Vocabulary
@@ -20,7 +21,6 @@ from robustok.attack import (
     Prompt,
     as_objective,
     attack_items,
-    attack_prompt,
     attack_prompts,
     greedy_answer,
     read_attacks,
@@ -41,39 +41,13 @@ from robustok.tasks import Item
 OPTIONS = [" up", " baby"]
 
 
-def spoiled(vocab: Vocabulary, value: float, names: tuple[str, ...] = ("norm",)) -> Any:
-    """A model with some weights of one value: NaN, or finite and beyond the range of a product."""
+@pytest.fixture(scope="module")
+def broken(vocab: Vocabulary) -> Any:
+    """A model with weights that are NaN."""
     model = tiny_model("llama", vocab.size, seed=1)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if any(part in name for part in names):
-                weight.fill_(value)
+        model.model.norm.weight.fill_(math.nan)
     return model
-
-
-BROKEN = {
-    "NaN weights": (math.nan, ("norm",)),
-    "NaN in attention": (3e38, ("q_proj", "k_proj")),
-    "overflow in attention": (1e24, ("q_proj", "k_proj")),
-    "overflow in a norm": (1e30, ("down_proj", "o_proj")),
-}
-
-
-@pytest.fixture(scope="module", params=BROKEN)
-def broken(request: Any, vocab: Vocabulary) -> Any:
-    return spoiled(vocab, *BROKEN[request.param])
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "qwen3", "mistral", "bloom", "gpt-neo", "mamba"])
-def test_a_norm_that_overflows_into_zeros_is_found(vocab: Vocabulary, architecture: str) -> None:
-    model = tiny_model(architecture, vocab.size, seed=1)
-    score(model, [[5, 6]], [[7], [8]])
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for weight in other.get_input_embeddings().parameters():
-            weight.mul_(1e30)
-    with pytest.raises(RobustokError, match="not a number"):
-        score(other, [[5, 6]], [[7], [8]])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import add_lora, load_model
 from robustok.models.load import model_fingerprint
-from robustok.tasks import Item, read_pairs
+from robustok.tasks import Item, read_questions
 from robustok.tasks.item import Pair
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.recipe import step_folder
@@ -71,14 +71,14 @@ def test_prompts_with_answers_are_the_same_training(tmp_path, straight):
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": i.question, "answer": i.answer} for i in ITEMS]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pairs = read_pairs(path)
+    pairs = read_questions(path)
     assert pairs[0].key == "pairs-1"
     plain = data(items=pairs, end="none")
     assert plain[7]["input_ids"].tolist() == data()[7]["input_ids"].tolist()
     assert tune(straight[1], items=pairs, end="none") == straight[0]  # found finished
     path.write_text('{"prompt": "x"}\n')
     with pytest.raises(RobustokError, match=r"pairs\.jsonl:1 has no text 'answer'"):
-        read_pairs(path)
+        read_questions(path)
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):

@@ -15,7 +15,8 @@ from robustok.models import Shape, small_model, train_tokenizer
 from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
-from robustok.training import PackedStream, pretrain
+from robustok.training import pretrain
+from robustok.training.pretraining import PackedStream
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)

@@ -83,10 +83,10 @@ def test_what_is_measured_goes_on_after_a_stop(tmp_path, pack):
     assert resumed.seconds > at_20["seconds"] > 0
 
 
-def test_worker_processes_and_a_stop_change_nothing(tmp_path):
+def test_a_stop_in_a_schedule_changes_nothing(tmp_path):
     whole = tune(tmp_path / "a", sampler=MOVING)
     stopped(tmp_path / "b", 20, sampler=MOVING)
-    parts = tune(tmp_path / "b", sampler=MOVING, workers=2)
+    parts = tune(tmp_path / "b", sampler=MOVING)
     assert (parts.losses, parts.tokens) == (whole.losses, whole.tokens)
 
 

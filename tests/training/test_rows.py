@@ -11,9 +11,15 @@ from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, d
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.training import AnswerCollator, PackedStream, PromptDataset
 from robustok.training.finetuning import accepts
-from robustok.training.prompts import PackedPrompts, RowOrder, stack_rows
+from robustok.training.pretraining import PackedStream
+from robustok.training.prompts import (
+    AnswerCollator,
+    PackedPrompts,
+    PromptDataset,
+    RowOrder,
+    stack_rows,
+)
 
 LENGTH = 128
 MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
@@ -205,23 +211,11 @@ def test_a_row_holds_whole_questions_with_the_draws_of_their_epoch():
             assert labels[-answer:].tolist() == ids[-answer:].tolist()
 
 
-def test_rows_are_nearly_full_and_do_not_depend_on_workers():
+def test_rows_are_nearly_full():
     rows = list(islice(packed(), 24))
     used = [sum(len(ids) for ids, _ in questions_of(row)) for row in rows]
     longest = max(len(ids) for row in rows for ids, _ in questions_of(row))
     assert min(used) > LENGTH - longest
-    packs = PackedPrompts(data(max_length=LENGTH), batch_size=4)
-    documents = VOCAB.encode_batch([item.question for item in ITEMS])
-    sampler = rt.sampler("uniform", VOCAB)
-    blocks = PackedStream(documents, sampler, seed=0, block_size=LENGTH, end=0, batch_size=4)
-    for source, alone in ((packs, rows), (blocks, list(islice(blocks, 16)))):
-        for workers in (0, 2):
-            loader = torch.utils.data.DataLoader(
-                source, batch_size=4, collate_fn=stack_rows, num_workers=workers
-            )
-            for number, batch in enumerate(islice(loader, 4)):
-                for one, row in zip(batch["input_ids"], alone[4 * number :], strict=False):
-                    assert one.tolist() == row["input_ids"].tolist()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3"])

@@ -111,15 +111,7 @@ class _Library:
 def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invariants:
     """Compare robustok with the tokenizer's own library on texts made from its tokens.
 
-    >>> result = check_invariants("tokenizer.json")
-    >>> result.hold, [check.name for check in result.checks]
-    (True, ['encoding', 'draws', 'probabilities', 'guard'])
-
-    Args:
-        source: what ``Vocabulary.load`` takes, except a ``Vocabulary``.
-        vocab: the vocabulary of ``source``, if it is loaded already.
-
-    Takes seconds. Raises RobustokError for a tokenizer that cannot be loaded.
+    ``vocab`` is the vocabulary of ``source``, if it is loaded already.
     """
     vocab = vocab or Vocabulary.load(source)
     library = _Library(source)

@@ -396,17 +396,13 @@ def dropout_splits(
 
     Args:
         vocab: the vocabulary of a BPE tokenizer; its merges are dropped.
-        text: one text.
-        seed: any integer; it and the number of a draw decide the draw.
         probabilities: values of p, each from 0 to 1: the probability that a merge is dropped.
         rules: names of the dropout rules, by default all three. They are three distributions under
             one name; see :class:`robustok.BpeDropout`.
-        draws: draws of the text for each rule and p, at least 1. The standard error of a mean falls
-            with the square root of their number.
-        progress: called with (draws done, all draws), over all rules and values of p.
 
-    Splits are boundaries that the canonical tokenization does not have. Rows are ordered by rule,
-    then by p.
+    ``text``, ``seed``, ``draws`` and ``progress`` are as in :func:`split_counts`, for each rule and
+    p. Splits are boundaries that the canonical tokenization does not have. Rows are ordered by
+    rule, then by p.
 
     Raises RobustokError for a vocabulary without merges, an unknown rule and a p out of range.
     Source: the paper's table `bpedropout_splits`.
@@ -489,17 +485,13 @@ def segmentations(
     ('·revolutio-n',)
 
     Args:
-        vocab: the vocabulary.
-        text: one text.
         specs: specs of the schemes to compare.
-        seed: any integer; it and the number of a draw decide the draw.
-        token: position of the token in the canonical tokenization, from 0.
         splits: greatest number of splits counted; draws with more are left out.
-        draws: draws of the text for each scheme, at least 1.
-        progress: called with (draws done, all draws), over all schemes.
 
-    A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
-    unbiased scheme gives the same share to all segmentations with the same number of splits.
+    ``vocab``, ``text``, ``seed``, ``token``, ``draws`` and ``progress`` are as in
+    :func:`split_counts`, for each scheme. A draw counts where it has boundaries at both ends of the
+    token and 1 to ``splits`` inside. An unbiased scheme gives the same share to all segmentations
+    with the same number of splits.
 
     Raises RobustokError for a token that the text does not have.
     Source: the paper's appendix "Different tokenisers and their effect".

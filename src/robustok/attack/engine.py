@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +33,12 @@ from robustok.evaluation.questions import (
     check_questions,
     item_key,
 )
+from robustok.models.scored import CausalModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.tasks.item import Item
 from robustok.tokenizer.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +71,14 @@ class AttackEvaluation(Accuracy):
     def __str__(self) -> str:
         return attack_line(vars(self))
 
-    def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
-        """Accuracy against the number of tokenizations scored for an item.
+    def curve(self) -> list[dict[str, float]]:
+        """Accuracy at each number of tokenizations scored at which an item was lost.
 
-        >>> evaluation = attack_items(model, vocab, items, seed=0)
-        >>> evaluation.curve([0, 10])[0]["n_scored"]
-        0
-
-        Args:
-            limits: numbers of tokenizations scored at which to give the accuracy; by default each
-                number at which an item was lost.
+        >>> attack_items(model, vocab, items, seed=0).curve()[0]["n_scored"]
+        1
         """
         most = max(attack.n_scored for attack in self.attacks)
-        return curve_of("accuracy", [a.reached_at for a in self.attacks], limits, most)
+        return curve_of("accuracy", [a.reached_at for a in self.attacks], most)
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""
@@ -348,45 +341,6 @@ def run_in_groups(
     return [attack_of[trial.text.prompt.key] for trial in trials]
 
 
-def attack_prompt(
-    vocab: Vocabulary,
-    text: str,
-    objective: Objective,
-    *,
-    settings: AttackSettings | None = None,
-    seed: int,
-    **changes: Any,
-) -> Attack:
-    """Search the tokenization of ``text`` with the highest score of an objective.
-
-    >>> from robustok.attack import as_objective
-    >>> shortest = as_objective(lambda rows: -rows.lengths, name="short")
-    >>> attack_prompt(vocab, "hello", shortest, start="characters", distances=(1,), seed=0).score
-    -1.0
-
-    Args:
-        vocab: the model's vocabulary.
-        text: the prompt, not empty.
-        objective: what is maximized, such as :class:`TargetLikelihood`.
-        settings: how to search; by default as in the paper. Its ``objective`` has no effect here
-            and must be the default.
-        seed: any integer; decides all random draws.
-        changes: fields of :class:`AttackSettings` in place of those of ``settings``.
-
-    Raises RobustokError for an empty prompt, for one longer than the model's longest input, and on
-    an unknown setting.
-    """
-    (attack,) = attack_prompts(
-        vocab,
-        [Prompt(text, text)],
-        lambda _: objective,
-        settings=settings,
-        seed=seed,
-        **changes,
-    )
-    return attack
-
-
 def attack_prompts(
     vocab: Vocabulary,
     prompts: Sequence[Prompt],
@@ -397,7 +351,7 @@ def attack_prompts(
     progress: Progress = no_progress,
     **changes: object,
 ) -> list[Attack]:
-    """Attack several prompts, many at once, each on its own.
+    """Search the tokenization of each prompt with the highest score, many prompts at once.
 
     >>> from robustok.attack import as_objective
     >>> length = as_objective(lambda rows: rows.lengths, name="length")
@@ -406,14 +360,17 @@ def attack_prompts(
     ['a', 'b']
 
     Args:
-        prompts: the prompts, each with its own key.
-        objective: the objective of a prompt, such as a :class:`NamedObjective`.
+        vocab: the model's vocabulary.
+        prompts: the prompts, each with its own key and none empty.
+        objective: gives what is maximized for a prompt, such as a :class:`NamedObjective`.
+        settings: how to search; by default as in the paper. Its ``objective`` has no effect here
+            and must be the default.
         seed: any integer; a draw depends on it and the text.
         progress: called with (prompts done, prompts).
+        changes: fields of :class:`AttackSettings` in place of those of ``settings``.
 
-    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`.
-
-    Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
+    Raises RobustokError for an empty prompt, for one longer than the model's longest input, for
+    prompts that share a key, and on an unknown setting.
     """
     prompts = check_keyed("prompt", prompts)
     seed = check_integer("seed", seed)
@@ -507,8 +464,6 @@ class Adversary:
 
 
 class _AnswerLoss(TargetLikelihood):
-    """Minus the log-probability of an answer."""
-
     name = "loss"
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:

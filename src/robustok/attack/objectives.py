@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from inspect import signature
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from robustok.attack.settings import (
     SCALES,
     SETTINGS_READ,
     ObjectiveSettings,
-    objectives_reading,
 )
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError, check_choice
@@ -34,14 +33,12 @@ from robustok.evaluation.questions import (
     encode_options,
     margins,
 )
+from robustok.models.scored import CausalModel, ScoredModel
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import scored_model
 from robustok.tokenizer.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel, ScoredModel
 
 
 @runtime_checkable
@@ -71,21 +68,6 @@ class Objective(Protocol):
         ``rows`` are tokenizations of the text, without the ids around it.
         """
         ...
-
-
-class FrameIds(TypedDict, total=False):
-    """The ids around every candidate that stay as they are, as keywords of an objective.
-
-    >>> frame: FrameIds = {"prefix": [0]}
-    >>> TargetLikelihood(model, vocab, " world", **frame).prefix.tolist()
-    [0]
-
-    ``prefix`` are the ids before a candidate, such as those of a chat template, ``suffix`` the ids
-    between it and a continuation; by default there are none.
-    """
-
-    prefix: Ids | None
-    suffix: Ids | None
 
 
 def as_objective(
@@ -209,14 +191,12 @@ class Margin(CausalObjective):
     ((1,), 0.0)
 
     Args:
-        model: any causal language model of transformers, or one that is served.
-        vocab: the model's vocabulary.
         options: at least two answers, each a string, tokenized canonically, or ids.
         label: index of the right option.
         scale: ``"probability"`` (default) or ``"log-probability"``.
         window: what happens to candidates that do not fit the model; by default they are left out.
-        frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
 
+    ``model``, ``vocab``, ``prefix`` and ``suffix`` (``frame``) are as in :class:`CausalObjective`.
     The attack succeeds where another option than the right one has the greatest probability.
 
     Raises RobustokError for fewer than two options and a label that is none of them.
@@ -234,7 +214,7 @@ class Margin(CausalObjective):
         *,
         scale: str = "probability",
         window: Window | None = None,
-        **frame: Unpack[FrameIds],
+        **frame: Any,
     ) -> None:
         options = check_options(options)
         label = check_integer("label", label, 0, len(options) - 1)
@@ -265,12 +245,10 @@ class TargetLikelihood(CausalObjective):
     True
 
     Args:
-        model: any causal language model of transformers, or one that is served.
-        vocab: the model's vocabulary.
         target: the response as a string, tokenized canonically, or as ids.
         threshold: log-probability above which an attack succeeds, by default none.
-        frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
 
+    ``model``, ``vocab``, ``prefix`` and ``suffix`` (``frame``) are as in :class:`CausalObjective`.
     Raises RobustokError for an empty response.
     Source: Geh, Shao and Van den Broeck (2025), Adversarial Tokenization, section 3.
     """
@@ -284,7 +262,7 @@ class TargetLikelihood(CausalObjective):
         target: str | Ids,
         *,
         threshold: float | None = None,
-        **frame: Unpack[FrameIds],
+        **frame: Any,
     ) -> None:
         super().__init__(model, vocab, [target], **frame)
         self.threshold = threshold
@@ -302,14 +280,12 @@ class LogOdds(CausalObjective):
     (2,)
 
     Args:
-        model: any causal language model of transformers, or one that is served.
-        vocab: the model's vocabulary.
         wanted: continuations that the attack wants; empty for everything but ``unwanted``.
         unwanted: continuations that it avoids, at least one.
         threshold: log-odds above which an attack succeeds; by default 0, equal probabilities.
         name: what is maximized.
-        frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
 
+    ``model``, ``vocab``, ``prefix`` and ``suffix`` (``frame``) are as in :class:`CausalObjective`.
     The continuations of a set must exclude each other: none may begin with another one.
 
     Raises RobustokError for an empty ``unwanted`` and for continuations that begin with others.
@@ -324,7 +300,7 @@ class LogOdds(CausalObjective):
         *,
         threshold: float | None = 0.0,
         name: str = "log-odds",
-        **frame: Unpack[FrameIds],
+        **frame: Any,
     ) -> None:
         if not unwanted:
             raise RobustokError(f"{name} needs an opening to avoid: give at least one")
@@ -373,7 +349,7 @@ class NamedObjective:
         model: Any,
         vocab: Vocabulary,
         settings: ObjectiveSettings,
-        **frame: Unpack[FrameIds],
+        **frame: Any,
     ) -> None:
         self.model, self.vocab, self.settings, self.frame = model, vocab, settings, frame
         self._make = objective_maker(settings)
@@ -396,15 +372,6 @@ class NamedObjective:
 def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
     """The maker of the objective of each prompt, by name; needs no model.
 
-    >>> callable(objective_maker(ObjectiveSettings("target", target=" world")))
-    True
-
-    Args:
-        settings: the name of the objective, and what it needs.
-
-    A function MODULE:FUNCTION is called with a :class:`robustok.Ragged` of candidates, the
-    :class:`Prompt`, the model and the vocabulary, and returns a number for each candidate.
-
     Raises RobustokError for an unknown name, a function that takes other arguments, and a setting
     that the objective does not read.
     """
@@ -416,9 +383,11 @@ def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
         make = OBJECTIVES[settings.name]
     for name in sorted(optional.difference(allowed)):
         if getattr(settings, name) != getattr(ObjectiveSettings(), name):
+            readers = [other for other, names in SETTINGS_READ.items() if name in names]
+            readers += ["MODULE:FUNCTION"] if name == "threshold" else []
             raise RobustokError(
-                f"objective '{settings.name}' does not read {name}: leave it "
-                f"out, or {objectives_reading([name])}"
+                f"objective '{settings.name}' does not read {name}: leave it out, or choose "
+                f"objective {' or '.join(readers)}"
             )
     return make
 

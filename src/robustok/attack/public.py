@@ -1,14 +1,9 @@
 """The public names of `robustok.attack`, all of which need torch but the settings."""
 
-from robustok.runtime.packages import require
-
-require("torch", "transformers")
-
 from robustok.attack.engine import Adversary as Adversary
 from robustok.attack.engine import AttackEvaluation as AttackEvaluation
 from robustok.attack.engine import attack as attack
 from robustok.attack.engine import attack_items as attack_items
-from robustok.attack.engine import attack_prompt as attack_prompt
 from robustok.attack.engine import attack_prompts as attack_prompts
 from robustok.attack.engine import summaries as summaries
 from robustok.attack.objectives import CausalObjective as CausalObjective
@@ -18,7 +13,6 @@ from robustok.attack.objectives import NamedObjective as NamedObjective
 from robustok.attack.objectives import Objective as Objective
 from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
 from robustok.attack.objectives import as_objective as as_objective
-from robustok.attack.objectives import objective_maker as objective_maker
 from robustok.attack.records import Answers as Answers
 from robustok.attack.records import Attack as Attack
 from robustok.attack.records import Prompt as Prompt
@@ -32,4 +26,3 @@ from robustok.attack.records import write_attacks as write_attacks
 from robustok.attack.search import SEARCHES as SEARCHES
 from robustok.attack.settings import AttackSettings as AttackSettings
 from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
-from robustok.runtime.registry import function_named as function_named

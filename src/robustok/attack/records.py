@@ -7,22 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, check_keyed, plain_ids
+from robustok.models.scored import CausalModel
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
 from robustok.scoring.engine import scored_model
 from robustok.tasks.item import Item, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel
 
 Judge = Callable[[str, str], Any]
 _PROMPT_FIELDS = ("key", "id", "prompt", "query", "question")  # of a row: its key and its text
@@ -284,11 +282,10 @@ def _score(value: float | None) -> float:
 def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:
     """Write attacks as JSON Lines.
 
-    >>> from robustok.attack import as_objective, attack_prompt
-    >>> objective = as_objective(lambda rows: rows.lengths, name="length")
-    >>> write_attacks("a.jsonl", [attack_prompt(vocab, "hello", objective, seed=0)])
-    >>> read_attacks("a.jsonl")[0].text
-    'hello'
+    >>> from robustok.attack import attack_items
+    >>> write_attacks("a.jsonl", attack_items(model, vocab, items, seed=0).attacks)
+    >>> read_attacks("a.jsonl")[1].text
+    'hello world, is 1 odd? Answer:'
 
     Args:
         path: the file, written as a whole.
@@ -300,11 +297,10 @@ def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:
 def read_attacks(path: str | Path) -> list[Attack]:
     """The attacks of a file of :func:`write_attacks`.
 
-    >>> from robustok.attack import as_objective, attack_prompt
-    >>> objective = as_objective(lambda rows: rows.lengths, name="length")
-    >>> write_attacks("b.jsonl", [attack_prompt(vocab, "hello", objective, seed=0)])
+    >>> from robustok.attack import attack_items
+    >>> write_attacks("b.jsonl", attack_items(model, vocab, items, seed=0).attacks)
     >>> len(read_attacks("b.jsonl"))
-    1
+    8
 
     Args:
         path: the file.
@@ -402,11 +398,11 @@ def generate_answers(
 ) -> list[Answers]:
     """Answers to the canonical and the attacked ids of each prompt, between prefix and suffix.
 
-    >>> from robustok.attack import as_objective, attack_prompt
+    >>> from robustok.attack import as_objective, attack_prompts
     >>> length = as_objective(lambda rows: rows.lengths, name="length")
-    >>> attacks = [attack_prompt(vocab, "hello", length, seed=0)]
+    >>> attacks = attack_prompts(vocab, [Prompt("a", "hello")], lambda _: length, seed=0)
     >>> judge = lambda prompt, answer: len(answer) > 3
-    >>> generate_answers(model, vocab, attacks, judge=judge, max_new_tokens=2)[0].key
+    >>> generate_answers(model, vocab, attacks, judge=judge, max_new_tokens=2)[0].text
     'hello'
 
     Args:

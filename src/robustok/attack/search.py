@@ -31,7 +31,6 @@ from robustok.evaluation.questions import (
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
-from robustok.runtime.files import JsonObject
 from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
@@ -162,17 +161,6 @@ class AttackedText:
         self.objective.window.overflowed = 0  # scoring counts the rows
         return False
 
-    def as_record(self, ids: np.ndarray) -> JsonObject:
-        """The fields of an :class:`Attack` with ``ids``, without scores and search."""
-        return {
-            "prefix": plain_ids(self.prefix),
-            "suffix": plain_ids(getattr(self.objective, "suffix", None)),
-            "ids": ids,
-            "canonical_ids": self.canonical,
-            "vocabulary": self.vocab.fingerprint,
-            "objective": self.objective.name,
-        }
-
 
 def neighbors_with_second_ids(
     lattice: Lattice, ids: np.ndarray, distance: int
@@ -227,7 +215,6 @@ def _exchange(
 
 
 def _token_spans(vocab: Vocabulary, ids: np.ndarray) -> list[tuple[int, int]]:
-    """The begin and the end in bytes of each token."""
     ends = np.cumsum(vocab.token_lengths[ids]).tolist()
     return list(pairwise([0, *ends]))
 
@@ -363,7 +350,12 @@ class Trial:
             seed=self.seed,
             overflowed=text.overflowed,
             fields=text.prompt.fields,
-            **text.as_record(best.ids),
+            ids=best.ids,
+            canonical_ids=text.canonical,
+            prefix=plain_ids(text.prefix),
+            suffix=plain_ids(getattr(text.objective, "suffix", None)),
+            vocabulary=text.vocab.fingerprint,
+            objective=text.objective.name,
         )
 
 

@@ -1,17 +1,13 @@
 """Settings of attacks and objectives; without torch.
 
-A field is the only declaration of its option. Its metadata has ``help``; ``flags`` of the command
-line where they differ from the name; ``panel``, the group of `--help`; and optional ``choices`` and
-``min``. A canonical string names an attack in results, as
+A canonical string names an attack in results, as
 ``adversarial(distances=(2), start=canonical, steps=10)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from robustok.checks import Settings, check_integer, check_list, option
@@ -50,29 +46,10 @@ class AttackSettings(Settings):
     >>> AttackSettings.parse(str(settings)) == settings
     True
 
-    Args:
-        distances: distances of a step's neighbors, each at least 1.
-        start: ``"canonical"`` (default), or the spec of a scheme that draws the start, as
-            ``"uniform"``.
-        steps: greatest number of steps, at least 0.
-        objective: what a step maximizes on a question: the margin of ``"probability"`` (default) or
-            ``"log-probability"``; the paper's equations 1 and 2.
-        max_neighbors: greatest number of neighbors scored in a step, at least 1, chosen uniformly
-            without replacement; by default all.
-        beam: number of tokenizations kept from step to step, at least 1. The paper has 1.
-        restarts: greatest number of uniform starts that follow while the attack has not succeeded,
-            at least 0. The paper has 0.
-        search: ``"greedy"`` (default), ``"beam"`` for the greedy one that keeps 4 tokenizations,
-            ``"random"`` to score uniform draws instead of neighbors, a registered search, or
-            ``MODULE:FUNCTION``.
-        max_scored: greatest number of tokenizations that the search scores for a text, each counted
-            once, at least 1; by default there is no limit. The random search requires it. The
-            canonical tokenization counts only where the search reaches it.
-        stop_when_wrong: whether the attack ends at the first success: the same accuracy for fewer
-            scored tokenizations, but smaller margins. By default it continues while a step gains.
-        second_ids: whether neighbors also have second ids: those with the bytes of an ordinary
-            token, as a byte-fallback token. An exchange counts as distance 1, and adds to the
-            neighbors at each of ``distances``.
+    The objectives are the paper's equations 1 and 2. The search ``"beam"`` is the greedy one that
+    keeps 4 tokenizations; ``"random"`` scores uniform draws instead of neighbors, and requires
+    ``max_scored``. Restarts follow while the attack has not succeeded. A second id has the bytes of
+    an ordinary token, as a byte-fallback token; an exchange counts as distance 1.
 
     Raises RobustokError for a value out of range.
     """
@@ -151,11 +128,6 @@ class ObjectiveSettings(Settings):
         name: a registered objective: ``margin``, ``target``, ``refusal`` or ``guard``; or
             ``MODULE:FUNCTION``, a function that takes a :class:`robustok.Ragged` of candidates, the
             prompt, the model and the vocabulary, and returns a number for each candidate.
-        target: the response of ``target``, where a prompt has no field ``target``.
-        wanted: openings of an answer (``refusal``), or safe verdicts (``guard``).
-        unwanted: openings of a refusal, or unsafe verdicts.
-        flag_probability: least probability at which a guard flags a text.
-        threshold: score above which ``target`` and functions succeed; None for never.
 
     Raises RobustokError for a value out of range.
     """
@@ -183,20 +155,6 @@ SETTINGS_READ = {
     "refusal": ("wanted", "unwanted"),
     "guard": ("wanted", "unwanted", "flag_probability"),
 }
-
-
-def objectives_reading(names: Iterable[str]) -> str:
-    """The advice of an error: the objectives that read these settings.
-
-    >>> objectives_reading(["wanted", "unwanted"])
-    'choose objective refusal or guard'
-    """
-    optional = set(names).intersection(chain(*SETTINGS_READ.values()))  # all read the others
-    readers = [
-        name for name, fields_read in SETTINGS_READ.items() if optional.issubset(fields_read)
-    ]
-    readers += ["MODULE:FUNCTION"] if optional <= {"threshold"} else []
-    return f"choose objective {' or '.join(readers)}" if readers else "no objective reads them all"
 
 
 def is_attack(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from robustok.evaluation.questions import (
     item_keys,
     margins,
 )
+from robustok.models.scored import CausalModel, ScoredModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
@@ -33,9 +34,6 @@ from robustok.scoring import Request, Scores, score_many
 from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel, ScoredModel
 
 _CHUNK = 64  # items scored together between two calls of progress
 

@@ -40,7 +40,6 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler
-from robustok.scoring.engine import check_no_overflow
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -369,17 +368,14 @@ def lipschitz_ratios(
     ((31, 5), (4, 5))
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         items: the questions, each with its own key and none empty.
         sampler: a spec or a sampler. Draws that are the canonical tokenization are left out.
-        draws: draws of each question, at least 1.
-        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         attacked: an attacked tokenization of each question, in the order of the items, such as
             those of :func:`robustok.attack.attack_items`; by default none.
-        progress: called with (items done, all items).
 
-    Raises RobustokError without items or draws, and where no tokenization differs.
+    ``model``, ``vocab``, ``draws``, ``seed`` and ``progress`` are as in
+    :func:`~robustok.evaluation.evaluate`. Raises RobustokError without items or draws, and where no
+    tokenization differs.
     """
     check_questions(items)
     if len(attacked) not in (0, len(items)):
@@ -417,7 +413,6 @@ def _ratios(
     model: Any, vocab: Vocabulary, rows: list[np.ndarray], name: str
 ) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None for an equal row."""
-    check_no_overflow(model, name)
     distances = [distance(vocab, rows[0], row) for row in rows[1:]]
     states = last_states(model, Ragged.from_rows(rows))
     logits = last_logits(model, Ragged.from_rows(rows))

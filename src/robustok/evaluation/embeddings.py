@@ -18,12 +18,13 @@ from robustok.evaluation.intervals import mean_of
 from robustok.evaluation.questions import Ids, item_keys
 from robustok.lattice import Lattice
 from robustok.models.load import check_local
+from robustok.models.scored import CausalModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring import scoring_mode
-from robustok.scoring.engine import check_no_overflow, check_sequences, not_a_number
+from robustok.scoring.engine import check_sequences, not_a_number
 from robustok.scoring.forward import Outputs, default_max_batch_tokens, outputs_at, quiet
 from robustok.scoring.modes import read_outputs
 from robustok.scoring.tree import Ints, Sequences
@@ -32,17 +33,12 @@ from robustok.tokenizer.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.models.scored import CausalModel
-
 PLACE = "{word}"
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
 
 
 def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
-
-    >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
-    (4, 2, 128)
 
     Entry 0 is the token embedding; the last one is after the model's final norm, as
     transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
@@ -64,13 +60,7 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
 
 
 def last_logits(model: Any, rows: Ragged) -> np.ndarray:
-    """The model's final logits after each row, float32 [rows, vocabulary].
-
-    >>> last_logits(model, Ragged.from_rows([[5, 6], [7]])).shape
-    (2, 278)
-
-    Raises RobustokError as :func:`last_states`.
-    """
+    """The model's final logits after each row, float32 [rows, vocabulary]."""
     logits: dict[int, np.ndarray] = {}
 
     def keep(outputs: Outputs, output_rows: Ints, numbers: Ints) -> None:
@@ -279,9 +269,6 @@ def check_sentence(sentence: str) -> None:
 def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
     """The canonical ids of a word, alone or inside a sentence.
 
-    >>> [vocab.tokens[i] for i in spell(vocab, "world", "Any {word}?").ids]
-    [b' world']
-
     In a sentence the word's ids are the fewest tokens with all its bytes, maybe with a space before
     it.
     """
@@ -328,7 +315,6 @@ def _measure(
     model: PreTrainedModel, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word's draws from its canonical tokenization."""
-    check_no_overflow(model, f"the word {next(iter(words))!r}")
     rows = [
         np.concatenate([spelling.before, ids, spelling.after])
         for spelling, samples in words.values()

@@ -387,12 +387,7 @@ def _variance_of_mean(values: np.ndarray) -> float:
     return float(values.var(ddof=1)) / len(values)
 
 
-def curve_of(
-    name: str,
-    reached_at: Sequence[int | None],
-    limits: Sequence[int] | None = None,
-    most: int = 1,
-) -> list[dict[str, float]]:
+def curve_of(name: str, reached_at: Sequence[int | None], most: int) -> list[dict[str, float]]:
     """The "success" of attacks or the "accuracy" under them by the limit on tokenizations scored.
 
     >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
@@ -402,13 +397,12 @@ def curve_of(
         name: ``"success"`` or ``"accuracy"``.
         reached_at: for each text, the number of tokenizations scored when it was first broken,
             None for never.
-        limits: numbers of tokenizations scored; by default 1, each in ``reached_at``, and ``most``.
         most: greatest number of tokenizations scored for a text.
+
+    The limits are 1, each number in ``reached_at``, and ``most``.
     """
-    if limits is None:
-        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
     table = []
-    for limit in limits:
+    for limit in sorted({1, most, *(n for n in reached_at if n is not None)}):
         broken = [n is not None and n <= limit for n in reached_at]
         is_counted = [is_broken == (name == "success") for is_broken in broken]
         table.append({"n_scored": limit, **share(name, is_counted)})

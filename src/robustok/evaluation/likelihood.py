@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +12,11 @@ from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import ratio_of_sums
 from robustok.evaluation.questions import as_sampler
+from robustok.models.scored import CausalModel
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
 from robustok.scoring.engine import scored_model, text_losses
 from robustok.tokenizer.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 

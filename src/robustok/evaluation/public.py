@@ -1,9 +1,5 @@
 """The public names of `robustok.evaluation`, most of which need torch."""
 
-from robustok.runtime.packages import require
-
-require("torch", "transformers")
-
 from robustok.evaluation.accuracy import evaluate as evaluate
 from robustok.evaluation.bound import Bound as Bound
 from robustok.evaluation.bound import Ratios as Ratios

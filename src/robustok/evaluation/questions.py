@@ -10,14 +10,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW
-from robustok.models.scored import Ids
+from robustok.models.scored import CausalModel, Ids
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
@@ -25,9 +25,6 @@ from robustok.scoring import Request
 from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
-
-if TYPE_CHECKING:
-    from robustok.models.scored import CausalModel
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"

@@ -57,7 +57,7 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject, write_json
 from robustok.runtime.hub import is_packaged, is_served, is_unreachable, packaged_folder
 from robustok.samplers import sampler
-from robustok.scoring.engine import check_no_overflow, not_a_number
+from robustok.scoring.engine import not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -269,8 +269,6 @@ class RobustokLM(Drawing, Transformers):
             self._model = merge_lora(self._model, self._adapter)
 
     def _loglikelihood_tokens(self, requests: Any, *args: object, **options: object) -> Any:
-        if requests:
-            check_no_overflow(self.model, self._name_of(requests[0]))
         answers = super()._loglikelihood_tokens(requests, *args, **options)
         return self._checked(requests, answers)
 

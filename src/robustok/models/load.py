@@ -27,7 +27,7 @@ import numpy as np
 
 from robustok.checks import Settings, option
 from robustok.errors import RobustokError, check_choice
-from robustok.models.scored import ScoredModel
+from robustok.models.scored import CausalModel, ScoredModel
 from robustok.models.served import ServedModel
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.files import write_json
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from robustok.models.scored import CausalModel
-
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
 _LEAST = 50_000_000
@@ -79,11 +77,7 @@ def overflow_option() -> Any:
 
 
 def devices() -> list[str]:
-    """The devices that torch sees, the processor first.
-
-    >>> devices()[0]
-    'cpu'
-    """
+    """The devices that torch sees, the processor first."""
     import torch
 
     names = ["cpu"]
@@ -104,19 +98,10 @@ def default_device() -> str:
 
 
 def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -> str:
-    """The precision to compute in: ``"float32"`` or ``"bfloat16"``.
+    """The precision to compute in, of one of ``PRECISIONS``: ``"float32"`` or ``"bfloat16"``.
 
-    >>> resolve_precision("bfloat16", 10), resolve_precision("auto", 1_000_000)
-    ('bfloat16', 'float32')
-
-    Args:
-        precision: one of ``PRECISIONS``. ``"auto"`` is bfloat16 where the device computes in it
-            faster, and float32 elsewhere; on a processor, models of fewer than 50 million
-            parameters stay in float32.
-        parameters: number of parameters of the model.
-        device: type of the device, as ``torch.device`` names it.
-
-    Raises RobustokError for an unknown precision.
+    ``"auto"`` is bfloat16 where the type of device computes in it faster, and float32 elsewhere; on
+    a processor, models of fewer than 50 million parameters stay in float32.
     """
     check_choice("precision", precision, PRECISIONS)
     if precision != "auto":
@@ -153,7 +138,6 @@ def load_model(
     *,
     dtype: str = "auto",
     device: str | None = None,
-    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """Load a causal language model for evaluation.
 
@@ -172,17 +156,16 @@ def load_model(
             ``"bfloat16"``.
         device: name of a torch device; by default ``"cuda"`` where torch sees one, else ``"cpu"``.
             A quantized model stays where its library puts it.
-        trust_remote_code: whether Python code of the model may run, by default not.
 
-    Raises RobustokError for a model that is missing, damaged or not a causal language model, and
-    for weights that are missing or not finite.
+    No Python code of the model runs. Raises RobustokError for a model that is missing, damaged or
+    not a causal language model, and for weights that are missing or not finite.
     """
     require("torch", "transformers")
     device = default_device() if device is None else device
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)
         base = base_of_lora(path_or_name) if lora else path_or_name
-        model = _from_pretrained(base, dtype, device, trust_remote_code)
+        model = _from_pretrained(base, dtype, device)
         if lora:
             model = merge_lora(model, path_or_name)
         if not getattr(model, "is_quantized", False):
@@ -222,17 +205,15 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
         raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}{hint}") from e
 
 
-def _from_pretrained(
-    path_or_name: str | Path, dtype: str, device: str, trust_remote_code: bool
-) -> PreTrainedModel:
+def _from_pretrained(path_or_name: str | Path, dtype: str, device: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     check_model(path_or_name)
-    name, where = hub_arguments(path_or_name, trust_remote_code)
-    config = load_config(path_or_name, trust_remote_code=trust_remote_code)
+    name, where = hub_arguments(path_or_name)
+    config = load_config(path_or_name)
     _check_causal(config, path_or_name)
     if dtype == "auto":
-        dtype = _fastest_type(config, device, trust_remote_code)
+        dtype = _fastest_type(config, device)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name, dtype=dtype, use_safetensors=True, output_loading_info=True, **where
     )
@@ -246,7 +227,7 @@ def _from_pretrained(
     return model
 
 
-def _fastest_type(config: Any, device: str, trust_remote_code: bool) -> str:
+def _fastest_type(config: Any, device: str) -> str:
     """``"float32"`` or ``"bfloat16"``, as the device computes faster, or ``"auto"``: as saved.
 
     The type is decided before the weights are read: ``to`` would also round what transformers keeps
@@ -258,21 +239,21 @@ def _fastest_type(config: Any, device: str, trust_remote_code: bool) -> str:
     if getattr(config, "quantization_config", None) is not None:
         return "auto"
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     size = empty.num_parameters()
     if size >= _LARGE:
         return "auto"
     return resolve_precision("auto", size, device=torch.device(device).type)
 
 
-def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
+def load_config(path_or_name: str | Path) -> Any:
     """The configuration of a model of a folder or the hub, without its weights.
 
     Raises RobustokError for a model that is missing or damaged.
     """
     from transformers import AutoConfig
 
-    name, where = hub_arguments(path_or_name, trust_remote_code)
+    name, where = hub_arguments(path_or_name)
     with loading("model", path_or_name):
         return AutoConfig.from_pretrained(name, **where)
 
@@ -445,9 +426,6 @@ def check_local(model: CausalModel, what: str) -> PreTrainedModel:
 def model_fingerprint(model: PreTrainedModel) -> str:
     """A short hash of the configuration and of every weight, as numbers of 32 bits.
 
-    >>> model_fingerprint(model) == model_fingerprint(small_model(vocab.size, seed=1))
-    False
-
     Empty in a process that holds no weights, as all but the first before they are sharded.
     """
     digest = hashlib.blake2b(model.config.to_json_string().encode(), digest_size=8)
@@ -497,12 +475,6 @@ class Lora(Settings):
     >>> Lora(rank=16)
     Lora(rank=16, alpha=32.0, dropout=0.05)
 
-    Args:
-        rank: rank of an adapter's two matrices, at least 1.
-        alpha: scale of the adapters: their output is multiplied by ``alpha / rank``.
-        dropout: probability, from 0 to below 1, that an input of an adapter is zeroed during
-            training.
-
     Raises RobustokError for a value out of range.
     """
 
@@ -513,13 +485,7 @@ class Lora(Settings):
     )
 
 
-def add_lora(
-    model: PreTrainedModel,
-    lora: Lora = Lora(),
-    *,
-    seed: int,
-    targets: tuple[str, ...] | None = None,
-) -> PeftModel:
+def add_lora(model: PreTrainedModel, lora: Lora = Lora(), *, seed: int) -> PeftModel:
     """Freeze a model and add low-rank adapters, which alone are trained and saved.
 
     >>> light = add_lora(model, seed=0)
@@ -530,9 +496,8 @@ def add_lora(
         model: a causal language model of transformers; it is changed in place.
         lora: rank, scale and dropout of the adapters.
         seed: any integer that torch accepts; it decides the initial weights of the adapters.
-        targets: names of the layers that get an adapter; by default peft's choice for the
-            architecture (``q_proj`` and ``v_proj`` of a Llama).
 
+    The layers are peft's choice for the architecture (``q_proj`` and ``v_proj`` of a Llama).
     :func:`load_model` on the trained folder merges the adapter into its base model, which must
     still be where it was loaded from.
 
@@ -552,7 +517,6 @@ def add_lora(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
         lora_dropout=lora.dropout,
-        target_modules=list(targets) if targets else None,
         task_type=TaskType.CAUSAL_LM,
     )
     with torch.random.fork_rng(), _quiet():
@@ -561,7 +525,7 @@ def add_lora(
             light = get_peft_model(model, config)
         except ValueError as e:
             reason = str(e).strip().split("\n")[0]
-            raise RobustokError(f"cannot add LoRA: {reason}; name the layers as targets") from e
+            raise RobustokError(f"cannot add LoRA: {reason}; use peft's get_peft_model") from e
     base = config.base_model_name_or_path
     if base and Path(base).is_dir():  # to be found from any working directory
         config.base_model_name_or_path = str(Path(base).resolve())

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from robustok.tokenizer.vocabulary import Vocabulary
 
-    CausalModel: TypeAlias = "PreTrainedModel | ScoredModel"  # what can be scored
-
+CausalModel: TypeAlias = "PreTrainedModel | ScoredModel"  # what can be scored
 Ids = Sequence[int] | np.ndarray
 
 

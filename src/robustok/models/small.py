@@ -159,7 +159,6 @@ def small_model(
 
 
 def _config(vocab_size: int, shape: Shape, end_id: int | None) -> Any:
-    """The configuration of each architecture for the same sizes."""
     from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, Qwen3Config
 
     common: dict[str, Any] = {

@@ -121,9 +121,7 @@ def is_unreachable() -> bool:
     return False
 
 
-def hub_arguments(
-    path_or_name: str | Path, trust_remote_code: bool = False
-) -> tuple[str, dict[str, Any]]:
+def hub_arguments(path_or_name: str | Path) -> tuple[str, dict[str, Any]]:
     """The name without its revision, and the arguments of every ``from_pretrained``.
 
     A folder is read without a request to the hub. Without a network the hub's local cache is too.
@@ -135,7 +133,7 @@ def hub_arguments(
     return name, {
         "local_files_only": Path(name).is_dir() or is_unreachable(),
         "revision": revision or "main",
-        "trust_remote_code": trust_remote_code,
+        "trust_remote_code": False,
     }
 
 

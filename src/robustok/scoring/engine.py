@@ -24,17 +24,15 @@ import torch
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.models.load import config_token, max_length_of, model_fingerprint
-from robustok.models.scored import Ids, Request, ScoredModel, Scores
+from robustok.models.scored import CausalModel, Ids, Request, ScoredModel, Scores
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.modes import log_probs, overflows_silently, scoring_mode
+from robustok.scoring.modes import log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from robustok.models.scored import CausalModel
 
 LOG_ZERO = -1e30  # logarithm of a probability of zero, in nats
 
@@ -70,8 +68,6 @@ class LocalModel(ScoredModel):
         max_batch_tokens: int | None = None,
         prefix_cache: PrefixCache | None = None,
     ) -> list[Scores]:
-        if requests:
-            check_no_overflow(self.model, requests[0].name or "question 0")
         if max_batch_tokens is None:
             max_batch_tokens = default_max_batch_tokens(self.model)
         check_integer("max_batch_tokens", max_batch_tokens, 1)
@@ -87,7 +83,6 @@ class LocalModel(ScoredModel):
     def losses(
         self, chunks: Sequence[np.ndarray], progress: Progress, *, max_batch_tokens: int
     ) -> np.ndarray:
-        check_no_overflow(self.model, "text 0")
         check_embedded(self.model, *chunks)
         most = max(1, min(max_batch_tokens, _MOST_LOGITS // _n_embedded(self.model)))
         losses, done = np.zeros(len(chunks)), 0
@@ -103,7 +98,6 @@ class LocalModel(ScoredModel):
         return losses
 
     def continuation(self, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
-        check_no_overflow(self.model, f"a prompt of {len(prompt)} tokens")
         input_ids = torch.tensor([prompt], device=self.model.device)
         end = getattr(self.model.generation_config, "eos_token_id", None)
         generate: Any = self.model.generate
@@ -310,12 +304,6 @@ def _checked(values: np.ndarray, name: str) -> np.ndarray:
     return values
 
 
-def check_no_overflow(model: PreTrainedModel, name: str) -> None:
-    """Raise RobustokError where the model overflows; it names the first question ``name``."""
-    if overflows_silently(model):
-        raise not_a_number(name)
-
-
 def not_a_number(name: str, what: str = "score") -> RobustokError:
     """The error for a ``what`` (score) of the question ``name`` that is not a number."""
     return RobustokError(
@@ -338,7 +326,6 @@ def _concatenated(many: list[Sequences]) -> Sequences:
 
 
 def _n_embedded(model: PreTrainedModel) -> int:
-    """The number of ids that the model has an embedding for."""
     embedding: Any = model.get_input_embeddings()
     return embedding.num_embeddings
 

@@ -8,15 +8,12 @@ only where they are needed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from robustok.scoring.forward import (
     Outputs,
@@ -42,7 +39,6 @@ MODES = ("tree", "plain", "single")
 _Tests = dict[tuple[tuple[int, int], int, str], bool]
 _tested: WeakKeyDictionary[Any, tuple[str, _Tests]] = WeakKeyDictionary()
 _warned_models: WeakSet[Any] = WeakSet()  # models that got the warning about the mode "single"
-_overflowing: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # Called with the outputs of a forward pass, and for some targets of the sequences the number of the
 # output and the number of the target.
 Use = Callable[[Any, Ints, Ints], None]
@@ -309,7 +305,6 @@ def scoring_mode(
     tested = _tested.get(model)
     if tested is None or tested[0] != attention:
         tested = _tested[model] = attention, {}
-        overflows_silently(model)  # all tests of a model at once
     if max_batch_tokens is None:
         max_batch_tokens = default_max_batch_tokens(model)
     sizes = {_SMALLEST, *([] if sequences is None else [_size_at_hand(model, sequences)])}
@@ -355,53 +350,6 @@ def _size_at_hand(model: PreTrainedModel, sequences: Sequences) -> tuple[int, in
 def _rounded(length: int) -> int:
     step = max(8, 1 << max(0, length.bit_length() - 3))
     return -(-length // step) * step
-
-
-# Operations of norms: an infinite mean of squares scales a state to zero.
-_SQUARES = {"pow", "__pow__", "square", "mean", "var"}
-_NORMS = {"layer_norm", "rms_norm"}
-
-
-class _OverflowWatch(TorchFunctionMode):
-    """Records whether a product of query and key, or the squares in a norm, may exceed float32."""
-
-    overflows = False
-
-    def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping | None = None
-    ) -> Any:
-        keywords = {} if kwargs is None else kwargs
-        name = getattr(func, "__name__", "")
-        result = func(*args, **keywords)
-        if func is functional.scaled_dot_product_attention:
-            values = {**dict(zip(("query", "key"), args, strict=False)), **keywords}
-            query, key = (float(values[name].abs().amax()) for name in ("query", "key"))
-            product = query * key * values["query"].shape[-1]
-            self.overflows |= not product <= torch.finfo(torch.float32).max
-        elif name in _NORMS:
-            squares = (args[0] if args else keywords["input"]).float().square().sum(-1)
-            self.overflows |= not bool(squares.isfinite().all())
-        elif name in _SQUARES and result.dtype in (torch.float32, torch.bfloat16):
-            self.overflows |= bool(result.isposinf().any())
-        return result
-
-
-def overflows_silently(model: PreTrainedModel) -> bool:
-    """Whether the attention or a norm of a model overflows on a tiny input; kept for the model.
-
-    Some kernels of PyTorch's attention give zeros for a query whose products with all keys are no
-    numbers, and a norm gives zeros for a state whose squares are infinite. The scores are then
-    finite and meaningless.
-    """
-    overflows = _overflowing.get(model)
-    if overflows is None:
-        watch = _OverflowWatch()
-        vocabulary = int(model.config.get_text_config().vocab_size)
-        # An exception here is raised again where the model is used.
-        with suppress(Exception), quiet(model), watch:  # one short sequence a pass
-            log_probs(model, _probe(vocabulary), 1, "plain", {})
-        overflows = _overflowing[model] = watch.overflows
-    return overflows
 
 
 def _is_right(

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from robustok.checks import shown
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice, nearest
 from robustok.runtime.files import JsonObject, studies
 from robustok.runtime.hub import is_served, served_label
 from robustok.runtime.registry import import_for_all
@@ -23,8 +23,6 @@ from robustok.study.cells.inputs import start_token_of
 from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
 from robustok.training.recipe import PRESETS
 
-MAX_BYTES = 256 << 10  # of a study's YAML
-MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
 STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 """How fields of a result are read: further ones are allowed, and other types are not."""
 _UNKNOWN = (
@@ -59,45 +57,13 @@ def find_study(name: str, **changes: Any) -> Study:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
         try:
-            with path.open("rb") as file:  # A device or a pipe may have no end.
-                text = file.read(MAX_BYTES + 1).decode(errors="strict")
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise RobustokError(f"{path} is not UTF-8 text") from None
         except OSError as error:
             raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
         return load_study(text, str(path), **changes)
-    name = study_named(name)
-    return load_study(studies()[name], f"{name}.yaml", **changes)
-
-
-def study_named(name: str) -> str:
-    """The name of an included study, also by the figure or table that it reproduces.
-
-    >>> study_named("figure-1"), study_named("quick")
-    ('teaser', 'quick')
-
-    Raises RobustokError for a name that is none, and for a figure that several reproduce.
-    """
-    known = studies()
-    if name in known:
-        return name
-    wanted = re.sub(r"[\W_]+", "-", name.lower())
-    same = [
-        other
-        for other, text in known.items()
-        if re.sub(r"[\W_]+", "-", str(_place_in_paper(text)).lower()) == wanted
-    ]
-    if len(same) > 1:
-        raise RobustokError(f"'{name}' is of several studies: give {' or '.join(same)}")
-    if not same:
-        raise RobustokError(f"there is no study '{name}': {nearest(name, known)}")
-    return same[0]
-
-
-def _place_in_paper(text: str) -> str:
-    """The figure or table that the YAML of an included study names, such as Figure 1."""
-    place = re.search(r"(?m)^paper:\n(?:  .*\n)*?  where: (.*)$", text)
-    return place[1].strip("\"' ") if place else ""
+    return load_study(studies()[check_choice("study", name, studies())], f"{name}.yaml", **changes)
 
 
 def study_schema() -> JsonObject:
@@ -298,8 +264,6 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 
 def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
     """The values of a YAML text, and the line of every field by its dotted name."""
-    if len(text) > MAX_BYTES:
-        raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
@@ -331,26 +295,17 @@ def _parsed(text: str, source: str) -> tuple[JsonObject, dict[str, int]]:
 
 
 def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
-    """The line of every field; refuses YAML whose aliases make it large or endless."""
+    """The line of every field; those inside of a value that an alias repeats once."""
     lines: dict[str, int] = {}
-    enclosing: set[int] = set()  # ids of the nodes that enclose the present node
-    count = 0
+    visited: set[int] = set()
 
     def error(node: yaml.Node, message: str) -> RobustokError:
         return RobustokError(f"{source} line {node.start_mark.line + 1}: {message}")
 
     def visit(node: yaml.Node | None, prefix: str) -> None:
-        nonlocal count
-        count += 1
-        if count > MAX_NODES:
-            raise RobustokError(
-                f"{source} has more than {MAX_NODES:,} values, aliases counted: not a study"
-            )
-        if not isinstance(node, yaml.CollectionNode):
+        if not isinstance(node, yaml.CollectionNode) or id(node) in visited:
             return
-        if id(node) in enclosing:
-            raise error(node, "the value contains itself by an alias")
-        enclosing.add(id(node))
+        visited.add(id(node))
         for index, child in enumerate(node.value):
             key, value = child if isinstance(child, tuple) else (None, child)
             if key is not None and not isinstance(key, yaml.ScalarNode):
@@ -360,7 +315,6 @@ def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
                 raise error(key or value, f"{field} is already given on line {lines[field]}")
             lines[field] = (key or value).start_mark.line + 1
             visit(value, f"{field}.")
-        enclosing.remove(id(node))
 
     visit(root, "")
     return lines

@@ -163,7 +163,6 @@ class _Planner:
             yield from self._own_questions(source)
 
     def _benchmarks(self, part: BenchmarksSection) -> Iterator[inputs.BenchmarkCell]:
-        """The benchmarks of the hub, or of a folder."""
         if part.folder is None:
             yield from (self._benchmark(name, part.items) for name in part.names)
             return

@@ -39,7 +39,7 @@ from robustok.study.measurements import MeasuredCell
 from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.sections import Paper
-from robustok.study.work import NoWatch, Watch, record_of, run_cells
+from robustok.study.work import Watch, record_of, run_cells
 
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
@@ -106,7 +106,7 @@ def run_study(
 
     Raises RobustokError where the folder holds another study, is in use, or the disk is full.
     """
-    watch = watch or NoWatch()
+    watch = watch or Watch()
     cells = plan(study, by_content=by_content)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
@@ -133,7 +133,6 @@ def run_study(
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, JsonObject], folder: Path
 ) -> list[Row]:
-    """Write results.jsonl and run.json."""
     rows, missing = rows_and_missing(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
     hub_names = {name for cell in cells for name in cell.hub_names}

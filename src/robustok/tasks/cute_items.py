@@ -61,16 +61,14 @@ def cute(
     ('Spell out the word " stood ". Answer:', 's t o o d')
 
     Args:
-        words: the words to ask about, as :func:`read_words` and :func:`frequent_words` give them. A
-            letter to insert or to look for comes from these words too.
-        n: number of questions, at least 1.
-        seed: any integer; the same arguments give the same questions.
-        split: ``"train"`` (default) or ``"test"``. The two never share a question, whatever the
-            seeds. A question of ``orthography`` with its two words in the other order is another.
+        words: the words to ask about. A letter to insert or to look for comes from them too.
         kinds: kinds of questions, in turn; by default all seven. A word can be spelled out once
             only, so a kind without new questions ends and the others continue.
         format: ``"paper"`` (default) for the spaces of the paper's examples and twelve options, or
             ``"short"`` for four. ``contains`` ("Yes", "No") and ``orthography`` always have two.
+
+    ``n``, ``seed`` and ``split`` are as in :func:`langgame`. A question of ``orthography`` with its
+    two words in the other order is another.
 
     Raises RobustokError for an unknown kind, split or format, and for a word list too small to
     make that many questions.

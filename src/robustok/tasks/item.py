@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -176,42 +176,27 @@ def read_items(
     return list(islice(_from_hub(name, revision or HUB[name].revision, split), limit))
 
 
-def read_pairs(path: str | Path) -> list[Pair]:
-    """Read prompts and answers from JSON lines with ``prompt`` and ``answer``.
-
-    >>> from pathlib import Path
-    >>> _ = Path("pairs.jsonl").write_text('{"question": "Spell cat.", "answer": " c a t"}\\n')
-    >>> read_pairs("pairs.jsonl")[0]
-    Pair(key='pairs-1', question='Spell cat.', answer=' c a t')
-
-    Args:
-        path: a JSON Lines file. ``question`` is accepted for ``prompt``, ``completion`` for
-            ``answer``. The answer follows the prompt directly, so it carries its own leading space.
-
-    Raises RobustokError with the number of the line that is not a pair.
-    """
-    return [_pair(row, where, key) for row, where, key in _objects(Path(path))]
-
-
 def read_questions(source: str | Path) -> list[Item] | list[Pair]:
     """Read what to fine-tune on: items where the first line has choices, else pairs.
 
     >>> from pathlib import Path
-    >>> _ = Path("asked.jsonl").write_text('{"prompt": "Spell cat.", "completion": " c a t"}\\n')
-    >>> read_questions("asked.jsonl")[0].answer
-    ' c a t'
+    >>> _ = Path("pairs.jsonl").write_text('{"prompt": "Spell cat.", "answer": " c a t"}\\n')
+    >>> read_questions("pairs.jsonl")[0]
+    Pair(key='pairs-1', question='Spell cat.', answer=' c a t')
 
     Args:
         source: path of a JSON Lines file, or the name of a benchmark on the hub, as in
-            :func:`read_items`.
+            :func:`read_items`. A pair has ``prompt`` (or ``question``) and ``answer`` (or
+            ``completion``), which follows directly and so carries its own leading space.
 
     Raises RobustokError with the number of a line that is not of the same kind as the first.
     """
     path = Path(source)
     if not path.is_file() and path.suffix != ".jsonl":
         return read_items(source)
-    first = next(_objects(path))[0]
-    return read_items(path) if "choices" in first else read_pairs(path)
+    if "choices" in next(_objects(path))[0]:
+        return read_items(path)
+    return [_pair(row, where, key) for row, where, key in _objects(path)]
 
 
 def benchmark_files(folder: str | Path) -> dict[str, Path]:
@@ -291,8 +276,8 @@ def _from_hub(
 ) -> Iterator[Item]:
     """The items of a benchmark, from the hub or from a copy of its repository.
 
-    Each of several configurations is a kind. The card of a copy names its configurations, such as
-    the subsets of TokSuite in another language.
+    Each of several configurations is a kind, toksuite_english_lowercase the kind lowercase. The
+    card of a copy names its configurations.
     """
     from datasets import get_dataset_config_names, load_dataset
 
@@ -301,7 +286,7 @@ def _from_hub(
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
     if configs is None or (copy and not is_single):
         configs = tuple(get_dataset_config_names(path, revision=revision))
-    prefix = _prefix_of(configs, f"{hub.path.rpartition('/')[2]}_", copy)
+    prefix = f"{hub.path.rpartition('/')[2]}_"
     try:
         for config in configs:
             rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
@@ -315,18 +300,6 @@ def _from_hub(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
             f"{name}.jsonl (in a study its folder, as benchmarks)"
         ) from error
-
-
-def _prefix_of(configs: Sequence[str], name: str, copy: Path | None) -> str:
-    """What the names of all configurations begin with, and those of their kinds do not.
-
-    toksuite_english_lowercase is the kind lowercase.
-    """
-    if copy is None or all(config.startswith(name) for config in configs):
-        return name
-    columns = zip(*(config.split("_") for config in configs), strict=False)
-    shared = takewhile(lambda words: len(configs) > 1 and len(set(words)) == 1, columns)
-    return "".join(f"{words[0]}_" for words in shared)
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:

@@ -39,7 +39,7 @@ def frequent_words(n: int) -> list[str]:
     require("wordfreq")
     import wordfreq
 
-    words = clean_words(wordfreq.top_n_list("en", 3 * n + 100))[:n]
+    words = _clean(wordfreq.top_n_list("en", 3 * n + 100))[:n]
     if len(words) < n:
         raise RobustokError(f"wordfreq has {len(words)} such words: give a smaller number")
     return words
@@ -62,7 +62,7 @@ def read_words(path: str | Path) -> list[str]:
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a text file with one word a line")
     try:
-        words = clean_words(path.read_text(encoding="utf-8-sig").split())
+        words = _clean(path.read_text(encoding="utf-8-sig").split())
     except UnicodeDecodeError:
         raise RobustokError(f"'{path}' is not UTF-8 text: save it as UTF-8") from None
     if not words:
@@ -70,15 +70,8 @@ def read_words(path: str | Path) -> list[str]:
     return words
 
 
-def clean_words(words: Iterable[str]) -> list[str]:
-    """Lower-case words of two or more letters and nothing else, each once, in order.
-
-    >>> clean_words(["Tree", "tree", "4th", "a"])
-    ['tree']
-
-    Args:
-        words: words in any case.
-    """
+def _clean(words: Iterable[str]) -> list[str]:
+    """Lower-case words of two or more letters and nothing else, each once, in order."""
     lower = (w.lower() for w in words)
     return list(dict.fromkeys(w for w in lower if w.isalpha() and len(w) >= 2))
 

@@ -61,8 +61,7 @@ def finetune(
             new, empty, or that of this training, and not in the folder of the model. A run that was
             stopped continues from its last checkpoint.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
-            :class:`robustok.attack.Adversary`; by default none. It reads the model, so rows are
-            loaded in the main process (``workers=0``).
+            :class:`robustok.attack.Adversary`; by default none.
         progress: called with (steps done, all steps).
         **settings: fields of :class:`Finetuning`; ``steps``, ``batch_size`` and ``learning_rate``
             are required.
@@ -77,8 +76,6 @@ def finetune(
     prefix = tuple(int(i) for i in settings.pop("prefix", ()))
     plan = Finetuning.of({**settings, "prefix": prefix})
     check_fit(model, vocab)
-    if adversary is not None and plan.workers:
-        raise RobustokError("an adversary reads the model in training: leave workers at 0")
     if adversary is not None and plan.pack is not None:
         raise RobustokError("an adversary attacks batches of single questions: leave pack out")
     max_length = _row_length(model, plan.pack)
@@ -105,7 +102,7 @@ def finetune(
     pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
     common: Any = {"seed": seed, "out": out, "settings": identity, "progress": progress}
     if plan.pack is not None:
-        rows = PackedPrompts(dataset, pad_id=pad_id, batch_size=plan.rows_per_device)
+        rows = PackedPrompts(dataset, pad_id=pad_id)
         return train(model, rows, stack_rows, plan, row_length=max_length, **common)
     collator = AnswerCollator(
         pad_id=pad_id,

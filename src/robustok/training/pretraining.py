@@ -21,7 +21,6 @@ from robustok.samplers.base import check_vocabulary_of
 from robustok.tokenizer.vocabulary import Vocabulary
 from robustok.training.prompts import (
     end_token,
-    of_this_worker,
     order_of,
     scheme_at,
     stack_rows,
@@ -55,20 +54,14 @@ def pretrain(
     (2, 1024)
 
     Args:
-        model: a causal language model of transformers; it is trained in place.
-        vocab: the model's vocabulary.
         texts: documents, or their canonical ids as a Ragged (which may be a memory-mapped file).
-        sampler: draws the tokenization of each document, anew in every epoch; a schedule moves from
-            the first step to the last.
-        seed: any integer. It decides the order of the documents, and with the epoch and the
-            document's number the draw.
-        out: the output folder for checkpoints and the trained model (safetensors). A run that was
-            stopped continues from its last checkpoint.
         end: the special token, or its id, after each document; by default the one of the model's
             configuration, or else of the vocabulary.
-        progress: called with (steps done, all steps).
         **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
             required.
+
+    ``model``, ``vocab``, ``sampler``, ``seed``, ``out`` and ``progress`` are as in
+    :func:`finetune`, with a document for a question.
 
     Raises RobustokError for empty texts, where no end-of-text token is known, and as
     :func:`finetune` does.
@@ -88,7 +81,6 @@ def pretrain(
         seed=seed,
         block_size=block_size,
         end=end_id,
-        batch_size=plan.rows_per_device,
         total=plan.last_row,
     )
     texts_digest = hashlib.sha256(documents.values.data)
@@ -113,26 +105,11 @@ def pretrain(
 
 
 class PackedStream(IterableDataset):
-    """Blocks of ``block_size`` ids: documents drawn, shuffled, ended and concatenated.
+    """An endless stream of blocks: documents drawn, shuffled, ended by ``end`` and concatenated.
 
-    >>> uniform = rt.sampler("uniform", vocab)
-    >>> stream = PackedStream(vocab.encode_batch(texts), uniform, seed=0, block_size=64, end=0)
-    >>> next(iter(stream))["input_ids"].shape
-    (64,)
-
-    Args:
-        documents: canonical ids, a row for each document.
-        sampler: draws the tokenization of each document, anew in every epoch.
-        seed: any integer. The order and the draws depend on it and the epoch only.
-        block_size: ids in a block.
-        end: id that is put after each document.
-        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
-            yields every n-th batch, so that their number changes nothing.
-        total: number of blocks over which a schedule moves from its start to its end. Needed for a
-            schedule, without effect on other samplers.
-
-    A block is a dictionary with ``input_ids``, int64 [block_size]. The stream is endless: each
-    epoch goes through all documents in a new order.
+    A block is a dictionary with ``input_ids``, int64 [block_size]. Each epoch goes through all
+    documents in a new order. The order and the draws depend on the seed and the epoch only; a
+    schedule moves over ``total`` blocks.
 
     Raises RobustokError for documents without ids, and for a schedule without ``total``.
     """
@@ -145,18 +122,16 @@ class PackedStream(IterableDataset):
         seed: int,
         block_size: int,
         end: int,
-        batch_size: int = 1,
         total: int | None = None,
     ) -> None:
         if not len(documents.values):
             raise RobustokError("there is no text to train on: every document is empty")
         self.documents, self.sampler, self.seed = documents, sampler, seed
-        self.block_size, self.end, self.batch_size = block_size, end, batch_size
-        self.total = total
+        self.block_size, self.end, self.total = block_size, end, total
         scheme_at(sampler, 0, total)  # checks the total
 
     def __iter__(self) -> Iterator[JsonObject]:
-        for block in of_this_worker(self._blocks(), self.batch_size):
+        for block in self._blocks():
             yield {"input_ids": block}
 
     def _blocks(self) -> Iterator[np.ndarray]:

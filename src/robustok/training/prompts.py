@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data import Sampler as Order
 
 from robustok.checks import check_ids
@@ -32,14 +32,7 @@ _GROUP = 256  # questions that one call of the sampler draws
 
 
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
-    """The sampler after ``seen`` of ``total`` rows.
-
-    >>> schedule = rt.schedule("stochastok(alpha=0->1)", vocab)
-    >>> scheme_at(schedule, 50, 100).spec
-    'stochastok(alpha=0.5)'
-
-    Raises RobustokError for a scheme that changes during the training, without a ``total``.
-    """
+    """The sampler after ``seen`` of ``total`` rows, which a schedule that moves needs."""
     if not isinstance(sampler, Schedule):
         return sampler
     if sampler.is_constant:
@@ -52,13 +45,7 @@ def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Samp
 
 
 def stage_size(sampler: Sampler | Schedule, total: int | None, max_rows: int) -> int:
-    """How many rows of a training one call of the sampler may draw: ``max_rows`` at one strength.
-
-    >>> stage_size(rt.schedule("stochastok(alpha=0->1)", vocab), 4_000, 256)
-    4
-
-    The strength of a schedule stays the same for these rows.
-    """
+    """How many rows one call of the sampler may draw, at most ``max_rows``, at one strength."""
     if not isinstance(sampler, Schedule) or sampler.is_constant:
         return max_rows
     return max(1, min(max_rows, (total or 0) // STAGES))
@@ -67,16 +54,7 @@ def stage_size(sampler: Sampler | Schedule, total: int | None, max_rows: int) ->
 def end_of_answers(
     vocab: Vocabulary, items: Sequence[Item | Pair], end: str | int | None, model: Any = None
 ) -> int | None:
-    """The id after each answer; None for none.
-
-    >>> end_of_answers(vocab, items, None), end_of_answers(vocab, items, "<|endoftext|>")
-    (None, 0)
-
-    Args:
-        vocab: the vocabulary.
-        items: the questions and their answers.
-        end: a special token, an id, or ``"none"``. By default, answers without choices end.
-        model: one whose configuration has the end token, if any.
+    """The id after each answer, by the setting ``end`` of a fine-tuning; None for none.
 
     Raises RobustokError where no end token is known.
     """
@@ -101,23 +79,11 @@ def end_token(model: Any, vocab: Vocabulary, end: str | int | None) -> int:
 
 
 class AnswerCollator:
-    """Pad on the left, so that all answers end at the right edge.
+    """Pad on the left, so that all answers end at the right edge; int64 [rows, length].
 
-    >>> batch = AnswerCollator(pad_id=0)([{"input_ids": [5, 6, 7], "answer": 1},
-    ...                                   {"input_ids": [8, 9], "answer": 1}])
-    >>> batch["input_ids"], batch["labels"]
-    (tensor([[5, 6, 7], [0, 8, 9]]), tensor([[-100, 7], [-100, 9]]))
-
-    Args:
-        pad_id: id that fills a row up; the attention mask hides it.
-        short_labels: whether the labels, and by ``logits_to_keep`` the model's output layer, cover
-            only the last few positions, which hold every answer and the position before it.
-            Otherwise labels are as wide as the ids.
-        positions: whether to count positions from each row's own start, for models that take
-            ``position_ids``; other models derive them from the mask.
-
-    All tensors are int64 [rows, length]; the label of a position outside the answers is -100.
-    Padding costs time only.
+    With ``short_labels``, the labels, and by ``logits_to_keep`` the model's output layer, cover
+    only the last few positions, which hold every answer and the position before it. Without
+    ``positions`` the model takes no ``position_ids`` and derives them from the mask.
     """
 
     def __init__(self, pad_id: int, *, short_labels: bool = True, positions: bool = True) -> None:
@@ -151,32 +117,14 @@ class AnswerCollator:
 class PromptDataset(Dataset):
     """A map-style data set of (prompt, answer): the prompt perturbed, the answer canonical.
 
-    >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0)
-    >>> row = data[1]
-    >>> vocab.decode(row["input_ids"]), row["answer"]
-    ('hello world, is 1 odd? Answer: yes', 4)
-
-    Args:
-        vocab: the vocabulary of the sampler.
-        items: the questions and their answers.
-        sampler: draws the tokenization of each prompt, anew in every epoch.
-        seed: any integer. A draw depends on it, the epoch and the item's number, and on nothing
-            else.
-        max_length: greatest number of ids of a row; by default there is no limit.
-        total: number of rows over which a schedule moves from its start to its end. Needed for a
-            schedule, without effect on other samplers.
-        adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
-            :class:`robustok.attack.Adversary`; by default none.
-        batch_size: rows of an optimizer step, by which the batches of an adversary are counted. A
-            schedule has one strength for all of them.
-        **settings: fields of :class:`~robustok.training.recipe.Questions`: ``overflow``,
-            ``prefix``, ``fixed_draws`` and ``end``.
-
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer), ``answer``, the
     number of ids at its end that are the answer, and ``overflowed``, whether its draw was too long.
     An index is ``place * len(data) + row``, where the place is the number of rows of the training
-    before it: every ``len(data)`` places begin a new epoch. Indices below ``len(data)`` are rows of
-    epoch 0.
+    before it: every ``len(data)`` places begin a new epoch.
+
+    A schedule moves over ``total`` rows, with one strength for all of a step of ``batch_size``; an
+    ``adversary`` gives the tokenizations of every n-th of these steps. ``settings`` are fields of
+    :class:`~robustok.training.recipe.Questions`.
 
     Raises RobustokError without items, for a schedule without ``total``, and at once for an answer
     that does not fit, or with ``"canonical"`` a canonical row that does not.
@@ -232,13 +180,7 @@ class PromptDataset(Dataset):
         return [row for k, epoch in by_epoch for row in self.rows(k, int(epoch[0]), seen)]
 
     def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[JsonObject]:
-        """The rows of these questions in an epoch.
-
-        Args:
-            keys: numbers of the questions, int64 [n].
-            epoch: number of the epoch, from 0.
-            seen: rows of the training before the first of them, by which a schedule moves.
-        """
+        """The rows of some questions, by their numbers, after ``seen`` rows of the training."""
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
         if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
             prompts = self.adversary(keys.tolist(), epoch)
@@ -289,18 +231,7 @@ class PromptDataset(Dataset):
 
 
 class PackedPrompts(IterableDataset):
-    """An endless stream of rows filled with whole questions.
-
-    >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0, max_length=64)
-    >>> row = next(iter(PackedPrompts(data)))
-    >>> row["input_ids"].shape, row["position_ids"][:3]
-    ((64,), array([0, 1, 2]))
-
-    Args:
-        prompts: the questions, whose ``max_length`` is the length of a row.
-        pad_id: id that fills a row up after its last question.
-        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
-            yields every n-th batch, so that their number changes nothing.
+    """An endless stream of rows of ``prompts.max_length`` ids, filled with whole questions.
 
     A row is a dictionary of int64 arrays [max_length]: ``input_ids``; ``labels``, -100 outside the
     answers; ``position_ids``, which restart at each question and at the padding; and the number of
@@ -308,15 +239,13 @@ class PackedPrompts(IterableDataset):
     next row. Each epoch goes through all questions in a new order.
     """
 
-    def __init__(self, prompts: PromptDataset, *, pad_id: int = 0, batch_size: int = 1) -> None:
-        self.prompts, self.pad_id, self.batch_size = prompts, pad_id, batch_size
+    def __init__(self, prompts: PromptDataset, *, pad_id: int = 0) -> None:
+        self.prompts, self.pad_id = prompts, pad_id
 
     def __iter__(self) -> Iterator[JsonObject]:
-        for questions in of_this_worker(self._rows(), self.batch_size):
-            yield self._row(questions)
+        return map(self._row, self._rows())
 
     def _rows(self) -> Iterator[list[JsonObject]]:
-        """The questions of each row."""
         questions: list[JsonObject] = []
         group = stage_size(self.prompts.sampler, self.prompts.total, _GROUP)
         size = n_rows = 0
@@ -390,19 +319,6 @@ class RowOrder(Order):
 
 
 def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the rows in an epoch, int64 [rows].
-
-    >>> order_of(4, seed=0, epoch=0)
-    array([2, 0, 1, 3])
-    """
+    """The order of the rows in an epoch, int64 [rows]."""
     generator = np.random.default_rng([abs(seed), int(seed < 0), epoch])
     return generator.permutation(rows)
-
-
-def of_this_worker(rows: Iterator[object], batch_size: int) -> Iterator[Any]:
-    """Every n-th batch of the rows in one of n worker processes of a data loader, else all."""
-    worker = get_worker_info()
-    worker_id, n_workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    for number, row in enumerate(rows):
-        if number // batch_size % n_workers == worker_id:
-            yield row

@@ -1,14 +1,7 @@
 """The public names of `robustok.training`, most of which need torch."""
 
-from robustok.runtime.packages import require
-
-require("torch", "transformers")
-
 from robustok.training.finetuning import finetune as finetune
-from robustok.training.pretraining import PackedStream as PackedStream
 from robustok.training.pretraining import pretrain as pretrain
-from robustok.training.prompts import AnswerCollator as AnswerCollator
-from robustok.training.prompts import PromptDataset as PromptDataset
 from robustok.training.recipe import PRESETS as PRESETS
 from robustok.training.recipe import Finetuning as Finetuning
 from robustok.training.recipe import Recipe as Recipe

@@ -42,32 +42,8 @@ class Recipe(Settings):
     >>> PRESETS["paper-tiny-llm-finetune"].learning_rate
     0.0001
 
-    Args:
-        steps: number of optimizer steps, at least 1.
-        batch_size: rows of an optimizer step over all processes; a multiple of the processes times
-            ``gradient_accumulation_steps``.
-        learning_rate: greatest learning rate, positive.
-        warmup_steps: steps over which the learning rate rises from ``min_lr_ratio`` of its
-            greatest value; from 0 (default) to ``steps``.
-        min_lr_ratio: learning rate of the first step of the warm-up and of the last step, as a
-            share of ``learning_rate``, from 0 to 1.
-        weight_decay: weight decay of AdamW.
-        max_grad_norm: norm that gradients are clipped to, positive.
-        gradient_accumulation_steps: forward passes in which each process computes its share of a
-            batch. More of them need less memory and give the same loss.
-        precision: ``"float32"``, ``"bfloat16"`` for automatic mixed precision, or ``"auto"``
-            (default) for what the machine computes fastest:
-            :func:`~robustok.models.load.resolve_precision`.
-        torch_compile: whether to compile the model.
-        workers: number of processes that load data, besides the main one; 0 (default) loads in it.
-        save_every: steps between checkpoints, rounded up to a multiple of 10. Slow trainings
-            also save one every ten minutes.
-        keep_every: steps between the models that are kept in ``steps/N`` of the output folder, for
-            a learning curve; by default only the last one is.
-        report_to: where losses are logged: names of transformers, as ``"tensorboard"``,
-            ``"wandb"`` or ``"trackio"``, several with commas between; by default nowhere.
-        dropout: probability that a value is set to zero after the embeddings, in attention, and
-            after every attention and feed-forward layer, below 1. By default the model's own.
+    bfloat16 is automatic mixed precision. Checkpoints are written every ``save_every`` steps,
+    rounded up to a multiple of 10, and every ten minutes.
 
     Raises RobustokError for a value out of range.
     """
@@ -98,8 +74,6 @@ class Recipe(Settings):
         metavar="TYPE",
         choices=PRECISIONS,
     )
-    torch_compile: bool = _option("compile the model", default=False, flags=(), in_key=False)
-    workers: int = _option("data loader processes", default=0, min=0, flags=(), in_key=False)
     save_every: int = _option(
         "steps between checkpoints", default=200, min=1, flags=(), in_key=False
     )
@@ -149,23 +123,7 @@ class Recipe(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Settings):
-    """How questions become rows to train on.
-
-    >>> Questions(overflow="left", end="none").fixed_draws is None
-    True
-
-    Args:
-        overflow: what to do with a row longer than the longest input, which a perturbed prompt may
-            be though its canonical one is not. ``"error"`` (default); ``"drop"``: the row is empty
-            and adds nothing to the loss; ``"left"``: the start of the prompt is cut off;
-            ``"canonical"``: the canonical prompt is used.
-        prefix: ids before every question, such as the start token of the model; by default none.
-        fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
-            paper's data); by default every epoch draws anew.
-        end: the special token, or its id, after each answer, which is in the loss, or ``"none"``.
-            By default the model's or the tokenizer's after the answers of pairs, which a model
-            writes, and none after those of questions with choices, which are scored.
-    """
+    """How questions become rows to train on."""
 
     overflow: str = overflow_option()
     prefix: Sequence[int] | np.ndarray = ()
@@ -181,15 +139,15 @@ class Questions(Settings):
 
 @dataclass(frozen=True)
 class Finetuning(Questions, Recipe):
-    """The settings of a fine-tuning: those of :class:`Recipe` and of :class:`Questions`.
+    """The settings of a fine-tuning: those of :class:`Recipe`, and how questions become rows.
 
     >>> Finetuning(3, 4, 1e-3, pack=64).pack
     64
 
-    Args:
-        pack: number of tokens of a row, into which whole questions are packed, at most the model's
-            longest input (512 in StochasTok's recipe for Tiny-LLM). The questions of a row do not
-            attend to each other. By default a row is one question.
+    A row longer than the model's longest input is an error, or by ``overflow`` an empty one
+    (``"drop"``), one whose prompt lost its start (``"left"``) or the canonical one. ``prefix`` are
+    the ids before every question. The epochs use ``fixed_draws`` draws of each question in turn.
+    ``end``, a token or its id, is in the loss. Packed questions do not attend to each other.
     """
 
     pack: int | None = _option(

@@ -55,14 +55,7 @@ _log = logging.getLogger(__name__)  # commands print it
 _MEASURED = ("seconds", "waiting", "overflowed")  # by a TrainingWatch
 _FIRST_RUN = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
-_HOW = (
-    "gradient_accumulation_steps",
-    "torch_compile",
-    "workers",
-    "save_every",
-    "keep_every",
-    "report_to",
-)
+_HOW = ("gradient_accumulation_steps", "save_every", "keep_every", "report_to")
 _ATTENTION = "attention_dropout"  # attribute of the attention of models without nn.Dropout
 _LAYERS = ("self_attn", "mlp")  # of a decoder layer, whose outputs are added to the residual
 _SHORT = 256  # tokens; memory of eager attention grows with their square
@@ -89,7 +82,6 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
         # Explicit: otherwise processes without an accelerator do not form a group.
         use_cpu=not torch.accelerator.is_available(),
         bf16=precision == "bfloat16",
-        torch_compile=recipe.torch_compile,
         seed=seed % 2**32,
         data_seed=seed % 2**32,
         logging_steps=LOG_EVERY,
@@ -99,8 +91,6 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
         # A multiple of the logging steps: a checkpoint does not hold a partial sum of losses.
         save_steps=-(-recipe.save_every // LOG_EVERY) * LOG_EVERY,
         save_total_limit=2,
-        dataloader_num_workers=recipe.workers,
-        dataloader_persistent_workers=recipe.workers > 0,
         dataloader_pin_memory=torch.cuda.is_available(),
         dataloader_drop_last=False,
         remove_unused_columns=False,
@@ -214,14 +204,12 @@ def train(
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
-    The same call continues an interrupted run from its last undamaged
-    checkpoint, with the same losses; after a finished one it loads the trained
-    weights and returns the record. ``settings`` identifies the run: a folder
-    made with other settings, or from a model with other weights, is refused.
-    The folder is locked during the run. ``row_length`` is the length of a long
-    row in tokens, by which the attention is chosen. A ``dataset`` that is not
-    iterable is a :class:`PromptDataset`. Weights that are trained become float32:
-    updates of AdamW would be rounded away in bfloat16.
+    The same call continues an interrupted run from its last undamaged checkpoint, with the same
+    losses; after a finished one it loads the trained weights and returns the record. ``settings``
+    identifies the run: a folder made with other settings, or from a model with other weights, is
+    refused. The folder is locked during the run. By ``row_length``, the tokens of a long row, the
+    attention is chosen. A ``dataset`` that is not iterable is a :class:`PromptDataset`. Weights
+    that are trained become float32: updates of AdamW would be rounded away in bfloat16.
 
     Raises RobustokError for a loss that is not a number, for steps without a row that fits, for a
     folder of another run or in use by one, and where the disk is full.
@@ -287,7 +275,6 @@ def train(
 
 
 def _to_float32(model: PreTrainedModel) -> None:
-    """Turn the weights that are trained into float32."""
     low = [p for p in model.parameters() if p.requires_grad and p.element_size() < 4]
     if low:
         _log.info("weights of %s are trained in float32", str(low[0].dtype).removeprefix("torch."))

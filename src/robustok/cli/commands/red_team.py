@@ -91,8 +91,10 @@ def red_team(
     Searches the tokenizations of one prompt (--text) or many (--prompts) for the highest score of
     an objective. A chat template and a system prompt stay as they are.
     """
+    from robustok.attack.objectives import objective_maker  # imports torch
+
     settings = ObjectiveSettings(objective, **others)
-    attacks.objective_maker(settings)  # everything is checked before the model is loaded
+    objective_maker(settings)  # everything is checked before the model is loaded
     searches = [AttackSettings.parse(scheme) for scheme in options.schemes]
     for search in searches:
         _ = attacks.SEARCHES[search.search]
