@@ -63,7 +63,24 @@ def find_study(name: str, **changes: Any) -> Study:
         except OSError as error:
             raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
         return load_study(text, str(path), **changes)
-    return load_study(studies()[check_choice("study", name, studies())], f"{name}.yaml", **changes)
+    name = study_named(name)
+    return load_study(studies()[name], f"{name}.yaml", **changes)
+
+
+def study_named(name: str) -> str:
+    """The name of an included study, also by the figure or table that it alone reproduces.
+
+    >>> study_named("figure-1"), study_named("quick")
+    ('teaser', 'quick')
+
+    Raises RobustokError for a name that is none.
+    """
+    names: dict[str, list[str]] = {other: [other] for other in studies()}
+    for other, text in studies().items():
+        if place := re.search(r"(?m)^  where: \W*(.*?)\W*$", text):
+            names.setdefault(re.sub(r"\W+", "-", place[1].lower()), []).append(other)
+    alone = {one: others[0] for one, others in names.items() if len(others) == 1}
+    return alone[check_choice("study", name.lower(), alone)]
 
 
 def study_schema() -> JsonObject:

@@ -20,7 +20,7 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import StudyBars, print_table
-from robustok.errors import RobustokError, check_choice
+from robustok.errors import RobustokError
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
 from robustok.runtime.hub import is_served, served_label
@@ -113,7 +113,9 @@ def list_(as_json: bool = False) -> None:
 
 def show(name: Name) -> None:
     """Print the YAML of an included study, to copy and change."""
-    click.echo(studies()[check_choice("study", name, studies())], nl=False)
+    from robustok.study.config import study_named
+
+    click.echo(studies()[study_named(name)], nl=False)
 
 
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
