@@ -39,7 +39,7 @@ from robustok.study.measurements import MeasuredCell
 from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.sections import Paper
-from robustok.study.work import Watch, record_of, run_cells
+from robustok.study.work import NoWatch, Watch, record_of, run_cells
 
 OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
@@ -106,7 +106,7 @@ def run_study(
 
     Raises RobustokError where the folder holds another study, is in use, or the disk is full.
     """
-    watch = watch or Watch()
+    watch = watch or NoWatch()
     cells = plan(study, by_content=by_content)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import available_cores
@@ -26,7 +27,7 @@ LOG = "log.txt"
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
 
 
-class Watch:
+class Watch(Protocol):
     """Callbacks for the progress of a run, which do nothing; the command line draws its bars here.
 
     >>> from robustok.study import find_study, plan
@@ -57,6 +58,10 @@ class Watch:
 
     def finish(self, cell: Cell, record: JsonFields) -> None:
         pass
+
+
+class NoWatch(Watch):
+    """What watches a run by default."""
 
 
 def run_cells(
