@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from robustok import analysis
-from robustok.analysis import Segmentations, SplitCounts
+from experiments.splits import (
+    DRAWS,
+    DROPOUT,
+    SENTENCE,
+    Segmentations,
+    SplitCounts,
+    dropout_splits,
+    segmentations,
+    split_counts,
+)
 from robustok.report.style import (
     INK,
     MUTED,
@@ -51,8 +59,8 @@ def add_commands(commands: Any) -> None:
         command = commands.add_parser(name, help="an analysis of schemes, from tokenizers alone")
         command.add_argument("-t", "--tokenizer", action="append", required=True)
         command.add_argument("-s", "--scheme", action="append", help=f"[default: {schemes}]")
-        command.add_argument("--text", default=analysis.SENTENCE)
-        command.add_argument("--draws", type=int, default=50_000)
+        command.add_argument("--text", default=SENTENCE)
+        command.add_argument("--draws", type=int, default=DRAWS)
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--out", type=Path, help="folder of the CSV and the figure")
 
@@ -67,7 +75,7 @@ def run(options: Namespace) -> None:
     rows: list[dict[str, Any]] = []
     if name == "split-counts":
         counts = [
-            analysis.split_counts(vocab, options.text, scheme, **settings)
+            split_counts(vocab, options.text, scheme, **settings)
             for vocab in vocabularies.values()
             for scheme in schemes
         ]
@@ -76,7 +84,7 @@ def run(options: Namespace) -> None:
             draw_split_counts(counts, out)
     elif name == "segmentations":
         found = {
-            label: analysis.segmentations(vocab, options.text, schemes, **settings)
+            label: segmentations(vocab, options.text, schemes, **settings)
             for label, vocab in vocabularies.items()
         }
         rows = [{"tokenizer": label, **row} for label, one in found.items() for row in one.table()]
@@ -84,8 +92,8 @@ def run(options: Namespace) -> None:
             draw_segmentations(found, out)
     else:
         for vocab in vocabularies.values():
-            rows += [r._asdict() for r in analysis.dropout_splits(vocab, options.text, **settings)]
-        rows += [row._asdict() for row in analysis.DROPOUT]
+            rows += [r._asdict() for r in dropout_splits(vocab, options.text, **settings)]
+        rows += [row._asdict() for row in DROPOUT]
         if out:
             write_csv(out / "dropout.csv", rows)
     print(pd.DataFrame(rows).to_string(index=False))
@@ -153,8 +161,8 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
 
 
 def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
-    segmentations = list(result.by_splits[level]) if level < len(result.by_splits) else []
-    if not segmentations:
+    names = list(result.by_splits[level]) if level < len(result.by_splits) else []
+    if not names:
         axes.text(
             0.5, 0.5, "no such segmentation", transform=axes.transAxes, ha="center", color=MUTED
         )
@@ -165,17 +173,19 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
     order = np.argsort(-result.shares[specs[-1]][level], kind="stable")
     width = 0.8 / len(specs)
     for i, (spec, color) in enumerate(zip(specs, colors(specs), strict=True)):
-        at = np.arange(len(segmentations)) + (i - (len(specs) - 1) / 2) * width
+        at = np.arange(len(names)) + (i - (len(specs) - 1) / 2) * width
         axes.bar(at, 100 * result.shares[spec][level][order], width * 0.92, color=color, label=spec)
     axes.grid(axis="y")
-    axes.set_xlim(-0.7, max(len(segmentations), 3) - 0.3)
-    if len(segmentations) > _MANY:
+    axes.set_xlim(-0.7, max(len(names), 3) - 0.3)
+    if len(names) > _MANY:
         axes.set_xticks([])
-        axes.set_xlabel(f"{len(segmentations)} segmentations")
+        axes.set_xlabel(f"{len(names)} segmentations")
         return
-    size = 8 if len(segmentations) <= 24 else 6 if len(segmentations) <= 40 else 4.5
-    names = [plain(segmentations[i]) for i in order]
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size, family="DejaVu Sans Mono")
+    size = 8 if len(names) <= 24 else 6 if len(names) <= 40 else 4.5
+    labels = [plain(names[i]) for i in order]
+    axes.set_xticks(
+        range(len(names)), labels, rotation=90, fontsize=size, family="DejaVu Sans Mono"
+    )
 
 
 def _panels(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:

@@ -13,7 +13,7 @@ import pytest
 
 PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation.public", "robustok.training.public",
           "robustok.models", "robustok.tasks", "robustok.guard", "robustok.guard.rollouts",
-          "robustok.corpus", "robustok.attack.public", "robustok.analysis", "robustok.study",
+          "robustok.corpus", "robustok.attack.public", "robustok.study",
           "robustok.report", "robustok.play")  # fmt: skip
 
 

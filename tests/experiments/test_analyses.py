@@ -12,7 +12,7 @@ from tests.report.test_figures import check
 
 import robustok as rt
 from experiments import __main__, analyses
-from robustok.analysis import segmentations, split_counts
+from experiments.splits import segmentations, split_counts
 
 TEXT = "the theater is there"
 

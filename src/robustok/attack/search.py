@@ -24,7 +24,6 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import (
     after_prefix,
     append,
-    check_candidate_length,
     item_key,
     plain_ids,
 )
@@ -128,7 +127,12 @@ class AttackedText:
 
         A drawn start that is too long is replaced by the canonical ids.
         """
-        check_candidate_length("the prompt", len(self.canonical), self.objective.max_length)
+        length, limit = len(self.canonical), self.objective.max_length
+        if limit is not None and length > limit:
+            raise RobustokError(
+                f"the prompt has {length} tokens, and the model's longest input leaves {limit} to "
+                "it: shorten it"
+            )
         if spec == "canonical":
             return self.canonical
         drawn = self.draw(spec, seed, 1, 0)

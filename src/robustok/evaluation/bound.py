@@ -65,9 +65,6 @@ class LayerNorms:
 def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
     """The largest singular value of a matrix, or of each of a stack of them.
 
-    >>> round(float(spectral_norm(torch.diag(torch.tensor([3.0, 1.0, 2.0])))), 3)
-    3.0
-
     ``matrix`` is [..., m, n], the result float64 [...], right to about six digits: the root of the
     largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. For a long
     matrix, such as an embedding, AᵀA is small; singular values would need the whole matrix.
@@ -244,11 +241,7 @@ class Bound:
 
 
 def readings(tokens: int | None) -> dict[str, int | None]:
-    """The number of tokens in C₁ by the reading of the bound; the proof's needs a number.
-
-    >>> readings(7)
-    {'theorem': None, 'proof': 7}
-    """
+    """The number of tokens in C₁ by the reading of the bound; the proof's needs a number."""
     return {"theorem": None} | ({"proof": tokens} if tokens else {})
 
 

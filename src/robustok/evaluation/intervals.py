@@ -223,7 +223,8 @@ def _variances(values: np.ndarray) -> tuple[float, float]:
     if seeds == 1:
         return 0.0, 0.0
     of_both = (values - values.mean(1, keepdims=True)).var(0, ddof=1)
-    return _variance_of_mean(values.mean(1)), math.fsum(of_both) / seeds / questions**2
+    of_seeds = float(values.mean(1).var(ddof=1)) / seeds
+    return of_seeds, math.fsum(of_both) / seeds / questions**2
 
 
 def compare_answers(
@@ -381,10 +382,6 @@ def ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float, 
     degrees = max(total**2 / float((wholes**2).sum()) - 1, 1.0)
     half_width = _half_width([(variance, degrees)], LEVEL)
     return ratio, max(ratio - half_width, 0.0), ratio + half_width
-
-
-def _variance_of_mean(values: np.ndarray) -> float:
-    return float(values.var(ddof=1)) / len(values)
 
 
 def curve_of(name: str, reached_at: Sequence[int | None], most: int) -> list[dict[str, float]]:

@@ -288,12 +288,3 @@ class Window:
             f"item '{key}' has {int(rows.lengths.max()) + len(prefix)} tokens before an answer of "
             f"up to {answer}, more than the model's max_length of {self.max_length}: {advice}"
         )
-
-
-def check_candidate_length(name: str, length: int, limit: int | None) -> None:
-    """Raise RobustokError for a text longer than the ``limit`` left by the model's input."""
-    if limit is not None and length > limit:
-        raise RobustokError(
-            f"{name} has {length} tokens, and the model's longest input leaves {limit} to it: "
-            "shorten it"
-        )

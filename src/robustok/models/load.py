@@ -87,16 +87,6 @@ def devices() -> list[str]:
     return names
 
 
-def default_device() -> str:
-    """The device that models are evaluated on: ``"cuda"`` where torch sees one, else ``"cpu"``.
-
-    MPS is not chosen: it has no float64, in which scores are summed.
-    """
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -> str:
     """The precision to compute in, of one of ``PRECISIONS``: ``"float32"`` or ``"bfloat16"``.
 
@@ -161,7 +151,10 @@ def load_model(
     not a causal language model, and for weights that are missing or not finite.
     """
     require("torch", "transformers")
-    device = default_device() if device is None else device
+    import torch
+
+    if device is None:  # not MPS, which has no float64, in which scores are summed
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)
         base = base_of_lora(path_or_name) if lora else path_or_name

@@ -28,13 +28,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from robustok.analysis.splits import distance_shares
 from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import power_text, visible
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers import sampler
 from robustok.samplers.parameters import Number
 from robustok.samplers.spec import schemes
+from robustok.samplers.strength import distance_shares
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler

@@ -8,6 +8,7 @@ names schemes by this strength.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -18,6 +19,7 @@ import numpy as np
 from robustok.checks import MAX_STRENGTH, check_ids, check_list, check_number
 from robustok.errors import RobustokError
 from robustok.kernels.comparison import compare_rows, first_other_text
+from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, check_order, sampler
 from robustok.samplers.parameters import SearchRange, show
@@ -102,6 +104,25 @@ def measure(
         raise RobustokError(f"drawn row {bad_row} does not spell the text of its canonical row")
     splits, distance = compare_rows(vocab.token_offsets, *rows)
     return Strength(splits, distance, samples.lengths, np.repeat(canonical.lengths, draws))
+
+
+def distance_shares(
+    lattice: Lattice, rows: Ragged | Sequence[np.ndarray], *, least: float
+) -> list[tuple[int, float, float]]:
+    """(distance, exact share of all tokenizations, share of the drawn rows) by distance.
+
+    >>> from robustok.samplers.strength import distance_shares
+    >>> distance_shares(vocab.lattice("the"), [vocab.encode("the")], least=0.01)
+    [(0, 0.3333333333333333, 1.0), (2, 0.3333333333333333, 0.0), (3, 0.3333333333333333, 0.0)]
+
+    ``lattice`` is that of the text of ``rows``. Distances with both shares below ``least`` are left
+    out.
+    """
+    n_drawn = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
+    counts = lattice.counts(by="distance")
+    total = sum(counts)
+    shares = [(d, count / total, n_drawn[d] / len(rows)) for d, count in enumerate(counts)]
+    return [share for share in shares if max(share[1:]) >= least]
 
 
 def at_strength(

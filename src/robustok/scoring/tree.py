@@ -48,10 +48,6 @@ class Tree(NamedTuple):
 def build_tree(matrix: Ints, lengths: Ints) -> Tree:
     """Merge the common prefixes of all sequences.
 
-    >>> t = build_tree(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 0]]), np.array([3, 3, 2]))
-    >>> t.tokens.tolist(), t.parent.tolist(), t.end.tolist()
-    ([5, 6, 7, 8, 9], [-1, 0, 1, 1, 0], [5, 4, 3, 4, 5])
-
     ``matrix`` is int64 [sequences, longest], padded with anything beyond ``lengths``.
     """
     width = matrix.shape[1]

@@ -72,17 +72,11 @@ def run_cells(
     threads: int | None = None,
     jobs: int | None = None,
 ) -> Iterator[Cell]:
-    """Run cells, each after its inputs; yield each when it is finished.
+    """Run the unfinished cells, each after its inputs; yield each when it is finished.
 
-    Args:
-        todo: the unfinished cells, in the order of the plan.
-        folder: folder of the run.
-        watch: called when a cell starts and makes progress.
-        finished: the keys of finished cells, which the caller adds to.
-        threads: of each cell, which then has a process of its own; None for this process.
-        jobs: processes at once; by default as many as the cores allow.
-
-    An error in one cell ends all. The next run continues the others from their checkpoints.
+    The caller adds the keys of finished cells to ``finished``. With ``threads`` each cell has a
+    process of its own, of which ``jobs`` run at once, by default as many as the cores allow. An
+    error in one cell ends all. The next run continues the others from their checkpoints.
     """
 
     def progress(cell: Cell, value: tuple[int, int]) -> None:

@@ -231,12 +231,7 @@ class Training:
 
 
 def check_output(out: Path, *inputs: object) -> None:
-    """Raise RobustokError unless a folder is new, empty or that of a training, and no input's.
-
-    Args:
-        out: the output folder.
-        *inputs: folders or names that are read; names that are no folders are ignored.
-    """
+    """Raise RobustokError unless a folder is new, empty or that of a training, and no input's."""
     folder = out.resolve()
     for path in (Path(str(name)) for name in inputs if name):
         if path.is_dir() and path.resolve() in (folder, *folder.parents):

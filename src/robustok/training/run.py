@@ -104,8 +104,8 @@ def check_launch(devices: int) -> None:
     """Refuse FSDP without an accelerator, and several GPUs of one process.
 
     accelerate would run DDP without a notice, and the Trainer would take ``batch_size`` rows for
-    each of the ``devices`` of this process. On a CPU, ``accelerate launch --num_processes 2``
-    starts one process, which a warning says; it sets the address of the others but no WORLD_SIZE.
+    each GPU. On a CPU ``accelerate launch --num_processes 2`` starts one process, which a warning
+    says; it sets the address of the others but no WORLD_SIZE.
     """
     if devices > 1:
         raise RobustokError(

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import click
 
-from robustok.analysis.splits import distance_shares
 from robustok.cli.options import (
     Argument,
     by_name,
@@ -24,6 +23,7 @@ from robustok.models import load_model
 from robustok.runtime.display import counted, power_text
 from robustok.runtime.files import JsonObject
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
+from robustok.samplers.strength import distance_shares
 from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
 

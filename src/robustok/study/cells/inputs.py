@@ -66,12 +66,7 @@ TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is tr
 
 
 def evenly_by_kind(items: list[Item]) -> list[Item]:
-    """The items in turn by kind, each kind in its order, so that every start has all kinds.
-
-    >>> items = [Item(f"{n}", "?", ("a", "b"), 0, kind) for n, kind in enumerate("xxyy")]
-    >>> [item.kind for item in evenly_by_kind(items)]
-    ['x', 'y', 'x', 'y']
-    """
+    """The items in turn by kind, each kind in its order, so that every start has all kinds."""
     rounds = defaultdict[str, Iterator[int]](itertools.count)  # numbers the items of each kind
     return sorted(items, key=lambda item: next(rounds[item.kind]))
 

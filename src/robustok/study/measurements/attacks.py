@@ -12,13 +12,14 @@ from robustok.evaluation.intervals import curve_of
 from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
+from robustok.samplers import measure
 from robustok.study.cells.base import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,
     OpenedCell,
     chance,
-    strength_of,
+    rounded,
 )
 from robustok.study.sections import eval_spec
 
@@ -79,13 +80,14 @@ class Attack(AttackSettings, OnQuestions):
         overflowed = sum(group["dropped"] for group in groups)
         overflowed += sum(a.overflowed for a in attacked)
         question_of = {item.key: item.question for item in items}
-        questions = [question_of[a.key] for a in attacked]
+        canonical = opened.vocab.encode_batch([question_of[a.key] for a in attacked])
+        strength = measure(opened.vocab, canonical, [a.ids for a in attacked])
         return {
             **summary,
             **unsearched_ids(opened.vocab, self),
             **({"overflowed": overflowed} if overflowed else {}),
             "chance": chance(items),
-            **strength_of(opened.vocab, questions, [a.ids for a in attacked]),
+            **rounded(strength.mean()),
             "precision": opened.precision,
         }
 

@@ -22,7 +22,7 @@ from robustok.runtime.display import Progress, visible
 from robustok.runtime.environment import computed_once
 from robustok.runtime.files import JsonFields, JsonObject, write_rows
 from robustok.runtime.records import in_groups
-from robustok.samplers import Sampler, Spec, measure, sampler
+from robustok.samplers import Sampler, Spec, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, QuestionsCell, TokenizerCell
@@ -213,13 +213,7 @@ class MeasuredCell(Cell):
 
 @dataclass(frozen=True)
 class OpenedCell:
-    """The opened inputs of a cell, and the folder of its files.
-
-    Args:
-        cell: the cell.
-        run_folder: the folder of the run.
-        progress: called with (work done, all work).
-    """
+    """The opened inputs of a cell, and the folder of its files."""
 
     cell: MeasuredCell
     run_folder: Path
@@ -293,11 +287,6 @@ class OpenedCell:
 def chance(items: Sequence[Item]) -> float:
     """Accuracy of a guess."""
     return sum(1 / len(item.choices) for item in items) / len(items)
-
-
-def strength_of(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str, float]:
-    """Mean splits, distance and length ratio of rows of ids, one of each text, for a summary."""
-    return rounded(measure(vocab, vocab.encode_batch(texts), rows).mean())
 
 
 def rounded(strength: Mapping[str, float]) -> dict[str, float]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustok.checks import check_integer, check_list
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.lattice import Lattice
-from robustok.lattice.counting import product
+from robustok.lattice import Lattice, counting
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress, no_progress, part_of_progress, visible
+from robustok.runtime.display import visible
 from robustok.samplers import (
     BpeDropout,
     Sampler,
@@ -46,26 +46,13 @@ Cut = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class SplitCounts:
-    """The splits inside one canonical token: shares of the draws, and theoretical distributions.
-
-    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
-    >>> result.scheme, list(result.distributions)
-    ('uniform', ['exact', 'binomial (paper)'])
-
-    Args:
-        scheme: normalized spec of the scheme.
-        token: the canonical token, as text.
-        draws: number of draws.
-        observed: share of the draws with s splits inside the token, float64 [s].
-        distributions: theoretical probabilities of s splits by name, float64 [s] each. Lengths may
-            differ.
-    """
+    """The splits inside one canonical token: shares of the draws, and theoretical distributions."""
 
     scheme: str
     token: str
     draws: int
-    observed: np.ndarray
-    distributions: dict[str, np.ndarray]
+    observed: np.ndarray  # share of the draws with s splits inside the token, float64 [s]
+    distributions: dict[str, np.ndarray]  # probabilities of s splits by name, of any lengths
 
     def table(self) -> list[dict[str, Any]]:
         """One plain dictionary for each distribution and number of splits."""
@@ -89,36 +76,19 @@ def split_counts(
     *,
     seed: int,
     token: int = 0,
-    draws: int = 50_000,
-    progress: Progress = no_progress,
+    draws: int = DRAWS,
 ) -> SplitCounts:
     """Draw tokenizations of a text and count the splits inside its ``token``-th canonical token.
-
-    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
-    >>> result.token, round(float(result.observed[1]), 2)
-    ('hello', 0.17)
-
-    Args:
-        vocab: the vocabulary.
-        text: one text.
-        spec: spec of the scheme.
-        seed: any integer; it and the number of a draw decide the draw.
-        token: position of the token in the canonical tokenization, from 0.
-        draws: draws of the text, at least 1.
-        progress: called with (draws done, all draws).
 
     Theoretical distributions: for `stochastok` the Dirichlet-multinomial; for `stochastok-uniform`
     the same, and the exact one, which clips it to what the token allows; for `uniform-k` the
     paper's within tokens (by splits as in its formula, and by distance as in its figure) and the
-    exact one (by distance, as it is sampled); for
-    `uniform` the exact one and the paper's binomial. Other schemes have none.
-
-    Raises RobustokError for a token that the text does not have.
-    Source: the paper's appendix "Empirical distribution over per-token split-counts".
+    exact one (by distance, as it is sampled); for `uniform` the exact one and the paper's binomial.
+    Other schemes have none.
     """
     scheme, place = sampler(spec, vocab), place_of(vocab, text, token)
     counts = np.zeros(place.end - place.begin, np.int64)
-    for _, drawn in draw_chunks(scheme, place.canonical, draws, seed, progress):
+    for _, drawn in draw_chunks(scheme, place.canonical, draws, seed):
         inside = boundaries_inside(vocab, drawn, place.begin, place.end)
         counts += np.bincount(inside, minlength=len(counts))
     last = int(np.flatnonzero(counts)[-1])
@@ -157,9 +127,6 @@ def _distributions(scheme: Sampler, place: TokenPlace) -> dict[str, np.ndarray]:
 def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
     """Draws from one of ``tokens`` Pólya urns among ``splits`` draws in all: [splits + 1].
 
-    >>> dirichlet_multinomial(2, 2)
-    array([0.33333333, 0.33333333, 0.33333333])
-
     The paper's distribution for `stochastok` and `stochastok-uniform`. It ignores that a token
     has a greatest number of splits.
     """
@@ -173,9 +140,6 @@ def clipped(distribution: np.ndarray, counts: list[int]) -> np.ndarray:
     """A distribution clipped to the splits a token allows, as `stochastok-uniform` does.
 
     ``counts[s]`` is the number of segmentations of the token into s segments.
-
-    >>> clipped(np.array([0.5, 0.3, 0.2]), [0, 1, 4])
-    array([0.5, 0.5])
     """
     possible = [s - 1 for s in range(1, len(counts)) if counts[s]]
     result = np.zeros(possible[-1] + 1)
@@ -227,7 +191,9 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     """
     by_degree = [(c[0], *[0] * (first_split - 1), *c[1:]) for c in counts]
     others = Counter(by_degree[:token] + by_degree[token + 1 :])
-    rest = product([(list(coefficients), power) for coefficients, power in others.items()], k)
+    rest = counting.product(
+        [(list(coefficients), power) for coefficients, power in others.items()], k
+    )
     this = by_degree[token]
     k = max(
         a + b
@@ -259,11 +225,7 @@ def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = No
 
 
 def binomial(size: int) -> np.ndarray:
-    """Splits of ``size`` bytes by `uniform` if every substring were a token: Binomial(size-1, ½).
-
-    >>> binomial(3)
-    array([0.25, 0.5 , 0.25])
-    """
+    """Splits of ``size`` bytes by `uniform` if every substring were a token, a binomial."""
     return np.array([comb(size - 1, s) for s in range(size)]) / 2.0 ** (size - 1)
 
 
@@ -272,27 +234,6 @@ def _normalized(counts: list[int]) -> np.ndarray:
     while len(counts) > 1 and not counts[-1]:
         counts = counts[:-1]
     return np.array([count / total for count in counts])
-
-
-def distance_shares(
-    lattice: Lattice, rows: Ragged | Sequence[np.ndarray], *, least: float
-) -> list[tuple[int, float, float]]:
-    """(distance, exact share of all tokenizations, share of the drawn rows) by distance.
-
-    >>> from robustok.analysis.splits import distance_shares
-    >>> distance_shares(vocab.lattice("the"), [vocab.encode("the")], least=0.01)
-    [(0, 0.3333333333333333, 1.0), (2, 0.3333333333333333, 0.0), (3, 0.3333333333333333, 0.0)]
-
-    Args:
-        lattice: the lattice of a text.
-        rows: drawn ids of the text.
-        least: distances with both shares below it are left out.
-    """
-    n_drawn = Counter(measure(lattice.vocab, [lattice.reference], rows).distance.tolist())
-    counts = lattice.counts(by="distance")
-    total = sum(counts)
-    shares = [(d, count / total, n_drawn[d] / len(rows)) for d, count in enumerate(counts)]
-    return [share for share in shares if max(share[1:]) >= least]
 
 
 class TokenPlace(NamedTuple):
@@ -320,7 +261,6 @@ def draw_chunks(
     canonical: np.ndarray,
     draws: int,
     seed: int,
-    progress: Progress,
 ) -> Iterator[tuple[Ragged, Ragged]]:
     """Pairs of chunks: canonical rows of one text, and a draw of each.
 
@@ -331,7 +271,6 @@ def draw_chunks(
         size = min(CHUNK, draws - done)
         rows = Ragged(np.tile(canonical, size), np.arange(size + 1) * len(canonical))
         yield rows, scheme.sample_batch(rows, seed=seed, keys=np.arange(done, done + size))
-        progress(done + size, draws)
 
 
 def boundaries_inside(vocab: Vocabulary, rows: Ragged, begin: int, end: int) -> np.ndarray:
@@ -344,21 +283,7 @@ def boundaries_inside(vocab: Vocabulary, rows: Ragged, begin: int, end: int) -> 
 
 
 class DropoutRow(NamedTuple):
-    """The splits over many draws of one text by one dropout rule at one p.
-
-    >>> row = dropout_splits(vocab, "hello world", seed=0, rules=["hf"], draws=100)[0]
-    >>> row.rule, row.p, row.draws
-    ('hf', 0.1, 100)
-
-    Attributes:
-        rule: name of the rule.
-        p: probability that a merge is dropped.
-        mean: mean number of splits.
-        std: standard deviation.
-        min: smallest number.
-        max: greatest number.
-        draws: number of draws.
-    """
+    """The splits over many draws of one text by one dropout rule at one p."""
 
     rule: str
     p: float
@@ -385,35 +310,18 @@ def dropout_splits(
     seed: int,
     probabilities: Sequence[float] = (0.1, 0.25, 0.5, 0.75),
     rules: Sequence[str] = RULES,
-    draws: int = 50_000,
-    progress: Progress = no_progress,
+    draws: int = DRAWS,
 ) -> list[DropoutRow]:
     """Mean, standard deviation, minimum and maximum of the splits of a text, by rule and p.
 
-    >>> result = dropout_splits(vocab, "hello world", seed=0, rules=["hf"])[0]
-    >>> result.min, result.max
-    (0, 9)
-
-    Args:
-        vocab: the vocabulary of a BPE tokenizer; its merges are dropped.
-        probabilities: values of p, each from 0 to 1: the probability that a merge is dropped.
-        rules: names of the dropout rules, by default all three. They are three distributions under
-            one name; see :class:`robustok.BpeDropout`.
-
-    ``text``, ``seed``, ``draws`` and ``progress`` are as in :func:`split_counts`, for each rule and
-    p. Splits are boundaries that the canonical tokenization does not have. Rows are ordered by
-    rule, then by p.
-
-    Raises RobustokError for a vocabulary without merges, an unknown rule and a p out of range.
-    Source: the paper's table `bpedropout_splits`.
+    Splits are boundaries that the canonical tokenization does not have. Source: the paper's table
+    `bpedropout_splits`.
     """
-    rules = check_list("rules", rules)
     canonical = vocab.encode(text)
-    results, jobs = [], [(rule, p) for rule in rules for p in probabilities]
-    for number, (rule, p) in enumerate(jobs):
+    results = []
+    for rule, p in product(rules, probabilities):
         scheme = BpeDropout(vocab, p=p, rule=rule)
-        share = part_of_progress(progress, number * draws, len(jobs) * draws)
-        chunks = draw_chunks(scheme, canonical, draws, seed, share)
+        chunks = draw_chunks(scheme, canonical, draws, seed)
         splits = np.concatenate([measure(vocab, rows, samples).splits for rows, samples in chunks])
         results.append(
             DropoutRow(
@@ -433,16 +341,8 @@ def dropout_splits(
 class Segmentations:
     """Shares of the segmentations of one canonical token, for 1, 2, … splits.
 
-    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
-    >>> result.token, list(result.shares)
-    ('·revolution', ['uniform'])
-
-    Args:
-        token: the token as text, spaces as "·".
-        by_splits: all segmentations with s splits at index s - 1, such as "rev-olution".
-        shares: by spec, at index s - 1 the share of each of these segmentations among the draws
-            with s splits, float64 [segmentations].
-        draws: by spec, at index s - 1 the number of draws with s splits.
+    At index s - 1: all segmentations with s splits, such as "rev-olution"; by spec the share of
+    each among the draws with s splits; and by spec the number of these draws.
     """
 
     token: str
@@ -475,25 +375,12 @@ def segmentations(
     seed: int,
     token: int = 0,
     splits: int = 4,
-    draws: int = 50_000,
-    progress: Progress = no_progress,
+    draws: int = DRAWS,
 ) -> Segmentations:
     """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
 
-    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
-    >>> result.by_splits[0][:3]
-    ('·revolutio-n',)
-
-    Args:
-        specs: specs of the schemes to compare.
-        splits: greatest number of splits counted; draws with more are left out.
-
-    ``vocab``, ``text``, ``seed``, ``token``, ``draws`` and ``progress`` are as in
-    :func:`split_counts`, for each scheme. A draw counts where it has boundaries at both ends of the
-    token and 1 to ``splits`` inside. An unbiased scheme gives the same share to all segmentations
-    with the same number of splits.
-
-    Raises RobustokError for a token that the text does not have.
+    A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
+    unbiased scheme gives the same share to all segmentations with the same number of splits.
     Source: the paper's appendix "Different tokenisers and their effect".
     """
     place = place_of(vocab, text, token)
@@ -504,11 +391,10 @@ def segmentations(
         for s in range(1, splits + 1)
     ]
     shares, n_counted = {}, {}
-    for number, spec in enumerate(specs):
+    for spec in specs:
         scheme = sampler(spec, vocab)
         n_drawn: Counter[Cut] = Counter()
-        scheme_progress = part_of_progress(progress, number * draws, len(specs) * draws)
-        for _, drawn in draw_chunks(scheme, place.canonical, draws, seed, scheme_progress):
+        for _, drawn in draw_chunks(scheme, place.canonical, draws, seed):
             n_drawn.update(_cuts(vocab, drawn, place.begin, place.end, splits))
         totals = [sum(n_drawn[cut] for cut in level) for level in levels]
         shares[scheme.spec] = tuple(

@@ -18,15 +18,19 @@ from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.analysis import DROPOUT, SENTENCE, dropout_splits, segmentations, split_counts
-from robustok.analysis.splits import (
+from experiments.splits import (
+    DROPOUT,
+    SENTENCE,
     binomial,
     by_distance_within,
     by_splits,
     clipped,
     dirichlet_multinomial,
+    dropout_splits,
     exactly,
     segmentation_counts,
+    segmentations,
+    split_counts,
 )
 from robustok.lattice import Lattice
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -205,14 +209,10 @@ def test_stochastok_has_the_papers_distribution_only(vocab: rt.Vocabulary) -> No
 
 
 def test_blocks_change_nothing(vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[int, int]] = []
     whole = split_counts(vocab, TEXT, "uniform", seed=1, draws=1000)
-    monkeypatch.setattr("robustok.analysis.splits.CHUNK", 300)
-    parts = split_counts(
-        vocab, TEXT, "uniform", seed=1, draws=1000, progress=lambda a, b: calls.append((a, b))
-    )
+    monkeypatch.setattr("experiments.splits.CHUNK", 300)
+    parts = split_counts(vocab, TEXT, "uniform", seed=1, draws=1000)
     assert parts.observed.tolist() == whole.observed.tolist()
-    assert calls == [(300, 1000), (600, 1000), (900, 1000), (1000, 1000)]
 
 
 def test_segmentations_are_those_between_two_boundaries(vocab: rt.Vocabulary) -> None:
@@ -250,15 +250,12 @@ def bpe() -> rt.Vocabulary:
 
 
 def test_dropout_splits_are_counted(bpe: rt.Vocabulary) -> None:
-    calls: list[tuple[int, int]] = []
     rows = dropout_splits(
         bpe, WORDS, seed=3, probabilities=[0.0, 0.3, 1.0], rules=["hf", "provilkov"], draws=300,
-        progress=lambda a, b: calls.append((a, b)),
     )  # fmt: skip
     assert [(r.rule, r.p) for r in rows] == [
         (rule, p) for rule in ("hf", "provilkov") for p in (0.0, 0.3, 1.0)
     ]
-    assert calls[-1] == (1800, 1800)
     canonical = bpe.encode(WORDS)
     assert rows[0][2:6] == (0, 0, 0, 0)
     assert rows[2][2:4] == (len(WORDS) - len(canonical), 0)
@@ -278,8 +275,3 @@ def test_the_papers_table_is_tokenizers_dropout_at_small_p() -> None:
         assert row.p == paper.p
         assert row.mean == pytest.approx(paper.mean, abs=5 * paper.std / 4000**0.5)
         assert row.std == pytest.approx(paper.std, rel=0.07)
-
-
-def test_one_string_is_no_list(bpe: rt.Vocabulary) -> None:
-    with pytest.raises(rt.RobustokError, match=r"^rules: give a list"):
-        dropout_splits(bpe, "a text", rules="hf", seed=0)
