@@ -29,7 +29,6 @@ from transformers import PreTrainedTokenizerFast
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.integrations.perturb import Perturb, TorchCollator
-from robustok.integrations.rows import read_rows
 from robustok.models import train_tokenizer
 from robustok.tasks import frequent_words
 from robustok.tokenizer.chat import user_turns
@@ -283,15 +282,6 @@ def test_templates_without_user_turns_are_refused(template, message):
 def test_a_row_that_cannot_be_perturbed_is_refused(row, message):
     with pytest.raises(RobustokError, match=message):
         perturb_by()([{"input_ids": IDS[0][:2], **row}])
-
-
-@pytest.mark.parametrize(
-    ("row", "shown"),
-    [("a text", "str"), ({"text": "x"}, "columns text"), ({"input_ids": "x"}, "columns input_ids")],
-)
-def test_rows_of_text_are_refused(row: Any, shown: str) -> None:
-    with pytest.raises(RobustokError, match=f"not {shown}: encode the texts first"):
-        read_rows([row], set())
 
 
 def other_tokenizer() -> Any:

@@ -198,18 +198,6 @@ def test_offsets_and_words_are_those_of_the_tokenizers_library(text, name):
         assert drawing.special_tokens_mask == finest.special_tokens_mask
 
 
-def test_cuts_special_tokens_and_padding_are_applied_to_the_draw():
-    drawing = rt.stochastic(PRETRAINED["byte-level"], "characters", seed=0)
-    batch = drawing(TEXTS[:3], truncation=True, max_length=16, padding="max_length")
-    assert {len(row) for row in batch["input_ids"]} == {16}
-    tokens = drawing.convert_ids_to_tokens(batch["input_ids"][0])
-    assert tokens[0] == "<s>" and tokens[-1] == "</s>"
-    assert "".join(tokens[1:-1]).replace("Ġ", " ") == TEXTS[0][:14]
-    batch = drawing([TEXTS[0], "the"], padding=True, return_tensors="pt")
-    assert batch["input_ids"].shape == batch["attention_mask"].shape
-    assert batch["attention_mask"].sum(dim=1).tolist() == [len(TEXTS[0]) + 2, 5]
-
-
 def test_a_draw_depends_on_seed_epoch_and_text_only():
     drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=3)
     alone = [drawing(text)["input_ids"] for text in TEXTS]

@@ -44,12 +44,12 @@ class Finding:
 
 
 class FindingTable(NamedTuple):
-    """Findings of a batch, a row each, sorted by ``begin``, ``end`` and kind."""
+    """Findings of a batch or of one row, a row each, sorted by ``begin``, ``end`` and kind."""
 
     kind: np.ndarray  # uint8: index into KINDS
-    begin: np.ndarray  # int64: position in all given ids
+    begin: np.ndarray  # int64: position in the given ids
     end: np.ndarray  # int64
-    canonical_begin: np.ndarray  # int64: position in all repaired ids, or SAME
+    canonical_begin: np.ndarray  # int64: position in the repaired ids, or SAME
     canonical_end: np.ndarray  # int64
 
     @classmethod
@@ -90,28 +90,18 @@ class Findings(Sequence[Finding]):
     (2, 2, ['not-canonical', 'unknown-id'])
 
     Args:
-        table: the findings, with positions in the ids of the whole batch.
+        table: the findings.
         given: the ids that were checked, integers [n], as an array or a list.
         repaired: their canonical ids, int32 [m].
-        given_start: position in the batch of the first id of ``given``, by default 0.
-        repaired_start: position in the repaired batch of the first id of ``repaired``, by default
-            0.
 
     :meth:`Guard.check` makes it. ``kinds`` are the kinds of all findings, those after the first
     1,000 included.
     """
 
     def __init__(
-        self,
-        table: FindingTable,
-        given: np.ndarray | list[int],
-        repaired: np.ndarray,
-        given_start: int = 0,
-        repaired_start: int = 0,
+        self, table: FindingTable, given: np.ndarray | list[int], repaired: np.ndarray
     ) -> None:
-        self._table = table  # its positions count from the starts
-        self._given, self._given_start = given, given_start
-        self._repaired, self._repaired_start = repaired, repaired_start
+        self._table, self._given, self._repaired = table, given, repaired
 
     @property
     def total(self) -> int:
@@ -129,11 +119,9 @@ class Findings(Sequence[Finding]):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         i = range(len(self))[index]
         kind, begin, end, first, last = (int(column[i]) for column in self._table)
-        begin, end = begin - self._given_start, end - self._given_start
         ids = canonical = tuple(map(int, self._given[begin:end]))
         if first != SAME:
-            start = self._repaired_start
-            canonical = tuple(self._repaired[first - start : last - start].tolist())
+            canonical = tuple(self._repaired[first:last].tolist())
         return Finding(KINDS[kind], begin, end, ids, canonical)
 
     def __eq__(self, other: object) -> bool:
@@ -274,11 +262,16 @@ class Verdicts(Sequence[Verdict]):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
         first, last = np.searchsorted(self.table.begin, self.offsets[i : i + 2]).tolist()
-        table = FindingTable(*(column[first:last] for column in self.table))
+        kind, *columns = (column[first:last] for column in self.table)
         begin, end = self.offsets[i : i + 2].tolist()
-        findings = Findings(
-            table, self.given[begin:end], self.repaired[i], begin, int(self.repaired.offsets[i])
+        given, repaired = columns[:2], columns[2:]
+        start = self.repaired.offsets[i]
+        table = FindingTable(
+            kind,
+            *(position - begin for position in given),
+            *(np.where(position == SAME, SAME, position - start) for position in repaired),
         )
+        findings = Findings(table, self.given[begin:end], self.repaired[i])
         return Verdict(
             bool(self.canonical[i]),
             int(self.distance[i]),

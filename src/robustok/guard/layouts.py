@@ -102,47 +102,33 @@ def read_rollouts(path: Path, layout: str | None = None) -> Iterator[Rollout]:
     becomes -1. Raises RobustokError for a file without ids, for ids that are no integers, and where
     a row has a further list of integers that no layout has.
     """
-    reader = _Reader(layout)
+    chosen = None if layout is None else _named_layout(layout)
+    columns: list[str] | None = None  # of the first row
+    has_ids = False
     for label, row in _rows(path):
-        rollout = reader.read(label, row)
-        if rollout is not None:
-            yield rollout
-    if reader.columns is not None and not reader.has_ids:
-        names = ", ".join(one.name for one in LAYOUTS)
-        columns = f" in its columns {', '.join(reader.columns[:9])}" if reader.columns else ""
-        raise RobustokError(
-            f"{path} has no token ids{columns}: give a layout ({names}) or the column of ids"
-        )
-
-
-class _Reader:
-    """Reads the rows of a file by one layout, which the first row with ids chooses."""
-
-    def __init__(self, layout: str | None) -> None:
-        self.is_named = layout is not None
-        self.layout = None if layout is None else _named_layout(layout)
-        self.columns: list[str] | None = None  # of the first row
-        self.has_ids = False
-
-    def read(self, label: str, row: Any) -> Rollout | None:
-        """The rollout of a row, None where no layout is chosen yet."""
         if _is_ids(row):
-            self.columns, self.has_ids = self.columns or [], True
-            return Rollout([_sequence(label, [], row, None, None, "")])
+            columns, has_ids = columns or [], True
+            yield Rollout([_sequence(label, [], row, None, None, "")])
+            continue
         if not isinstance(row, dict):
-            shown_row = str(row)[:60]
             raise RobustokError(
-                f"{label}: expected a list of token ids or an object, got {shown_row}"
+                f"{label}: expected a list of token ids or an object, got {str(row)[:60]}"
             )
-        self.columns = self.columns or list(row)
-        self.layout = self.layout or _layout_of(row)
-        if self.layout is None:
-            return None
-        rollout = _rollout(label, row, self.layout)
-        self.has_ids = self.has_ids or bool(rollout.sequences)
-        if not self.is_named:
-            _check_unread(label, row, self.layout)
-        return rollout
+        columns = columns or list(row)
+        chosen = chosen or _layout_of(row)
+        if chosen is None:
+            continue
+        rollout = _rollout(label, row, chosen)
+        has_ids = has_ids or bool(rollout.sequences)
+        if layout is None:
+            _check_unread(label, row, chosen)
+        yield rollout
+    if columns is not None and not has_ids:
+        names = ", ".join(one.name for one in LAYOUTS)
+        read = f" in its columns {', '.join(columns[:9])}" if columns else ""
+        raise RobustokError(
+            f"{path} has no token ids{read}: give a layout ({names}) or the column of ids"
+        )
 
 
 def _named_layout(name: str) -> Layout:

@@ -165,13 +165,9 @@ class Perturb:
         self._check_canonical(parts)
         self._kept(parts)
 
-    def read(self, rows: Sequence[Row]) -> list[Columns]:
-        """The rows as they are, as columns."""
-        return read_rows(rows, self._whole)
-
     def _read(self, rows: Sequence[Row]) -> tuple[list[Columns], list[Any]]:
         """The rows, and the sequences of each with the place of its ids."""
-        columns = self.read(rows)
+        columns = read_rows(rows, self._whole)
         if self.where is None and not all(row.is_labelled for row in columns):
             raise RobustokError(
                 "rows without labels do not say what is an answer, which stays canonical: choose "

@@ -98,7 +98,8 @@ def read_rows(rows: Sequence[object], whole: set[str]) -> list[Columns]:
 
 def _ids(row: object) -> np.ndarray:
     if not isinstance(row, Mapping) or isinstance(row.get("input_ids", ""), str):
-        shown = f"columns {', '.join(row)}" if isinstance(row, Mapping) else type(row).__name__
+        names = (", ".join(row) or "none") if isinstance(row, Mapping) else ""
+        shown = f"columns {names}" if names else type(row).__name__
         raise RobustokError(
             f"rows are dictionaries with input_ids, a list of ids, not {shown}: encode the texts "
             "first"
