@@ -23,7 +23,6 @@ from robustok.corpus.read import (
     TEXT,
     DamagedFile,
     Reject,
-    Task,
     cut_tasks,
     find_fields,
     read_task,
@@ -38,13 +37,6 @@ def fields_of(path: Any, column: str | None = None, keep: Any = ()) -> pa.Schema
     return find_fields(find_inputs(path).files, column, keep)
 
 
-def tasks_of(path: Path, shard: int) -> list[Task]:
-    """The tasks of about ``shard`` bytes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("robustok.corpus.read._LEAST", shard)
-        return cut_tasks(find_inputs(path).files)
-
-
 def read(
     path: Path, document: pa.Field = DOCUMENT, shard: int = 40, size: int = 30
 ) -> tuple[list[Any], list[Reject]]:
@@ -52,7 +44,7 @@ def read(
     rows: list[Any] = []
     rejects: list[Reject] = []
     schema = pa.schema([document, pa.field("id", pa.string())])
-    for task in tasks_of(path, shard):
+    for task in cut_tasks(find_inputs(path).files, shard):
         try:
             tables = list(read_task(task, schema, size))
         except DamagedFile as error:
@@ -119,7 +111,7 @@ def test_small_row_groups_are_put_together(tmp_path: Path) -> None:
     texts = [f"document {i}" * 9 for i in range(40)]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": texts}), path, row_group_size=2, use_dictionary=False)
-    tasks = tasks_of(path, 500)
+    tasks = cut_tasks(find_inputs(path).files, 500)
     assert 1 < len(tasks) < 20
     assert [t.start for t in tasks] == [0, *(t.stop for t in tasks[:-1])]
     assert tasks[-1].stop == 20
@@ -158,7 +150,7 @@ def test_rows_that_are_no_documents_are_rejects(
     assert (batches, len(rejects)) == ([[1, 2], []], 7)
     # They fill batches as others do; of a long line nothing is kept.
     path.write_text(good + "\n" + '{"body": "x"}\n' * 1000)
-    (task,) = cut_tasks(find_inputs(path).files)
+    (task,) = cut_tasks(find_inputs(path).files, 1 << 20)
     counts = [len(rejects) for _, rejects in read_task(task, fields_of(path), size=100)]
     assert max(counts) < 20 and sum(counts) == 1000
     monkeypatch.setattr("robustok.runtime.inputs.MAX_LINE", 1 << 20)
@@ -172,6 +164,8 @@ def test_the_field_of_the_documents_is_found(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="its fields are 'body'; give the one of the documents"):
         fields_of(path)
     assert fields_of(path, "body").field(0) == pa.field("body", TEXT)
+    with pytest.raises(RobustokError, match="'id', which names them"):
+        fields_of(path, "id")
     assert fields_of(write_jsonl(path, [[5]], "ids")).field(0).type == IDS
     write_jsonl(path, [*[None] * 300, "x"], "body")
     assert fields_of(path, "body").field(0).type == TEXT

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from robustok.corpus.transform import check_kept, is_list
+from robustok.corpus.transform import check_column, check_kept, is_list
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.inputs import DAMAGE, InputFile, damage_of, json_of, lines_of, open_input
 
@@ -61,12 +61,12 @@ class Reject(NamedTuple):
 Tables = Iterator[tuple[pa.Table, Sequence[Reject]]]
 
 
-def cut_tasks(files: Sequence[InputFile]) -> list[Task]:
-    """Cut every file into tasks of about a 256th of all files, within 2 and 64 MiB.
+def cut_tasks(files: Sequence[InputFile], shard_bytes: int | None = None) -> list[Task]:
+    """Cut every file into tasks of about ``shard_bytes``.
 
-    A damaged Parquet file is one task.
+    The default is a 256th of all files, within 2 and 64 MiB. A damaged Parquet file is one task.
     """
-    wanted = min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
+    wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
     ranges = ((file, limits) for file in files for limits in _ranges(file, wanted))
     return [Task(number, file, *limits) for number, (file, limits) in enumerate(ranges)]
 
@@ -125,6 +125,7 @@ def find_fields(
     Raises RobustokError where no file has documents, or that file no field to keep, and for one
     that has the name of an output column.
     """
+    check_column(column)
     file, types, document = _first_documents(files, COLUMNS if column is None else (column,))
     names = [name for name in types if name not in (document.name, "id")] if keep == "all" else keep
     for name in names:

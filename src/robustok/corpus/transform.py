@@ -78,10 +78,7 @@ class Retokenize:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.column == "id":
-            raise RobustokError(
-                "the documents cannot be in the field 'id', which names them: rename the field"
-            )
+        check_column(self.column)
         keep = tuple(dict.fromkeys(check_list("keep", self.keep, "[column]")))
         check_kept(keep)
         object.__setattr__(self, "keep", keep)
@@ -209,6 +206,14 @@ def document_ids(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column.cast(pa.string()).combine_chunks()
     except pa.ArrowException as error:
         raise RobustokError(f"the field 'id' is not text: {error}") from None
+
+
+def check_column(name: str | None) -> None:
+    """Raise RobustokError for a column of documents that has the name of their ids."""
+    if name == "id":
+        raise RobustokError(
+            "the documents cannot be in the field 'id', which names them: rename the field"
+        )
 
 
 def check_kept(names: Sequence[str]) -> None:
