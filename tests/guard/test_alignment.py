@@ -77,7 +77,8 @@ def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
     b"x\x80y\xed\xa0",
 ])  # fmt: skip
 def test_broken_utf8_aligns_with_what_a_decoder_writes(vocab: rt.Vocabulary, raw: bytes) -> None:
-    sampled = np.concatenate([vocab.encode("the"), vocab.encode_continuation(raw + b" rest")])
+    (rest,) = vocab.encode_continuations_unchecked([raw + b" rest"])
+    sampled = np.concatenate([vocab.encode("the"), rest])
     text = vocab.decode(sampled)
     assert "\ufffd" in text
     adds_space = vocab.decode(vocab.encode("a")) == " a"
@@ -111,7 +112,7 @@ def test_a_space_that_one_tokenizer_adds_is_left_out(text: str) -> None:
         assert (np.diff(aligned.edges_a) > 0).all() and (np.diff(aligned.edges_b) > 0).all()
         assert aligned.carry(np.ones(len(a))).sum() == (len(a) if len(b) else 0)
     # A completion has no such space.
-    begun = with_space.encode_continuation(text.encode())
+    begun = with_space.encode_continuations_unchecked([text.encode()])[0]
     assert len(align(with_space, begun, without, b)) == len(align(without, b, with_space, begun))
 
 

@@ -110,7 +110,7 @@ def test_rollouts_are_grouped_by_their_prompt(gpt2_like: rt.Vocabulary) -> None:
 def test_completions_are_judged_in_mid_text(answer: str) -> None:
     """A tokenizer that puts a space before a text gives an answer in mid-text without it."""
     vocab = metaspace(prefix=True)
-    ids = vocab.encode_continuation(answer.encode())
+    ids = vocab.encode_continuations_unchecked([answer.encode()])[0]
     audit = Audit(vocab)
     verdicts = audit.add([ids])
     assert audit.report().drifted_rows == 0

@@ -33,14 +33,14 @@ def test_a_first_word_without_its_space_is_a_finding() -> None:
     vocab = metaspace(prefix=True)
     guard, with_space = Guard(vocab), vocab.encode("the")
     without = [i for i, token in enumerate(vocab.tokens) if token == b"t"][-1:]
-    rest = vocab.encode_continuation(b"he")
+    rest = vocab.encode_continuations_unchecked([b"he"])[0]
     verdict = guard.check([*without, *rest])
     assert not verdict.canonical and not verdict.round_trip
     assert TEXT_CHANGES in verdict.findings.kinds
     assert verdict.repaired.tolist() == with_space.tolist()
     assert guard.check(with_space).canonical
     # A lone space is that of no text.
-    verdict = guard.check(vocab.encode_continuation(b" "))
+    verdict = guard.check(vocab.encode_continuations_unchecked([b" "])[0])
     assert not verdict.canonical and TEXT_CHANGES in verdict.findings.kinds
     assert verdict.repaired.tolist() == []
     assert Guard(real("llama2")).check([29871]).canonical is False

@@ -23,7 +23,7 @@ def no_hub(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
 

@@ -207,7 +207,7 @@ ROWS = {
     "an added token at which the library panics": Row(
         lambda: add(gpt2(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),
                     "\u0301", normalized=True),
-        loads="the normalizer leaves nothing of the added token"),
+        loads="the normalizer makes nothing of '\u0301', which"),
 } | {
     f"a special token that is a word of the model, single_word={single}": Row(
         lambda single=single: special(special(gpt2(), "!"), "abc", single_word=single),

@@ -7,7 +7,6 @@ import lzma
 import os
 import pickle
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -68,25 +67,6 @@ def loaded(vocab: Vocabulary) -> GigatokenEncoder:
     encoder.load()
     assert encoder.reason is None
     return encoder
-
-
-def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "gigatoken", None)  # as if it were not installed
-    gigatoken_encoder._say_missing.cache_clear()
-    vocab = Vocabulary(VOCABS["gpt2"].data)
-    Guard(vocab)
-    reason = "this needs gigatoken: pip install 'robustok[corpus]', or '.[corpus]' in a checkout"
-    assert vocab.gigatoken.reason == reason
-    small, large = ["hello world"], ["hello world " * 1000] * 100
-    assert vocab.encode_batch(small) == by_tokenizer(vocab, small)
-    assert not caplog.records
-    assert vocab.encode_batch(large) == by_tokenizer(vocab, large)
-    vocab.encode_batch(large)
-    assert [record.getMessage().partition("pip")[2] for record in caplog.records] == [
-        " install 'robustok[corpus]', or '.[corpus]' in a checkout"
-    ]
 
 
 @pytest.mark.parametrize("name", VOCABS)

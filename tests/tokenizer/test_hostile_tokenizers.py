@@ -22,8 +22,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.tokenizer import tokenizers_api
-from robustok.tokenizer.tokenizer_json import _merge, from_json
+from robustok.tokenizer.tokenizer_json import from_json
 from robustok.tokenizer.vocabulary import MOST_BYTES
 
 SPEC: dict[str, Any] = json.loads(bpe())
@@ -122,48 +121,6 @@ def test_what_is_no_tokenizer_is_one_line(name: str, tmp_path) -> None:
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 500 + len(str(path))
     assert MESSAGES.get(name, "") in str(e.value)
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_merges_of_one_text_are_those_of_the_library(data: st.DataObject) -> None:
-    tokens, merges = [*"abc"], []
-    for _ in range(data.draw(st.integers(1, 8))):
-        pair = data.draw(st.sampled_from(tokens)), data.draw(st.sampled_from(tokens))
-        if pair not in merges:
-            merges.append(pair)
-            tokens.append("".join(pair))
-    tokens = [*dict.fromkeys(tokens)]
-    model = models.BPE({token: i for i, token in enumerate(tokens)}, merges)
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    for text in data.draw(st.lists(st.text("abc", min_size=1, max_size=12), min_size=1)):
-        assert _merge(text, ranks) == [token.value for token in model.tokenize(text)]
-
-
-def test_special_and_plain_added_tokens_in_turn_are_added_at_once(monkeypatch) -> None:
-    """Each call of the library takes time for all tokens before it."""
-    spec = copy.deepcopy(SPEC)
-    spec["added_tokens"] = [added_token(259 + i, f"<{i}>", special=i % 2 == 0) for i in range(200)]
-    library, calls = Tokenizer.from_str(json.dumps(spec)), []
-
-    class Counted:
-        def __init__(self, model: Any) -> None:
-            object.__setattr__(self, "inner", Tokenizer(model))
-
-        def __getattr__(self, name: str) -> Any:
-            calls.append(name)
-            return getattr(self.inner, name)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            setattr(self.inner, name, value)
-
-    monkeypatch.setattr(tokenizers_api, "Tokenizer", Counted)
-    twin = tokenizers_api.plain_twin(library)
-    assert calls.count("add_tokens") == 1
-    assert twin.get_added_tokens_decoder().keys() == library.get_added_tokens_decoder().keys()
-    assert twin.encode("a<1>b<2>").ids == library.encode("a<1>b", add_special_tokens=False).ids + [
-        library.token_to_id(character) for character in "<2>"
-    ]
 
 
 def test_a_model_without_tokens_is_refused() -> None:

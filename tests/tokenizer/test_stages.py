@@ -10,7 +10,7 @@ from tokenizers.models import BPE
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import byte_alphabet
-from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages
+from robustok.tokenizer.stages import Stages
 from robustok.tokenizer.tokenizers_api import parts_of
 
 TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
@@ -27,28 +27,6 @@ def split(pattern: str, behavior: str = "isolated", invert: bool = False) -> obj
 
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-PRE_TOKENIZERS = {
-    "none": (None, NO_CUTS),
-    "gpt2": (pre_tokenizers.ByteLevel(add_prefix_space=False), GPT2),
-    "split": (pre_tokenizers.Sequence([split(r"\w+|\W+"), BYTES]), r"\w+|\W+"),
-    "removed": (split(r"\w+|\W+", "removed", invert=True), r"\w+|\W+"),
-    "merged": (split(r"\s+", "merged_with_next"), None),
-    "two": (pre_tokenizers.Sequence([split(r"\w+|\W+"), split(r"\d|\D+")]), None),
-    "digits": (pre_tokenizers.Digits(), None),
-    "after bytes": (pre_tokenizers.Sequence([BYTES, split(r"\p{L}+|.")]), None),
-}
-
-
-@pytest.mark.parametrize("name", PRE_TOKENIZERS)
-def test_the_pattern_cuts_as_the_library_does(name: str) -> None:
-    stage, pattern = PRE_TOKENIZERS[name]
-    stages = stages_of(stage)
-    assert stages.cut_pattern == pattern
-    if pattern is None or stage is None:
-        return
-    alone = pre_tokenizers.Split(Regex(pattern), "isolated")
-    spans = [span for _, span in stage.pre_tokenize_str(TEXT)]
-    assert [span for _, span in alone.pre_tokenize_str(TEXT)] == spans
 
 
 @pytest.mark.parametrize(
@@ -101,22 +79,3 @@ def test_decoders_whose_text_depends_on_the_cuts_are_refused(decoder: object, na
         return
     with pytest.raises(RobustokError, match=f"its {name} decoder"):
         Stages.of_parts(parts_of(tokenizer, {}))
-
-
-@pytest.mark.parametrize(
-    ("normalizer", "composes", "rules"),
-    [
-        (None, True, ()),
-        (normalizers.NFC(), True, None),
-        (normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()]), True, None),
-        (normalizers.Lowercase(), False, None),
-        (normalizers.Replace(" ", "▁"), False, ("inside",)),
-        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
-         False, ("before", "inside")),
-        (normalizers.Prepend("x"), False, None),
-        (normalizers.Strip(), False, None),
-    ],
-)  # fmt: skip
-def test_normalizers(normalizer: object, composes: bool, rules: object) -> None:
-    stages = stages_of(normalizer=normalizer)
-    assert (stages.composes, stages.space_rules) == (composes, rules)

@@ -273,13 +273,16 @@ def _characters(vocab: Vocabulary) -> np.ndarray:
 
 def _check_merges(vocab: Vocabulary) -> None:
     """Raise RobustokError where a merge has a token that no draw may put into a text."""
-    merges = np.empty(0) if vocab.data.merges is None else vocab.data.merges
-    fixed = vocab.data.spelling.placed & {*merges.ravel().tolist()}
-    if fixed:
-        name = shown(vocab.tokens[min(fixed)].decode(errors="replace"))
+    merges = np.empty((0, 3), np.int32) if vocab.data.merges is None else vocab.data.merges
+    is_fixed = np.ones(vocab.size, np.bool_)
+    is_fixed[vocab.data.ordinary] = False
+    # A merge to a special token is left out, but no text has a token of its parts.
+    fixed = np.append(merges[vocab.is_placed[merges]], merges[:, :2][is_fixed[merges[:, :2]]])
+    if len(fixed):
+        name = shown(vocab.tokens[fixed.min()].decode(errors="replace"))
         raise RobustokError(
-            f"bpe-dropout: merges of the model need its token {name}, which stays where the "
-            "tokenizer puts it: use another scheme, such as uniform"
+            f"bpe-dropout: merges of the model need its token {name}, which is special or stays "
+            "where the tokenizer puts it: use another scheme, such as uniform"
         )
 
 
@@ -291,7 +294,7 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     data = vocab.data
     if data.merges is not None:
-        pairs = data.merges
+        pairs = data.merges[:, :2]
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
         tokens = vocab.tokens
         # A merge whose result is no token of V would draw an id that is not ordinary.

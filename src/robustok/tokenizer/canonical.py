@@ -227,7 +227,7 @@ class Canonicalizer:
                 f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
                 "spell it"
             )
-        return np.array(self.vocab.encode_continuation(text), np.int32)
+        return self.vocab.encode_continuations_unchecked([text])[0]
 
 
 def _known_rows(encode: Callable[[list[bytes]], Ragged], texts: list[bytes]) -> Ragged:

@@ -19,6 +19,7 @@ Message = dict[str, Any]
 Span = tuple[int, int]
 
 MARK = "\ue000"  # private use: no chat template or tokenizer writes it
+_NO_IDS = np.empty(0, np.int64)
 _PLACEHOLDERS = re.compile(f"{MARK}([0-9]{{1,9}}){MARK}")
 
 
@@ -133,13 +134,10 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     """
     check_template(tokenizer, "choose where='unlabeled'")
     before, special = _before_contents(tokenizer, vocab), ~vocab.ordinary
-    opening = _openings(before, special).get("user")
-    is_closed = opening is not None
-    if opening is not None:
-        answered = before["assistant"]  # a user turn, and what the template puts before the answer
-        starts = _occurrences(answered, opening) + len(opening)
-        is_closed = not len(starts) or special[answered[starts[-1] :]].any()
-    if opening is None or not is_closed:
+    opening = _openings(before, special).get("user", _NO_IDS)
+    answered = before["assistant"]  # a user turn, and what the template puts before the answer
+    starts = _occurrences(answered, opening) + len(opening)
+    if not len(opening) or (len(starts) and not special[answered[starts[-1] :]].any()):
         raise RobustokError(
             "the chat template marks no user turns by special tokens: choose where='unlabeled'"
         )
@@ -225,8 +223,8 @@ def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, n
 
 def _occurrences(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
     """Where ``opening`` begins in ``ids``, ascending."""
-    if len(ids) < len(opening):
-        return np.empty(0, np.int64)
+    if not 0 < len(opening) <= len(ids):
+        return _NO_IDS
     windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
     return np.flatnonzero((windows == opening).all(axis=1))
 

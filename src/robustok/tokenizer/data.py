@@ -47,7 +47,7 @@ from robustok.runtime.environment import computed_once
 from robustok.tokenizer.stages import Stages
 
 USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
-_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not part of a UTF-8 character
+_SPANS = re.compile("(?P<valid>[^\udc80-\udcff]+)|[\udc80-\udcff]+")
 
 
 MARK = "▁".encode()  # SentencePiece's way to write a space
@@ -90,9 +90,8 @@ class Spelling(NamedTuple):
         Ids with these bytes have the text as their first source. It returns None for a text of
         which this is not known. None for a tokenizer whose ids spell each text as it is.
         """
-        marked, adds_space, prefix, suffix, lossy = (
-            self.marked, self.adds_space, self.prefix, self.suffix, self.lossy,
-        )  # fmt: skip
+        marked, adds_space, prefix, lossy = self.marked, self.adds_space, self.prefix, self.lossy
+        suffix = self.suffix
         if not (marked or adds_space or prefix or suffix or lossy):
             return None
 
@@ -193,7 +192,7 @@ class TokenizerData:
 
     @computed_once
     def merges(self) -> np.ndarray | None:
-        """The merges of a BPE with a list, in order: pairs of ids that texts may have, int32."""
+        """The merges of a BPE with a list, in order: left, right and result, int32 [merges, 3]."""
         return None if self.read_merges is None else self.read_merges(self)
 
     @computed_once
@@ -241,45 +240,38 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
 
 
+def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
+    r"""Begin and end of the longest spans that are UTF-8 and that are not, and whether each is.
+
+    >>> list(split_at_broken(b"a\xff\xfeb"))
+    [(0, 1, True), (1, 3, False), (3, 4, True)]
+
+    The time is linear in the length of ``data``.
+    """
+    try:
+        data.decode("utf8")
+    except UnicodeDecodeError:
+        # The codec turns each invalid byte b into the lone surrogate U+DC00 + b, at C speed.
+        text = data.decode("utf8", "surrogateescape")
+    else:
+        if data:
+            yield 0, len(data), True
+        return
+    position = 0
+    for match in _SPANS.finditer(text):
+        begin, is_valid = position, match.lastgroup == "valid"
+        position += len(match.group().encode("utf8", "surrogateescape"))
+        yield begin, position, is_valid
+
+
 def broken_spans(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     r"""Begin and end of each longest span of bytes that are not part of a UTF-8 character.
 
     >>> broken_spans(b"a\xff\xfeb\xc3")
     (array([1, 4]), array([3, 5]))
 
-    Both arrays are int64, in ascending order, in bytes. They are empty for valid UTF-8. The time is
-    linear in the length of ``data``.
+    Both arrays are int64, in ascending order, in bytes. They are empty for valid UTF-8.
     """
-    try:
-        data.decode("utf8")
-    except UnicodeDecodeError as e:
-        start = e.start
-    else:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    # The codec turns each invalid byte b into the lone surrogate U+DC00 + b, at C speed.
-    text = data[start:].decode("utf8", "surrogateescape")
-    begins: list[int] = []
-    ends: list[int] = []
-    after = 0  # what was read of ``text``
-    for match in _ESCAPED.finditer(text):
-        valid = text[after : match.start()]
-        begins.append(start + len(valid.encode()))
-        start, after = begins[-1] + len(match.group()), match.end()
-        ends.append(start)
-    return np.array(begins, np.int64), np.array(ends, np.int64)
-
-
-def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
-    r"""Begin and end of all valid and broken spans in turn, and whether each is valid.
-
-    >>> list(split_at_broken(b"a\xff\xfeb"))
-    [(0, 1, True), (1, 3, False), (3, 4, True)]
-    """
-    position = 0
-    for begin, end in zip(*(edges.tolist() for edges in broken_spans(data)), strict=True):
-        if begin > position:
-            yield position, begin, True
-        yield begin, end, False
-        position = end
-    if position < len(data):
-        yield position, len(data), True
+    spans = [span for *span, is_valid in split_at_broken(data) if not is_valid]
+    begin, end = np.array(spans, np.int64).reshape(-1, 2).T
+    return begin, end

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -30,7 +29,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import ForkSafeLock, give_back_memory, import_lock
-from robustok.runtime.packages import EXTRAS, missing_line
+from robustok.runtime.packages import missing_line
 from robustok.tokenizer.comparison import Characters, check_texts
 from robustok.tokenizer.data import (
     TokenizerData,
@@ -51,9 +50,7 @@ from robustok.tokenizer.tokenizers_api import (
 
 Text = str | bytes
 Encode: TypeAlias = Callable[[str], np.ndarray]  # uint32 ids of a text
-_log = logging.getLogger(__name__)
 
-LARGE = 1 << 20  # characters without gigatoken that are worth a message
 TABLE = 1 << 29  # characters after which the table is replaced; a new word takes 7 bytes for each
 _CALL = 64  # characters that take as long as the overhead of a call of a library
 _MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
@@ -66,8 +63,9 @@ _ANY_SPAN = re.compile(rb"([^ \0]) ")
 class TextEncoder:
     """The ids of texts of a tokenizer whose parts without added tokens are encoded by gigatoken.
 
-    ``data``: a tokenizer that gigatoken is likely to encode. ``added``: the added tokens that are
-    found here, as text → id, int32 [1]: as the library finds them, whatever is around.
+    ``data``: a tokenizer that gigatoken is likely to encode. ``added``: the added tokens that cut a
+    text here, as text → id, int32 [1]: as the library finds them, whatever is around. Where they do
+    not cut it like this, a text with one is left to the library.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -77,9 +75,6 @@ class TextEncoder:
         self._before, self._marks = " " * rules.count("before"), "inside" in rules
         self._has_spans = not self._byte_level and _has_spans(data.tokens)
         self.added: dict[str, np.ndarray] = {}
-        self._found = Strings(())  # added tokens that cut a text, special ones among them
-        self._others = Strings(())  # those that a text must not have
-        self._is_normalized_first = False
         self._read_added(data)
 
     def _read_added(self, data: TokenizerData) -> None:
@@ -94,15 +89,14 @@ class TextEncoder:
         )
         # Whether the texts on both sides of it are cut as texts of their own.
         is_apart = not (self._stages.adds_space or (self._before and True in of_normalized))
-        if is_simple and is_apart:
+        self._is_cut = is_simple and is_apart
+        if self._is_cut:
             self._found = Strings(token.content for token in alike.values())
             self.added = {t.content: np.array([i], np.int32) for i, t in plain.items()}
-            self._is_normalized_first = True in of_normalized
         else:
             names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
-            self._others = Strings(map(self._marked, itertools.chain(*names)))
-            self._is_normalized_first = True
-        self._is_bare = not (self.added or self._others)  # no added token is in any text
+            self._found = Strings(map(self._marked, itertools.chain(*names)))
+        self._is_normalized_first = not self._is_cut or True in of_normalized
 
     def _is_simple(self, token: AddedToken, name: str) -> bool:
         """Whether an added token is found wherever its text is, and is no other text."""
@@ -134,25 +128,25 @@ class TextEncoder:
         ``encode``: the ids by gigatoken of a text without added tokens. ``characters``: those
         around which it was compared with the library.
         """
-        if self._is_bare:
-            return self._encode_part(self._normalize(text), encode, characters)
-        has_others = bool(self._others)
-        if has_others and self._has_others(text):
-            return None
-        if self._is_normalized_first:
-            came, text = text, self._normalize(text)
-            if has_others and self._byte_level and text != came and self._has_others(text):
+        read = self._normalize(text) if self._is_normalized_first else text
+        if not self._is_cut:
+            if self._found and self._has_added(text):
                 return None
-        parts, between = self._split(text)
+            if self._found and self._byte_level and read != text and self._has_added(read):
+                return None
+            return self._encode_part(read, encode, characters)
         rows: list[np.ndarray] = []
-        for part in parts:
-            read = part if self._is_normalized_first else self._normalize(part)
-            row = self._encode_part(read, encode, characters)
+        for number, part in enumerate(self._parts(read)):
+            if number % 2:
+                rows.append(self.added[part])
+                continue
+            row = self._encode_part(
+                part if self._is_normalized_first else self._normalize(part), encode, characters
+            )
             if row is None:
                 return None
             rows.append(row)
-        joined = itertools.chain(*zip(rows, between, strict=False))
-        return np.concatenate([*joined, rows[-1]]) if between else rows[0]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def _encode_part(
         self, text: str, encode: Encode, characters: Characters | None
@@ -163,23 +157,23 @@ class TextEncoder:
             return None
         return encode(text).view(np.int32) if text else np.empty(0, np.int32)
 
-    def _split(self, text: str) -> tuple[list[str], list[np.ndarray]]:
-        """The parts of a text between added tokens, and the ids of these."""
-        parts: list[str] = []
-        between: list[np.ndarray] = []
-        begin = 0
-        for match in self._found.matches(text):
-            added = self.added.get(match.group())
-            if added is not None:  # else a special token, which is text
-                parts.append(text[begin : match.start()])
-                between.append(added)
-                begin = match.end()
-        return [*parts, text[begin:]], between
+    def _parts(self, text: str) -> list[str]:
+        """The parts of a text between added tokens, and these tokens, in turn."""
+        parts = self._found.split(text)
+        if all(map(self.added.__contains__, parts[1::2])):
+            return parts
+        joined = parts[:1]  # a special token among them is text
+        for token, part in zip(parts[1::2], parts[2::2], strict=True):
+            if token in self.added:
+                joined += token, part
+            else:
+                joined[-1] += token + part
+        return joined
 
-    def _has_others(self, text: str) -> bool:
+    def _has_added(self, text: str) -> bool:
         if not self._byte_level:  # the normalizer may write a mark before it
             text = "▁" + self._marked(text)
-        return next(self._others.matches(text), None) is not None
+        return len(self._found.split(text)) > 1
 
     def _normalize(self, text: str) -> str:
         """The text as the model reads it, but with spaces for marks."""
@@ -206,8 +200,8 @@ def _has_span(text: str) -> bool:
 class Strings:
     """A search for any of some strings that are not empty, the longest at one place.
 
-    >>> [match.group() for match in Strings(["a", "ab", "b"]).matches("xabb")]
-    ['ab', 'b']
+    >>> Strings(["a", "ab", "b"]).split("xabb")
+    ['x', 'ab', '', 'b', '']
 
     One regular expression with the common beginnings of strings written once, so that its time does
     not grow with their number. Where few characters begin them, and a text has one of these, as a
@@ -224,15 +218,15 @@ class Strings:
     def __bool__(self) -> bool:
         return bool(self._strings)
 
-    def matches(self, text: str) -> Iterator[re.Match[str]]:
-        """All matches in a text, in order."""
+    def split(self, text: str) -> list[str]:
+        """The parts of a text between the strings, and the strings, in turn."""
         starts = self._starts
         if len(starts) <= _FEW:
             starts = "".join([start for start in starts if start in text])
-        return self._pattern_of(starts).finditer(text) if starts else iter(())
+        return self._pattern_of(starts).split(text) if starts else [text]
 
     def _pattern(self, starts: str) -> re.Pattern[str]:
-        return re.compile(_one_of([s for s in self._strings if s[0] in starts], 0))
+        return re.compile(f"({_one_of([s for s in self._strings if s[0] in starts], 0)})")
 
 
 def _one_of(strings: list[str], depth: int) -> str:
@@ -259,8 +253,7 @@ class GigatokenEncoder:
     >>> encoder.encode("hello world")
     array([276, 275], dtype=int32)
 
-    ``reason`` says why gigatoken is not used, or is None. Where gigatoken is not installed, more
-    than `LARGE` characters log how to install it.
+    ``reason`` says why gigatoken is not used, or is None.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -273,7 +266,7 @@ class GigatokenEncoder:
                 self.reason = str(e)
         self._left = 4 * len(data.tokens)  # characters until loading, or a new table, pays
         if self.reason is None and find_spec("gigatoken") is None:
-            self.reason, self._left = missing_line("gigatoken"), LARGE
+            self.reason = missing_line("gigatoken")
         self._backend: Encode | None = None
         self._characters: Characters | None = None
         self._is_compared = False
@@ -316,12 +309,8 @@ class GigatokenEncoder:
 
     def _renew(self) -> None:
         """Load gigatoken once there was enough text, or anew once there was very much."""
-        if self.reason is not None:
-            if self.reason == missing_line("gigatoken"):
-                _say_missing()
-            return
         with self._lock:
-            if self._left < 0:
+            if self._left < 0 and self.reason is None:
                 self._backend = None
                 self.load()
 
@@ -354,16 +343,6 @@ class GigatokenEncoder:
             self._running.pop()
 
 
-@cache
-def _say_missing() -> None:
-    """Log once that an installed gigatoken would encode faster."""
-    _log.warning(
-        "canonical ids are computed by the tokenizer's own library; gigatoken is usually 10 to 70"
-        " times as fast: %s",
-        EXTRAS["gigatoken"].install("gigatoken"),
-    )
-
-
 def _obstacle(data: TokenizerData) -> str | None:
     """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
     encoder, stages = data.encoder, data.stages
@@ -375,8 +354,6 @@ def _obstacle(data: TokenizerData) -> str | None:
         return "tokenizers 1.0 is as fast"
     if not encoder.complete:
         return "the vocabulary lacks bytes"
-    if encoder.names_bytes:
-        return "the model reads names of bytes in the text"
     if stages.byte_level:
         if stages.adds_space:
             return "the pre-tokenizer adds a space"

@@ -214,11 +214,23 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
     fallback = {*in_bytes.values()}
     ordinary = {*texts.values()} | fallback
     kind = _MODEL_TYPES[trainer.ModelType.Name(trainer.model_type)]
-    spelling = _spelling(trainer, normalizer, processor.unk_id() if len(fallback) < 256 else None)
+    unknown = processor.unk_id() if len(fallback) < 256 else None
     spaces = {i for i in ordinary if tokens[i] == b" "}
-    if spaces <= fallback:  # the encoder writes a space as the bytes of "▁", never as its own
-        spelling = spelling._replace(placed=spelling.placed | spaces)
-        ordinary -= spaces
+    if not spaces <= fallback:
+        spaces = set()
+    space = b" " if normalizer.add_dummy_prefix else b""
+    at_end = trainer.treat_whitespace_as_suffix
+    spelling = Spelling(
+        # The encoder writes a space as the bytes of "▁", never as its own byte.
+        placed=frozenset(spaces if unknown is None else spaces | {unknown}),
+        unknown=unknown,
+        prefix=b"" if at_end else space,
+        suffix=space if at_end else b"",
+        marked=True,
+        # Where spaces are removed, the decoder leaves out a "▁" of each of the first tokens.
+        lossy=(b"  ",) if normalizer.remove_extra_whitespaces else (),
+    )
+    ordinary -= spaces
     return TokenizerData(
         tokens,
         array("i", ordinary),
@@ -234,18 +246,3 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
 
 def _read_scores(data: TokenizerData) -> dict[int, float]:
     return {i: data.source.get_score(i) for i in data.ordinary}
-
-
-def _spelling(trainer: Any, normalizer: Any, unknown: int | None) -> Spelling:
-    """What a model writes around a text."""
-    space = b" " if normalizer.add_dummy_prefix else b""
-    at_end = trainer.treat_whitespace_as_suffix
-    return Spelling(
-        placed=frozenset() if unknown is None else frozenset({unknown}),
-        unknown=unknown,
-        prefix=b"" if at_end else space,
-        suffix=space if at_end else b"",
-        marked=True,
-        # Where spaces are removed, the decoder leaves out a "▁" of each of the first tokens.
-        lossy=(b"  ",) if normalizer.remove_extra_whitespaces else (),
-    )

@@ -1,13 +1,13 @@
 """Find the tokenizer of a path, a folder, a hub name or an object, and read it into one form.
 
 A file is recognized by its content, not by its name: tokenizer.json, tekken.json, a SentencePiece
-model or a tiktoken file of ranks. What it does not read: WordPiece and WordLevel, whose tokens are
+model, or a tiktoken file of ranks. What it does not read: WordPiece and WordLevel, whose tokens are
 not parts of the text's bytes.
 
 A folder is read as ``AutoTokenizer`` of transformers reads it, which adds the tokens of
-tokenizer_config.json, and builds the stages of a class such as ``GPT2Tokenizer`` anew.
-:func:`differences` lists what may change ids. Tokens alone are added here; anything else is left to
-transformers (:func:`auto_tokenizer`), whose import takes seconds.
+tokenizer_config.json, and builds the stages of a class such as ``GPT2Tokenizer`` anew. Where
+:func:`differences` finds what may change ids, transformers reads it (:func:`auto_tokenizer`), whose
+import takes seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,7 +83,6 @@ LFS_MESSAGE = (
     "a pointer of Git LFS, not the file itself: run 'git lfs pull', or download the file again"
 )
 _RANK = re.compile(rb"[A-Za-z0-9+/]+=* [0-9]+\r?\n")
-_MODEL = re.compile(r'"model"\s*:\s*\{')  # in a list of tokens "model" is one, with its id
 
 
 class Opened(NamedTuple):
@@ -92,14 +91,11 @@ class Opened(NamedTuple):
     content: Any  # the text of a tokenizer.json, or the object of a library
     name: str = _OBJECT  # what messages call it
     revision: str | None = None  # the commit of a hub repository
-    parsed: Any = None  # the library's tokenizer of this text, where it was made
 
     def library(self) -> Any:
         """The tokenizer of ``tokenizers``, tiktoken or SentencePiece."""
         if not isinstance(self.content, str):
             return self.content
-        if self.parsed is not None:
-            return self.parsed
         with errors_name(self.name):
             return open_json(self.content)
 
@@ -114,7 +110,7 @@ def read_tokenizer(source: Any) -> TokenizerData:
     content, name = opened.content, opened.name
     module = type(content).__module__.split(".")[0]
     if isinstance(content, str):
-        data = from_json(content, name, opened.parsed)
+        data = from_json(content, name)
     elif module == "tiktoken":
         data = from_tiktoken(content)
     elif module == "sentencepiece":
@@ -196,47 +192,30 @@ def _open_name(name: str) -> Opened:
 
 def _open_hub(name: str) -> Opened:
     """The tokenizer of a hub repository, ``owner/name`` or ``owner/name@revision``."""
+    from huggingface_hub import snapshot_download
+
     repository, revision = split_revision(name)
     try:
-        file = next(_downloaded(repository, _WHOLE, revision))
-        # The hub's cache keeps a file under snapshots/COMMIT/.
-        commit = file.parent.name if file.parent.parent.name == "snapshots" else None
-        for _ in _downloaded(repository, COMPANIONS, commit or revision):
-            pass
+        files, only_cached = [*_WHOLE, *COMPANIONS], is_unreachable()
+        folder = Path(
+            snapshot_download(
+                repository, revision=revision, allow_patterns=files, local_files_only=only_cached
+            )
+        )
     except Exception as e:  # the hub client raises many kinds, all of them with the same cure
         raise RobustokError(
             f"{name}: no such file or folder, and the hub gave no tokenizer of that name "
             f"({hub_failure(e)[:120]}){packaged_hint(name)}"
         ) from e
-    pinned = f"{repository}@{commit}" if commit else name
-    return _open_folder(file.parent, pinned)._replace(revision=commit)
-
-
-def _downloaded(repository: str, names: tuple[str, ...], revision: str | None) -> Iterator[Path]:
-    """The files of these names in a repository; raises an error of the hub where it has none."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    missing: Exception | None = None
-    only_cached, count = is_unreachable(), 0
-    for name in names:
-        try:
-            file = hf_hub_download(
-                repository, name, revision=revision, local_files_only=only_cached
-            )
-        except EntryNotFoundError as e:
-            missing = missing or e
-            continue
-        count += 1
-        yield Path(file)
-    if missing and not count and names is _WHOLE:
-        raise missing
+    commit = folder.name  # the hub's cache keeps files under snapshots/COMMIT/
+    return _open_folder(folder, f"{repository}@{commit}")._replace(revision=commit)
 
 
 def _open_folder(folder: Path, name: str) -> Opened:
     """The tokenizer of a folder; ``name`` is what the user, or the hub, calls it."""
-    whole = whole_file(folder)
-    others: list[str] = []
+    whole, others = whole_file(folder), companions(folder)
+    pairs = ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")
+    pair = next((pair for pair in pairs if all((folder / name).is_file() for name in pair)), None)
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
         try:
@@ -244,37 +223,25 @@ def _open_folder(folder: Path, name: str) -> Opened:
         except (ValueError, RecursionError):
             return opened  # which its reader refuses
         try:
-            found = differences(folder, spec)
-            changed = _with_tokens(spec, found.tokens) if found.tokens else None
+            others = differences(folder, spec)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             raise RobustokError(
                 f"{name}: the files beside tokenizer.json are malformed ({type(e).__name__}: {e})"
             ) from e
-        if not found.others:
-            return opened if changed is None else Opened(changed, name)
-        others = found.others
-    elif whole is not None and (whole.name == "tekken.json" or not companions(folder)):
+        if not others:
+            return opened
+    elif whole is not None and (whole.name == "tekken.json" or not others):
         return _open_file(whole)
-    elif pair := _files_of_a_bpe(folder):
+    elif pair and not (names_class(folder) or (folder / "config.json").is_file()):
         vocab, merges = pair
         raise RobustokError(
             f"{name}: {vocab} and {merges} do not say what cuts a text; of a byte-level BPE make a"
             f" tokenizer.json: tokenizers.ByteLevelBPETokenizer('{vocab}', '{merges}')"
             ".save('tokenizer.json')"
         )
-    elif not companions(folder):
+    elif not others:
         raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
-    return _open_auto(name, whole, others or companions(folder))
-
-
-def _files_of_a_bpe(folder: Path) -> tuple[str, str] | None:
-    """The names of the files of tokens and merges of a folder that names no class."""
-    for pair in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
-        if all((folder / name).is_file() for name in pair) and not (
-            names_class(folder) or (folder / "config.json").is_file()
-        ):
-            return pair
-    return None
+    return _open_auto(name, whole, others)
 
 
 def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
@@ -283,28 +250,17 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
         install = EXTRAS["transformers"].install("transformers")
         if whole is None:
             raise RobustokError(f"{name}: reading {others[0]} needs transformers: {install}")
-        _log.warning(
-            "%s: only %s is read; transformers would heed %s, too, and may give other ids: %s",
-            name,
-            whole.name,
-            ", ".join(others),
-            install,
-        )
+        what = f"{name}: only {whole.name} is read; transformers would heed {', '.join(others)}"
+        _log.warning("%s, too, and may give other ids: %s", what, install)
         return _open_file(whole)
     try:
         tokenizer: Any = auto_tokenizer(name)
     except RobustokError:
         raise
     except Exception as e:  # of many kinds
-        reason = hub_failure(e)[:200].rstrip(":. ")
-        if whole is None:
-            raise RobustokError(
-                f"{name}: the folder has no tokenizer.json and no tokenizer.model, and transformers"
-                f" finds no tokenizer in it ({reason})"
-            ) from e
         raise RobustokError(
-            f"{name}: transformers cannot read its tokenizer ({reason}); to read {whole.name} "
-            "alone, pass its path"
+            f"{name}: transformers cannot read its tokenizer ({hub_failure(e)[:200].rstrip(':. ')})"
+            "; to read a file alone, such as tokenizer.json, pass its path"
         ) from e
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
@@ -316,13 +272,6 @@ def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
         f"{name}: transformers reads it as a {type(tokenizer).__name__}, which is not one of the"
         " tokenizers library: its ids cannot be read as bytes"
     )
-
-
-class Differences(NamedTuple):
-    """What the files of a folder say beside its tokenizer.json."""
-
-    tokens: list[dict]  # those that transformers adds, in this order, as in a tokenizer.json
-    others: list[str]  # what else may change ids, in words
 
 
 def companions(folder: Path) -> list[str]:
@@ -349,8 +298,8 @@ def auto_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(name, **where)
 
 
-def differences(folder: Path, spec: dict) -> Differences:
-    """How ``AutoTokenizer`` may read a folder otherwise than its tokenizer.json alone.
+def differences(folder: Path, spec: dict) -> list[str]:
+    """What ``AutoTokenizer`` may read otherwise in a folder than in its tokenizer.json, in words.
 
     Args:
         folder: a folder with tokenizer.json.
@@ -361,54 +310,26 @@ def differences(folder: Path, spec: dict) -> Differences:
     config, model = _read(folder / CONFIG), _read(folder / "config.json")
     config.setdefault("pad_token", (spec.get("padding") or {}).get("pad_token"))
     others = list(_settings(folder, config, model))
-    added = sorted(spec.get("added_tokens") or (), key=lambda token: token["id"])
-    before = {token["content"]: token for token in added}
+    added = {token["content"]: token for token in spec.get("added_tokens") or ()}
     listed, named, roles = config.get("added_tokens_decoder"), *_named(config)
-    if listed is not None:
-        tokens = [_token(listed[i]) for i in sorted(listed, key=int)]
-    else:
-        tokens = [_token(token) for token in added]
+    if listed is None:
         more, more_roles = _named(_read(folder / "special_tokens_map.json"))
         named, roles = named | more, roles | more_roles
         numbers = _read(folder / "added_tokens.json").items()
-        if any(before.get(content, {}).get("id") != i for content, i in numbers):
+        if any(added.get(content, {}).get("id") != i for content, i in numbers):
             others.append("added_tokens.json")
-    lacking = sorted(named - {*before} - {token["content"] for token in tokens})
-    others += [f"the token {content!r}" for content in lacking]
-    for token in tokens:
-        token["special"] |= token["content"] in roles
-    changed = any(
-        token["content"] not in before or _token(before[token["content"]]) != token
-        for token in tokens
-    )
-    return Differences(tokens if changed else [], others)
+    changed = {
+        token["content"]
+        for token in (listed or {}).values()
+        if token["content"] not in added or _token(token) != _token(added[token["content"]])
+    }
+    changed |= named - {*added}
+    changed |= {content for content in roles & {*added} if not added[content]["special"]}
+    return others + [f"the token {content!r}" for content in sorted(changed)]
 
 
-def _token(token: dict) -> dict:
-    """An added token with its settings, and without its id."""
-    fields = AddedToken(**{name: token[name] for name in AddedToken._fields if name in token})
-    return fields._asdict()
-
-
-def _with_tokens(spec: dict, tokens: list[dict]) -> str:
-    """A tokenizer.json with more added tokens, or other settings of them.
-
-    A token of the model keeps its id, and the others take the next ones.
-    """
-    vocab = spec["model"]["vocab"]
-    names = vocab if isinstance(vocab, dict) else [name for name, _ in vocab]
-    ids = dict(names) if isinstance(names, dict) else {name: i for i, name in enumerate(names)}
-    added = {token["content"]: token for token in spec.get("added_tokens") or ()}
-    ids |= {content: token["id"] for content, token in added.items()}
-    following = max(len(names) - 1, max((token["id"] for token in added.values()), default=-1))
-    for token in tokens:
-        content = token["content"]
-        if content not in ids:
-            following += 1
-            ids[content] = following
-        added[content] = {"id": ids[content], **token}
-    ordered = sorted(added.values(), key=lambda token: token["id"])
-    return json.dumps(spec | {"added_tokens": ordered})
+def _token(token: dict) -> AddedToken:
+    return AddedToken(**{name: token[name] for name in AddedToken._fields if name in token})
 
 
 def _settings(folder: Path, config: dict, model: dict) -> Iterator[str]:
@@ -438,12 +359,15 @@ def _named(config: dict) -> tuple[set[str], set[str]]:
             roles += values.values()
         else:
             extra += values
-    return _contents(roles + extra), _contents(roles)
+    named, with_role = (
+        {content for value in values if isinstance(content := _content(value), str)}
+        for values in (roles + extra, roles)
+    )
+    return named, with_role
 
 
-def _contents(values: Iterable[Any]) -> set[str]:
-    contents = (value.get("content") if isinstance(value, dict) else value for value in values)
-    return {content for content in contents if isinstance(content, str)}
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def _read(file: Path) -> dict:
@@ -489,64 +413,14 @@ def _open_file(path: Path) -> Opened:
             raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
         if '"token_bytes"' in text[:8192]:
             return Opened(open_tekken(text, name), name)
-        if not _MODEL.search(text) and (other := _other_json(text)):
-            raise RobustokError(f"{name}: {other}")
         return Opened(text, name)
     if _RANK.match(start):
         return Opened(open_ranks(raw, name), name)
     if raw[:1] == b"\n":  # the first field of a SentencePiece model
         return Opened(open_sentencepiece(raw, name), name)
-    raise RobustokError(f"{name}: {_other_file(start, path)}")
-
-
-_KERAS = "a tokenizer of Keras, whose tokens are words and not bytes of the text"
-# What files start with that are no tokenizer, and what to do.
-_STARTS = (
-    (LFS_START, LFS_MESSAGE),
-    (b'"{\\"class_name', _KERAS),
-    (b"<", "a web page, not a tokenizer: download the file itself"),
-    (b"PK\x03\x04", "a zip archive: pass a file in it"),
-    (b"\x1f\x8b", "compressed: unpack it with gunzip"),
-    (b"\x80", "a pickle, which is not read: save the tokenizer as tokenizer.json"),
-    (
-        b"GGUF",
-        "weights with a tokenizer: save it with AutoTokenizer.from_pretrained(FOLDER,"
-        " gguf_file=FILE).save_pretrained(OUT)",
-    ),
-    (b"#version", "the merges of a tokenizer without its tokens: pass the folder"),
-    (b"[PAD]", "the tokens of a WordPiece tokenizer, which are not bytes of the text"),
-)
-
-
-def _other_file(start: bytes, path: Path) -> str:
-    """What a file with this start is, which is no tokenizer and no JSON, and what to do."""
-    if not start:
-        return "an empty file: download the tokenizer again"
-    for begin, message in _STARTS:
-        if start.startswith(begin):
-            return message
-    if path.suffix == ".safetensors" or start[8:9] == b"{":
-        return "weights, not a tokenizer: pass the folder of the model"
-    return (
-        "no tokenizer: pass a tokenizer.json, tekken.json, a SentencePiece model or the folder of a"
-        " model"
+    if raw.startswith(LFS_START):
+        raise RobustokError(f"{name}: {LFS_MESSAGE}")
+    raise RobustokError(
+        f"{name}: no tokenizer: pass a tokenizer.json, tekken.json, a SentencePiece model or the"
+        " folder of a model"
     )
-
-
-def _other_json(text: str) -> str | None:
-    """What a JSON file is that has no "model", and what to do; None where it is not known."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict):
-        return None
-    if "word_index" in text[:100_000] or content.get("class_name") == "Tokenizer":
-        return _KERAS
-    if "tokenizer_class" in content or "added_tokens_decoder" in content:
-        return "settings beside a tokenizer: pass their folder, or the tokenizer.json in it"
-    if "model_type" in content or "architectures" in content:
-        return "the configuration of a model: pass its folder"
-    if content and all(isinstance(value, int) for value in content.values()):
-        return "tokens without merges: pass their folder, or a tokenizer.json"
-    return None

@@ -24,9 +24,7 @@ class Normalizer(NamedTuple):
     """A stage that changes a text before it is cut."""
 
     composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
-    canonical: bool = False  # NFC or NFD
     prepends: bool = False  # writes something before a text
-    lowers: bool = False  # writes letters in lower case
     writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
 
 
@@ -46,13 +44,13 @@ class PreCut(NamedTuple):
 def _normalizer(stage: dict) -> Normalizer:
     kind = stage["type"]
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        return Normalizer(composes=True, canonical=kind in ("NFC", "NFD"))
+        return Normalizer(composes=True)
     if kind == "Prepend":
         return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
     if kind == "Replace":
         spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
         return Normalizer(writes_space="inside" if spaces else "")
-    return Normalizer(lowers=kind == "Lowercase")
+    return Normalizer()
 
 
 def _pre_cut(stage: dict) -> PreCut:
@@ -152,15 +150,6 @@ class Stages:
         """Whether "▁" in a token is a space."""
         marked = self.decodes_mark or any(cut.mark for cut in self.pre_cuts)
         return marked and not self.byte_level
-
-    @property
-    def writes_mark(self) -> bool:
-        """Whether the model sees "▁" for every space."""
-        rules = [one.writes_space for one in self.normalizers]
-        later = self.normalizers[rules.index("inside") :] if "inside" in rules else ()
-        # Others, such as NFKC, write a space for other characters.
-        known = all(one.canonical or one.lowers or one.writes_space for one in later)
-        return bool(later and known) or any(cut.mark for cut in self.pre_cuts)
 
     @property
     def adds_space(self) -> bool:

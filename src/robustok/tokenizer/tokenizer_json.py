@@ -34,17 +34,17 @@ from robustok.tokenizer.tokenizers_api import (
     AddedToken,
     TokenizersEncoder,
     added_tokens_of,
+    encode_batch,
     is_saved_whole,
     json_of,
     name_of,
     normalizer_of,
     open_json,
     parts_of,
+    tokenizer_json,
 )
 
 _ANY_BYTE_NAME = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # as its decoder reads it
-_HEX = "0123456789ABCDEFabcdef"
-_BYTE_NAMES = [f"<0x{a}{b}>" for a in _HEX for b in _HEX]
 _HOLES = 1 << 10  # ids without a token that a small vocabulary may have
 # A character of the byte-level alphabet to the one of its byte, others to one that is no byte.
 _NO_BYTE = 256
@@ -53,10 +53,8 @@ _BYTES = dict.fromkeys(range(256), _NO_BYTE) | {ord(c): b for c, b in byte_alpha
 Normalize = Callable[[str], str]
 
 
-def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
+def from_json(text: str, name: str) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
-
-    ``tokenizer`` is what :func:`tokenizers_api.open_json` returns of it, where the caller has it.
 
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
@@ -66,7 +64,8 @@ def from_json(text: str, name: str, tokenizer: Any = None) -> TokenizerData:
         model = spec["model"]
         _check_kind(model)
         has_settings = _remove_settings(spec)
-        if tokenizer is None and (HAS_PARTS or not has_settings):  # 1.0 refuses any dropout
+        tokenizer = None
+        if HAS_PARTS or not has_settings:  # 1.0 refuses any dropout
             tokenizer = open_json(text)  # the library refuses what is malformed, also in a setting
         return _read(open_json(json.dumps(spec)) if has_settings else tokenizer, spec)
 
@@ -122,9 +121,8 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
     spelling, is_bpe = ids.spelling, model.kind == "BPE"
     if is_bpe and not ids.complete and model.unknown_name is None:
         tokenizer = _raising(spec, max(map(len, model.spellings)))
-    names_bytes = model.byte_fallback and (not is_bpe or model.ignore_merges)
     hidden = model.reachable(_control_tokens(added, spelling))
-    encoder = TokenizersEncoder(tokenizer, hidden, parts["normalizer"], names_bytes, ids.complete)
+    encoder = TokenizersEncoder(tokenizer, hidden, parts["normalizer"], ids.complete)
     only_special = all(token.special for token in added.values()) and not spelling.words
     return TokenizerData(
         tokens=ids.tokens,
@@ -170,9 +168,7 @@ def _read_merges(data: TokenizerData) -> np.ndarray:
     left, right = zip(*_merges_of(model), strict=True) if model["merges"] else ((), ())
     columns = left, right, map(operator.add, left, right)
     ids = np.array([[*map(model["vocab"].__getitem__, column)] for column in columns], np.int32)
-    known = np.zeros(len(data.tokens), np.bool_)
-    known[[*data.ordinary, *data.spelling.placed]] = True
-    return ids[:2, known[ids].all(axis=0)].T.copy()
+    return ids.T.copy()
 
 
 def _scores_by_id(scores: list[float], data: TokenizerData) -> dict[int, float]:
@@ -189,15 +185,15 @@ class ModelTokens:
     """
 
     def __init__(self, model: dict, tokenizer: Any) -> None:
-        self._model = model
         self.kind = "BPE" if isinstance(model["vocab"], dict) else "Unigram"
+        self._model = model
         self.byte_fallback = bool(model.get("byte_fallback"))
         self.ignore_merges = bool(model.get("ignore_merges"))
         self.scores: list[float] = []
         self.ids: dict[str, int]
         self.unknown_name: str | None
         self.unknown: int | None
-        if isinstance(model["vocab"], dict):
+        if self.kind == "BPE":
             self.ids = model["vocab"]
             self.unknown_name = model.get("unk_token")
             self.unknown = None if self.unknown_name is None else self.ids.get(self.unknown_name)
@@ -231,21 +227,14 @@ class ModelTokens:
 
     def merged(self, contents: set[str]) -> set[str]:
         """Those of some tokens to which the merges of a BPE bring their characters."""
-        merges = _merges_of(self._model) if contents else []
-        results = contents.intersection(map("".join, merges))
-        ranks = {(a, b): rank for rank, (a, b) in enumerate(merges)} if results else {}
-        whole = {content for content in results if _merge(content, ranks) == [content]}
+        results = [*contents.intersection(map("".join, _merges_of(self._model)))]
+        rows: list[list[int]] = []
+        if results:
+            alone = self._model | {"type": "BPE", "ignore_merges": False, "unk_token": None}
+            rows = encode_batch(open_json(tokenizer_json(alone, None)), results, True)
+        pairs = zip(results, rows, strict=True)
+        whole = {content for content, ids in pairs if ids == [self.ids[content]]}
         return whole | {content for content in contents if len(content) == 1}
-
-
-def _merge(text: str, ranks: dict[tuple[str, str], int]) -> list[str]:
-    """The tokens to which merges bring the characters of a text."""
-    tokens = [*text]
-    while pairs := [pair for pair in itertools.pairwise(tokens) if pair in ranks]:
-        best = min(pairs, key=ranks.__getitem__)
-        at = next(i for i, pair in enumerate(itertools.pairwise(tokens)) if pair == best)
-        tokens[at : at + 2] = ["".join(best)]
-    return tokens
 
 
 def check_holes(tokenizer: Any, ids: dict[str, int]) -> None:
@@ -274,17 +263,12 @@ def _check_added(
             continue
         with library_errors("the tokenizers library cannot normalize an added token"):
             text = normalize(token.content)
-        if not text:
-            raise RobustokError(
-                f"the normalizer leaves nothing of the added token {token.content!r}, "
-                "which the tokenizers library cannot find then: set normalized=False"
-            )
         other = matched.setdefault(text, token.content)
-        if other != token.content:
+        if not text or other != token.content:
+            others = f"one text of the added tokens {other!r} and" if text else "nothing of"
             raise RobustokError(
-                f"the normalizer makes one text of the added tokens {other!r} and "
-                f"{token.content!r}, of which the tokenizers library finds any: set "
-                "normalized=False"
+                f"the normalizer makes {others} {token.content!r}, which the tokenizers library "
+                "cannot find then: set normalized=False"
             )
 
 
@@ -314,9 +298,8 @@ class TokenIds:
     ) -> None:
         self._stages, self._model, self._added = stages, model, added
         self._tokenizer, self._normalize = tokenizer, normalize
-        self._falls_back, self._is_byte_level = model.byte_fallback, stages.byte_level
-        self._loses_spaces = stages.first_loses_marks and stages.writes_mark
         self._words = _words(model, {t.content for t in added.values() if t.special and t.content})
+        self._falls_back, self._is_byte_level = model.byte_fallback, stages.byte_level
         self.fallback: set[int] = set()
         self._placed: set[int] = set()
         size = len(model.names)
@@ -357,7 +340,9 @@ class TokenIds:
     def _stays(self, token: AddedToken | None, name: str, shown: str) -> bool:
         """Whether a token of the model, which the decoder reads as ``shown``, keeps its place."""
         # The decoder keeps a space at the start of a text, where it leaves out a mark.
-        if (self._loses_spaces and " " in shown) or self._decoded(shown) != self._read(name):
+        if self._stages.first_loses_marks and " " in shown:
+            return True
+        if self._decoded(shown) != self._read(name):
             return True
         if token is None:  # no text gives what is not in the alphabet
             return self._is_byte_level and _in_alphabet(name) is None
@@ -388,10 +373,8 @@ class TokenIds:
 
     def _check_names(self) -> None:
         """Raise RobustokError where a text of names, as those of bytes, has other ids."""
-        added, unknown = (
-            self._added,
-            self._added.get(-1 if self._model.unknown is None else self._model.unknown),
-        )
+        added = self._added
+        unknown = None if self._model.unknown is None else added.get(self._model.unknown)
         if unknown is not None and not unknown.special:
             raise RobustokError(
                 f"its unknown token {unknown.content!r} is an added token that is not special: set "
@@ -417,30 +400,19 @@ class TokenIds:
         These are names of bytes, tokens outside the byte-level alphabet, those with
         a space where the decoder may keep it, and ids without a token.
         """
-        names, spellings = self._model.names, self._model.spellings
-        joined = separator = ""
-        for separator in "\n\0\uffff":
-            joined = separator.join(spellings)
-            if joined.count(separator) == len(names) - 1:
-                break
-        else:
-            return [b""] * len(names), {*range(len(names))}
-        apart = {i for name in _BYTE_NAMES if (i := self._model.ids.get(name)) is not None}
-        if self._loses_spaces and " " in joined:
+        spellings = self._model.spellings
+        apart = {i for i, name in enumerate(spellings) if not name or name[:3] == "<0x"}
+        if self._stages.first_loses_marks:
             apart |= {i for i, spelling in enumerate(spellings) if " " in spelling}
-        if not all(names):
-            apart |= {i for i, spelling in enumerate(spellings) if not spelling}
         if not self._is_byte_level:
-            text = joined.replace("▁", " ") if self._stages.metaspace else joined
-            return text.encode().split(separator.encode()), apart
-        codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
-        values = _byte_values().take(codes, mode="clip")
-        ends = np.flatnonzero(codes == ord(separator))
-        raw, begins = values.astype(np.uint8).tobytes(), [0, *(ends + 1).tolist()]
-        values[ends] = 0
-        apart |= {*np.searchsorted(ends, np.flatnonzero(values == _NO_BYTE)).tolist()}
-        cuts = zip(begins, [*ends.tolist(), len(codes)], strict=True)
-        return [raw[begin:end] for begin, end in cuts], apart
+            mark = "▁" if self._stages.metaspace else " "
+            return [spelling.replace(mark, " ").encode() for spelling in spellings], apart
+        text = "".join(spellings).translate(_BYTES)
+        raw = text.encode("latin-1", "replace")
+        ends = [*itertools.accumulate(map(len, spellings))]
+        outside = np.flatnonzero(np.frombuffer(text.encode("utf-32-le"), np.uint32) >= _NO_BYTE)
+        apart |= {*np.searchsorted(ends, outside, "right").tolist()}
+        return [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)], apart
 
     def _contents(self, raw: dict[int, AddedToken]) -> dict[int, bytes]:
         """The text that the matcher finds, of added tokens that have other bytes."""
@@ -496,16 +468,6 @@ class TokenIds:
         names |= {i: name_of(self._tokenizer, i) for i in self._added}
         some = [i for i, name in names.items() if "▁" in name[1:]]
         return tuple(self.tokens[i] for i in some if self.is_ordinary[i] or i in self._placed)
-
-
-def _byte_values() -> np.ndarray:
-    """By code point: the byte of a character of the byte-level alphabet, else `_NO_BYTE`; uint16.
-
-    The last entry stands for all code points above.
-    """
-    values = np.full(max(_BYTES) + 2, _NO_BYTE, np.uint16)
-    values[[*_BYTES]] = [*_BYTES.values()]
-    return values
 
 
 def _in_alphabet(spelling: str) -> bytes | None:

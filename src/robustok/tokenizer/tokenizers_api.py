@@ -221,21 +221,15 @@ def _hiding_twin(tokenizer: Any, hidden: Sequence[str]) -> Any:
 class TokenizersEncoder:
     """A tokenizer for plain text and its twin that parses special tokens.
 
-    ``hidden``: special tokens that the model itself would read in a text. ``names_bytes``: the
-    model would read "<0x41>" in a text as the byte. ``complete``: every text has a token for each
-    character or byte. ``normalizer``: as in JSON.
+    ``hidden``: special tokens that the model itself would read in a text. ``complete``: every text
+    has a token for each character or byte. ``normalizer``: as in JSON.
     """
 
     def __init__(
-        self,
-        tokenizer: Any,
-        hidden: Sequence[str],
-        normalizer: dict | None,
-        names_bytes: bool,
-        complete: bool,
+        self, tokenizer: Any, hidden: Sequence[str], normalizer: dict | None, complete: bool
     ) -> None:
         self.parsing, self.hidden, self.complete = tokenizer, hidden, complete
-        self.names_bytes, self._normalizer = names_bytes, normalizer
+        self._normalizer = normalizer
 
     @computed_once
     def tokenizer(self) -> Any:
@@ -254,9 +248,6 @@ class TokenizersEncoder:
         return {name: value for name, value in vars(self).items() if name not in made}
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        if self.names_bytes:
-            for text in texts:
-                self._refuse_names(text)
         tokenizer = self.parsing if parse_special else self.tokenizer
         try:
             return encode_batch(tokenizer, texts, not parse_special)
@@ -278,15 +269,6 @@ class TokenizersEncoder:
         with library_errors("the tokenizers library cannot cut this text"):
             spans = [span for _, span in cutter.pre_tokenize_str(text)]
         return sorted({x for span in spans for x in span} - {0} | {len(text)})
-
-    def _refuse_names(self, text: str) -> None:
-        with library_errors("the tokenizers library cannot normalize this text"):
-            name = BYTE_NAME.search(self.normalize(text) if self.normalize else text)
-        if name is not None:
-            raise RobustokError(
-                f"this tokenizer takes the text {name.group()!r} for a byte: the text cannot be "
-                "tokenized exactly"
-            )
 
     def _refuse_missing(self, text: str) -> None:
         """Raise RobustokError for the first character of ``text`` without a token, if any."""

@@ -242,13 +242,12 @@ class Vocabulary:
         ids are None where their bytes are known without them (:attr:`spells_ordinary`).
         """
         texts = [*map(_as_text, check_texts(texts))]
-        expected = self._expected(texts)
-        if self.spells_ordinary and all(isinstance(text, str) for text in texts):
-            return None, (expected.text[:-WORD], expected.starts)
-        rows = self.encode_batch_unchecked(texts)
-        is_exact = self._check(texts, rows, expected=expected)
-        if not (is_exact and self.ordinary.take(rows.values).all()):
-            return rows, None
+        expected, rows = self._expected(texts), None
+        if not (self.spells_ordinary and all(isinstance(text, str) for text in texts)):
+            rows = self.encode_batch_unchecked(texts)
+            is_exact = self._check(texts, rows, expected=expected)
+            if not (is_exact and self.ordinary.take(rows.values).all()):
+                return rows, None
         return rows, (expected.text[:-WORD], expected.starts)
 
     def encode_batch_unchecked(self, texts: Sequence[Text], parse_special: bool = False) -> Ragged:
@@ -514,10 +513,6 @@ class Vocabulary:
 
     def _joined(self, ids: list[int]) -> bytes:
         return b"".join(map(self.tokens.__getitem__, ids))
-
-    def encode_continuation(self, text: bytes) -> list[int]:
-        """Canonical ids of bytes that continue a text, without an encoder's first space."""
-        return self._encode_spans([_spans(text)], False)[0]
 
     def encode_continuations(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of texts that each continue another one, such as answers.
