@@ -216,9 +216,8 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
     kind = _MODEL_TYPES[trainer.ModelType.Name(trainer.model_type)]
     unknown = processor.unk_id() if len(fallback) < 256 else None
     spaces = {i for i in ordinary if tokens[i] == b" "}
-    if not spaces <= fallback:
-        spaces = set()
-    space = b" " if normalizer.add_dummy_prefix else b""
+    spaces = spaces if spaces <= fallback else set()
+    space = b" " * normalizer.add_dummy_prefix
     at_end = trainer.treat_whitespace_as_suffix
     spelling = Spelling(
         # The encoder writes a space as the bytes of "▁", never as its own byte.
@@ -228,7 +227,7 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
         suffix=space if at_end else b"",
         marked=True,
         # Where spaces are removed, the decoder leaves out a "▁" of each of the first tokens.
-        lossy=(b"  ",) if normalizer.remove_extra_whitespaces else (),
+        lossy=(b"  ",) * normalizer.remove_extra_whitespaces,
     )
     ordinary -= spaces
     return TokenizerData(

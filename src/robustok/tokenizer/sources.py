@@ -214,8 +214,6 @@ def _open_hub(name: str) -> Opened:
 def _open_folder(folder: Path, name: str) -> Opened:
     """The tokenizer of a folder; ``name`` is what the user, or the hub, calls it."""
     whole, others = whole_file(folder), companions(folder)
-    pairs = ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")
-    pair = next((pair for pair in pairs if all((folder / name).is_file() for name in pair)), None)
     if whole is not None and whole.name == "tokenizer.json":
         opened = _open_file(whole)
         try:
@@ -232,16 +230,23 @@ def _open_folder(folder: Path, name: str) -> Opened:
             return opened
     elif whole is not None and (whole.name == "tekken.json" or not others):
         return _open_file(whole)
-    elif pair and not (names_class(folder) or (folder / "config.json").is_file()):
-        vocab, merges = pair
-        raise RobustokError(
-            f"{name}: {vocab} and {merges} do not say what cuts a text; of a byte-level BPE make a"
-            f" tokenizer.json: tokenizers.ByteLevelBPETokenizer('{vocab}', '{merges}')"
-            ".save('tokenizer.json')"
-        )
-    elif not others:
+    elif whole is None:
+        _refuse_merges(folder, name)
+    if whole is None and not others:
         raise RobustokError(f"{name}: the folder has no tokenizer.json and no tokenizer.model")
     return _open_auto(name, whole, others)
+
+
+def _refuse_merges(folder: Path, name: str) -> None:
+    """Raise RobustokError for the two files of a BPE in a folder that names no class."""
+    for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+        has_both = (folder / vocab).is_file() and (folder / merges).is_file()
+        if has_both and not (names_class(folder) or (folder / "config.json").is_file()):
+            raise RobustokError(
+                f"{name}: {vocab} and {merges} do not say what cuts a text; of a byte-level BPE"
+                f" make a tokenizer.json: tokenizers.ByteLevelBPETokenizer('{vocab}', '{merges}')"
+                ".save('tokenizer.json')"
+            )
 
 
 def _open_auto(name: str, whole: Path | None, others: list[str]) -> Opened:
