@@ -3,7 +3,7 @@
 #   docker run --rm robustok sample "hello world" -s uniform
 # and the playground, at http://127.0.0.1:8765 of the machine that runs it:
 #   docker build -t robustok --build-arg EXTRAS=play .
-#   docker run --rm --network host robustok play
+#   docker run --rm -p 127.0.0.1:8765:8765 robustok play --host 0.0.0.0
 FROM python:3.13-slim AS build
 WORKDIR /robustok
 COPY . .

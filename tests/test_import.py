@@ -108,6 +108,17 @@ def test_the_tests_above_can_fail() -> None:
     assert "pydantic" in loaded_after("import robustok, pydantic")
 
 
+def test_the_command_starts_without_the_train_extra() -> None:
+    """`robustok study list` works where only the core is installed."""
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys([*{TRAIN}, 'pydantic', 'yaml']); "
+        "sys.argv = ['robustok', 'study', 'list']; from robustok.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "quick" in done.stdout
+
+
 def test_a_name_that_robustok_does_not_have_is_said_of_robustok() -> None:
     with pytest.raises(AttributeError, match="'robustok' has no attribute 'Vocabular'"):
         robustok.Vocabular  # noqa: B018

@@ -15,6 +15,8 @@ MISTAKES = """
 sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
 sample x --frob => ; see robustok sample --help
 data langgame --seed 0 => Missing option '--out'
+sample x y -s uniform --seed 0 => put the text in quotes
+study plan quick --held-out= => '--held-out': it is empty: give a file or folder
 sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
 sample x -t {t} --seed 0 -s => Option '-s' requires an argument
 evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
@@ -82,6 +83,8 @@ def test_rows_say_which_examples_were_before_the_questions(
     schemes = ("canonical", "uniform")
     line += "".join(f" --examples {scheme}" for scheme in schemes)
     assert [row.get("few_shot_scheme") for row in shell.rows(line)] == [*schemes]
+    table = pq.read_table(tmp_path / "o/items.parquet").to_pylist()
+    assert [row["few_shot_scheme"] for row in table[::2]] == [*schemes]
     printed = shell.ok(line).splitlines()[1:3]
     assert [text.partition(": ")[0] for text in printed] == [
         "canonical examples, canonical",
@@ -134,6 +137,8 @@ def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
     assert "## Attacked texts, before and after" in page and "| canonical | " in page
     curve = (out / "figures/curve.csv").read_text().splitlines()
     assert curve[0].startswith("attack,name,n_scored,accuracy,low,high") and len(curve) > 2
+    table = pq.read_table(out / "items.parquet").to_pylist()
+    assert len(table) == 2 * len(ITEMS) and {type(row["ids"]) for row in table} == {list}
     # The same command with one more scheme, and one more model, goes on there.
     cells = {path.name for path in (out / "cells").iterdir()}
     other = save_model(tmp_path / "other", seed=7)
@@ -236,6 +241,8 @@ def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> 
     assert re.search(r"\ntwo against one, canonical: [-+0-9.]+ \[.*\], p = ", printed)
     error = shell.fails(f"evaluate one={model} two={model} {items}")
     assert "one and two are one model, with the same weights" in error
+    rows = pq.read_table(out / "items.parquet").to_pylist()
+    assert [row["model"] for row in rows] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
     assert (out / "report.html").is_file()
     first, second, difference = shell.rows(f"evaluate one={model} {two} {items}")
     assert (difference["model"], difference["against"]) == ("two", "one")

@@ -89,6 +89,20 @@ def test_any_end_is_one_line(
     assert err.startswith(f"robustok: {line}") and "\n" not in err
 
 
+def test_doctor_names_extras_with_their_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("robustok.cli.commands.doctor.find_spec", lambda name: None)
+    assert cli.run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if line.startswith("missing")]
+    extras = ("models", "corpus", "ray", "lm-eval", "play")
+    assert len(lines) == len(extras) + 2  # and sentencepiece and tiktoken
+    for extra, line in zip(extras, lines, strict=False):
+        assert f"pip install 'robustok[{extra}]', or '.[{extra}]' in a checkout" in line
+    assert lines[0].startswith("missing torch, transformers, accelerate, ")
+
+
 @pytest.mark.parametrize("line", [
     "evaluate nowhere --items none.jsonl --seed 0 --out", "study run quick --out",
 ])  # fmt: skip

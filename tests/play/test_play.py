@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -254,11 +254,36 @@ def test_the_page_itself_may_ask_on_this_machine(host: str, code: int) -> None:
         assert answer.status_code == code
 
 
+@pytest.mark.parametrize(("chosen", "asked", "code"), [
+    ("box.test", "box.test:8765", 200), ("box.test", "localhost", 200),
+    ("box.test", "evil.test", 400), ("0.0.0.0", "box.test:8765", 200),
+])  # fmt: skip
+def test_a_chosen_host_may_be_asked_for_too(chosen: str, asked: str, code: int) -> None:
+    app = application({"tiny": VOCAB}, host=chosen)
+    with TestClient(app, base_url=f"http://{asked}") as asking:
+        assert asking.get("/").status_code == code
+        page = JSON | {"Origin": f"http://{asked}"}
+        assert asking.post("/api/draw", content=QUESTION, headers=page).status_code == code
+        evil = JSON | {"Origin": "http://evil.example"}
+        assert asking.post("/api/draw", content=QUESTION, headers=evil).status_code in (400, 403)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "http://localhost:1", "null"])
+def test_another_page_may_not_ask(origin: str) -> None:
+    with client("localhost") as asking:
+        answer = asking.post("/api/draw", content=QUESTION, headers=JSON | {"Origin": origin})
+    assert (answer.status_code, answer.json()["error"].partition("'")[0]) == (
+        403,
+        "only the playground",
+    )
+
+
 def test_no_other_page_may_frame_or_read_this_one() -> None:
     with client("localhost") as asking:
         for path in ("/", "/api/about"):
             headers = asking.get(path).headers
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-frame-options"] == "DENY"
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["cross-origin-resource-policy"] == "same-origin"
 
@@ -273,6 +298,17 @@ def test_who_leaves_within_a_question_leaves_no_traceback(
             staying.sendall(HEAD + b"Content-Length: 2\r\n\r\n{}")
             assert staying.recv(100).startswith(b"HTTP/1.1 400")
     assert "ClientDisconnect" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("part", [b"", b"POST /api/dr", HEAD + b"Content-Length: 100\r\n\r\n{"])
+def test_connections_without_a_whole_request_block_nobody(part: bytes) -> None:
+    with serving(**{**server.SERVER, "log_level": "error"}) as port, ExitStack() as stack:
+        for _ in range(105):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            half.sendall(part)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as asking:
+            asking.sendall(HEAD + b"Content-Length: 2\r\n\r\n{}")
+            assert asking.recv(100).startswith(b"HTTP/1.1 400")  # it has no text
 
 
 IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,18 @@ from hypothesis import strategies as st
 
 from robustok.errors import RobustokError
 from robustok.report import style, write_report
+from robustok.report.style import save_figure
 from robustok.runtime.files import write_whole
 
 KEPT = Path(__file__).parents[2] / "experiments/results"
 ROWS = {  # the folders, and every how many-th of their rows is taken
     "icl-adversarial": 6, "tiny-llm-perplexity": 12, "embeddings": 8, "bound-smollm2": 3,
+}  # fmt: skip
+STEP = {"ids": [5], "n_scored": 1, "score": -1.5, "log_probs": [-1.0, -2.5]}
+ATTACK = {
+    "text": "up", "fields": {"choices": [" yes", " no"], "label": 0}, "steps": [STEP, STEP],
+    "score": -1.5, "canonical_score": None, "n_scored": 2, "reached_at": None,
+    "canonical_ids": [5], "canonical_tokens": ["up"], "tokens": ["up"],
 }  # fmt: skip
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5),
@@ -43,6 +51,8 @@ def files(request: pytest.FixtureRequest) -> dict[str, list[Any]]:
         if answers:
             values[f"items/{row['cell']}.jsonl"] = [
                 {"key": key, "kind": kinds.get(key, ""), "correct": right}
+                if "adversarial" not in row["eval_scheme"]
+                else ATTACK | {"key": key, "success": not right}
                 for key, right in [*answers.items()][:9]
             ]
     for name in ("study.json", "run.json"):
@@ -111,3 +121,13 @@ def test_damaged_values_end_in_one_line(files, tmp_path_factory, data, no_pictur
         name = data.draw(st.sampled_from(sorted(values)))
         data.draw(damages())(values[name])
     shows(tmp_path_factory.mktemp("damaged"), values)
+
+
+def test_the_picture_of_long_names_has_fewer_pixels(tmp_path: Path) -> None:
+    from PIL import Image
+
+    figure, (axes,) = style.new_figure((2, 2))
+    axes.set(xlabel="x" * 1200, ylabel="y" * 1200)
+    save_figure(figure, tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert math.prod(picture.size) < 3e7

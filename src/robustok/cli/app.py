@@ -180,6 +180,9 @@ def error_line(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         path = getattr(getattr(error, "ctx", None), "command_path", "robustok")
         text = " ".join(error.format_message().split()).rstrip(".")
+        is_of_text = path.split()[-1] in ("sample", "count", "inspect")
+        if is_of_text and "unexpected extra argument" in text:
+            text += ": put the text in quotes"
         return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help"
     if isinstance(error, RobustokError):
         return str(error)

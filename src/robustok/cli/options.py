@@ -166,10 +166,19 @@ def _option(
 def _type(kind: object, low: float | None = None, high: float | None = None) -> Any:
     """click's type of values of a Python type, in a range."""
     if kind is Path:
-        return click.Path(path_type=Path)
+        return _PathType(path_type=Path)
     if low is None and high is None:
         return kind
     return (click.FloatRange if kind is float else click.IntRange)(low, high)  # type: ignore[arg-type]
+
+
+class _PathType(click.Path):
+    """A path; an empty one, as of a shell's unset variable, is not the current folder."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "":
+            self.fail("it is empty: give a file or folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _PositionalArgument(click.Argument):

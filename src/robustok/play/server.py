@@ -1,8 +1,8 @@
-"""HTTP server of the playground's page and its endpoints, on the loopback interface alone.
+"""HTTP server of the playground's page and its endpoints.
 
-No web page elsewhere can ask through the reader's browser: a request needs the Host of this
-machine, and a question is JSON by its content type, which a browser sends to another site only
-where that site allows it. Every value of a question is bounded.
+It listens on the loopback interface unless another host is given. No web page elsewhere can ask
+through the reader's browser: a request needs the Host of this machine or that which was given, and
+a question is JSON by its content type, from the page's own origin. Every value of it is bounded.
 
 The answers are plain values: drawn tokens, histograms, probabilities, attacks.
 """
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
     from robustok.tokenizer.vocabulary import Vocabulary
 
-HOST = "127.0.0.1"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE = "0.0.0.0"  # all interfaces, as in a container, whose names it does not know
 LONGEST = 200  # characters of a text
 OPTIONS = 8  # of a question, at most
 STEPS = 10  # of an attack
@@ -50,6 +51,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src "
     "'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -75,7 +77,10 @@ Answer = Callable[[Question], Any]
 
 
 def application(
-    vocabularies: Mapping[str, Vocabulary], models: JsonFields | None = None
+    vocabularies: Mapping[str, Vocabulary],
+    models: JsonFields | None = None,
+    *,
+    host: str = LOOPBACK[0],
 ) -> Starlette:
     """The playground as an ASGI application.
 
@@ -86,6 +91,8 @@ def application(
     Args:
         vocabularies: the vocabularies to offer, by name.
         models: causal language models, each by the name of its vocabulary; by default none.
+        host: name or address that readers may ask for beside those of this machine; any name where
+            it is ``0.0.0.0``.
     """
     models = models or {}
     first = next(iter(vocabularies))
@@ -125,7 +132,7 @@ def application(
     ]
     if models:
         routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
-    hosts = [HOST, "localhost", "[::1]"]
+    hosts = ["*"] if host == EVERYWHERE else [*LOOPBACK, host]
     check = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return Starlette(routes=routes, middleware=[check])
 
@@ -161,6 +168,9 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
         kinds = request.headers.getlist("content-type")  # a name can occur twice
         if {kind.partition(";")[0].strip().lower() for kind in kinds} != {"application/json"}:
             return _reply({"error": "ask with Content-Type: application/json"}, 403)
+        own = f"http://{request.headers.get('host', '')}"
+        if any(origin != own for origin in request.headers.getlist("origin")):  # browsers send it
+            return _reply({"error": "only the playground's own page may ask"}, 403)
         try:
             question = read_question(await _body(request))
             async with limiter:
@@ -226,24 +236,25 @@ SERVER: JsonObject = {
 }
 
 
-def serve(app: Starlette, *, port: int) -> None:
+def serve(app: Starlette, *, port: int, host: str = LOOPBACK[0]) -> None:
     """Serve the playground until interrupted; KeyboardInterrupt ends it.
 
     Args:
         app: the playground's application.
         port: TCP port, from 0 to 65,535.
+        host: address or name of this machine to listen at; ``0.0.0.0`` for all of them.
 
-    Raises RobustokError where the port is taken.
+    Raises RobustokError where the port is taken, and for a host that is not of this machine.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as error:
             raise RobustokError(
-                f"port {port} cannot be used ({error.strerror}): give another one"
+                f"port {port} of {host} cannot be used ({error.strerror}): give another one"
             ) from None
-    uvicorn.run(app, host=HOST, port=port, **SERVER)
+    uvicorn.run(app, host=host, port=port, **SERVER)
 
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted

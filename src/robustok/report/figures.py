@@ -13,17 +13,14 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from robustok.report.frame import (
     DataFrame,
     Results,
     Row,
-    bounds,
     entries_of,
     merged_layers,
     nominal_splits,
-    percent,
 )
 from robustok.report.page import Section, Table
 from robustok.report.style import (
@@ -630,7 +627,7 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
 
 @figure_style()
 def learning_section(results: Results, folder: Path) -> Section | None:
-    """Accuracy by step, a panel and a table an evaluation scheme, a line a training scheme."""
+    """Accuracy by step, a panel an evaluation scheme, a line a training scheme."""
     points = learning_curve(results.all_rows)
     if not points:
         return None
@@ -657,14 +654,5 @@ def learning_section(results: Results, folder: Path) -> Section | None:
         "learning",
         "Accuracy by the steps of fine-tuning",
         "One line for each training scheme, with 95% intervals.",
-        [_step_table(scheme, own) for scheme, own in panels.items()],
-        folder / "learning",
+        figure=folder / "learning",
     )
-
-
-def _step_table(scheme: str, points: Sequence[Row]) -> Table:
-    """Accuracy on one kind of questions: a line a training scheme, a column a step."""
-    frame = pd.DataFrame(points)
-    frame["after"] = [f"{step:,} steps" for step in frame["step"]]
-    frame["text"] = [f"{percent(row['accuracy'])} {bounds(row)}" for row in points]
-    return pivot(frame, "name", "after", f"{scheme} questions, after", "")

@@ -94,7 +94,7 @@ def write_page(out: Path, sections: Sequence[Section], **values: object) -> Path
             undefined=jinja2.StrictUndefined,
             finalize=escaped if suffix == "md" else None,
         )
-        environment.filters["breakable"] = _breakable
+        environment.filters |= {"breakable": _breakable, "whole": _whole}
         environment.globals["table"] = lambda head, lines: Markup(markdown_table(head, lines))
         template = environment.get_template(f"report.{suffix}.jinja")
         text = template.render({**_WITHOUT, **values, "sections": sections})
@@ -107,3 +107,15 @@ def _breakable(text: object) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"((?<!\s)\(|[,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
+
+
+_UNBROKEN = re.compile(r"\[[^\]]*\]|\bn = \d+")
+
+
+def _whole(text: str) -> str:
+    """The text with intervals and numbers of questions that no line end breaks.
+
+    >>> _whole("23.3 [9.9, 42.3], n = 30").split(" ")
+    ['23.3', '[9.9,\xa042.3],', 'n\xa0=\xa030']
+    """
+    return _UNBROKEN.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)

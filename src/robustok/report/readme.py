@@ -13,12 +13,11 @@ from robustok.report.answers import shown_schemes
 from robustok.report.frame import Results, Row
 from robustok.report.tables import accuracy_table, compared
 from robustok.runtime.display import markdown_table
-from robustok.runtime.files import read_json_or_none
+from robustok.runtime.files import read_json_or_none, write_whole
 from robustok.study.run import worst_rows
 from robustok.tasks.benchmarks import HUB
 from robustok.training.recipe import (
     RECORD,
-    card_of,
     loading,
     may_write_card,
     trained_on,
@@ -42,7 +41,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     """Write README.md beside the weights of a local model, or else into the folder of the run.
 
     A README.md that was not written here, or was changed since, stays: then the next folder gets
-    it. The page of blanks that peft writes beside an adapter is replaced, and its tags stay.
+    it. The page of blanks that peft writes beside an adapter is replaced.
     Returns the path, or None where both folders have one that stays.
 
     Args:
@@ -60,7 +59,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     shown = shown_schemes(results)
     measured = [row for row in (*rows, *worst_rows(rows)) if row["eval_scheme"] in shown]
     parts = [
-        f"---\n{_metadata(measured, model, _tags(folder), record, is_served)}\n---\n",
+        f"---\n{_metadata(measured, model, record, is_served)}\n---\n",
         f"# {model.name}\n\nAsked behind a server.\n" if is_served else loading(model),
         trained_on(record),
         "## Robustness to the tokenization\n",
@@ -70,6 +69,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
         f"\nMeasured with robustok {rows[0]['versions']['robustok']}: `robustok study run "
         f"{rows[0]['study']} --model {model.name}`.",
     ]
+    _write_eval_results(measured, folder)
     return write_card(folder, "\n".join(filter(None, parts)))
 
 
@@ -95,19 +95,7 @@ def _figures(figures: Path, folder: Path) -> list[str]:
     return [f"\n![{title}](figures/{name}.png)" for name, title in shown.items()]
 
 
-def _tags(folder: Path) -> list[str]:
-    """Our tags, after those of the README.md that is replaced."""
-    from huggingface_hub import ModelCard
-
-    kept = ModelCard(card_of(folder) or "").data.to_dict().get("tags", [])
-    # A base model that is no name of the hub is a path of this machine.
-    kept = [tag for tag in kept if not tag.startswith("base_model:") or _is_hub_name(tag)]
-    return list(dict.fromkeys([*kept, "robustok", "tokenization", "robustness"]))
-
-
-def _metadata(
-    rows: Sequence[Row], model: Path, tags: list[str], record: Any, is_served: bool
-) -> str:
+def _metadata(rows: Sequence[Row], model: Path, record: Any, is_served: bool) -> str:
     """The metadata of a model as YAML: what it is made of, and what was measured."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -129,19 +117,35 @@ def _metadata(
         base_model=_base_model(model, record),
         library_name=None if is_served else "peft" if has_lora(model) else "transformers",
         pipeline_tag="text-generation",
-        tags=tags,
+        tags=["robustok", "tokenization", "robustness"],
         eval_results=results,
     ).to_yaml()
+
+
+def _write_eval_results(rows: Sequence[Row], folder: Path) -> None:
+    """Write the accuracies on benchmarks of the hub to .eval_results/, which the hub shows."""
+    import yaml
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    entries = [
+        EvalResultEntry(
+            dataset_id=HUB[row["task"]].path,
+            task_id=row["task"],
+            value=round(100 * row["accuracy"], 2),
+            notes=f"accuracy in percent, tokenization of the questions: {row['eval_scheme']}",
+        )
+        for row in rows
+        if row.get("task") in HUB and "accuracy" in row
+    ]
+    if entries:
+        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+        (folder / ".eval_results").mkdir(exist_ok=True)
+        write_whole(folder / ".eval_results" / "robustok.yaml", text)
 
 
 def _base_model(model: Path, record: Any) -> str | None:
     """The hub name of the model that one was trained from, where its folder names it."""
     adapter: Any = read_json_or_none(model / "adapter_config.json") or {}
     name = record.get("base_model") or adapter.get("base_model_name_or_path") or ""
-    return name if _is_hub_name(name) else None
-
-
-def _is_hub_name(name: str) -> bool:
-    """Whether a name, without the "base_model:KIND:" of a tag, can be one of the hub."""
-    name = name.rpartition(":")[2]
-    return bool(re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)) and not Path(name).exists()
+    is_hub_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not Path(name).exists()
+    return name if is_hub_name else None

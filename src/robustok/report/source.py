@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
-from pydantic import with_config
+from pydantic import AfterValidator, Field, with_config
 from typing_extensions import TypedDict
 
 from robustok.errors import RobustokError
@@ -18,7 +18,7 @@ from robustok.report.style import Row
 from robustok.runtime.files import JsonObject, read_object
 from robustok.runtime.inputs import read_rows
 from robustok.study.config import STRICT, check_fields
-from robustok.study.run import Count, Share, StudyRecord, answers_of
+from robustok.study.run import Count, Number, Share, StudyRecord, answers_of
 from robustok.study.run import Row as MeasuredRow
 
 _ACCEPTED = "give the folder of a study or of a command"
@@ -39,6 +39,46 @@ class _Answer(TypedDict):
     success: NotRequired[bool]
     reached_at: NotRequired[Count | None]  # by an attack, which scores the canonical ids first
     kind: NotRequired[str]
+
+
+class _Fields(TypedDict, total=False):
+    choices: Annotated[list[str], Field(min_length=1)]
+    label: int
+
+
+class _Step(TypedDict):
+    ids: list[int]
+    log_probs: list[Number]
+
+
+@with_config(STRICT)
+class _AttackFields(_Answer):
+    """A line of an attack."""
+
+    success: bool
+    reached_at: Count | None
+    n_scored: Count
+    text: str
+    fields: _Fields
+    steps: Annotated[list[_Step], Field(min_length=1)]
+    score: Number | None
+    canonical_score: Number | None
+    canonical_ids: list[int]
+    tokens: NotRequired[list[str]]
+    canonical_tokens: NotRequired[list[str]]
+
+
+def _with_options(attack: _AttackFields) -> _AttackFields:
+    choices, label = attack["fields"].get("choices", ()), attack["fields"].get("label", -1)
+    scored = {len(step["log_probs"]) for step in attack["steps"]} - {0}
+    if ("tokens" in attack) != ("canonical_tokens" in attack) or len(scored) > 1:
+        raise RobustokError("tokens and options of an attack differ in number")
+    if choices and not 0 <= label < len(choices):
+        raise RobustokError("the label is none of the choices")
+    return attack
+
+
+_Attack = Annotated[_AttackFields, AfterValidator(_with_options)]
 
 
 @with_config(STRICT)
@@ -116,5 +156,6 @@ def read_answers(path: Path) -> list[Row]:
     """The rows of a file of `items`; raises RobustokError for other rows."""
     items = read_rows(path)
     for item in items:
-        check_fields(item, _Answer, path, _ACCEPTED)
+        is_attack = isinstance(item, dict) and "steps" in item
+        check_fields(item, _Attack if is_attack else _Answer, path, _ACCEPTED)
     return items

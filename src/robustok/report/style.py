@@ -8,6 +8,8 @@ scheme without a color takes one of those that are left.
 from __future__ import annotations
 
 import io
+import math
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,14 +36,13 @@ _NO_SCHEME = {"before fine-tuning": "#9aa5b1"}
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99", "#332288")
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-SAMPLED, ATTACKED = "#0072b2", "#d55e00"
-
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 
 # Inches. On a phone, where a figure is 340 pixels wide, 10 points are 9 pixels then.
 WIDTH = 5.2
 _PALETTE = 128  # colors of a PNG
 _DPI = 160
+_MAX_PIXELS = 1 << 24  # of a PNG; a larger figure, as of very long names, has fewer to an inch
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -139,6 +140,11 @@ def save_figure(figure: Figure, path: Path) -> None:
     metadata = {"Date": None} if kind == "svg" else {}
     options: Any = {"format": kind, "bbox_inches": "tight", "pad_inches": 0.12}
     figure.savefig(buffer, metadata=metadata, **options)
+    if kind == "png":
+        pixels = math.prod(struct.unpack(">II", buffer.getvalue()[16:24]))  # of its header
+        if pixels > _MAX_PIXELS:
+            buffer = io.BytesIO()
+            figure.savefig(buffer, dpi=_DPI * (_MAX_PIXELS / pixels) ** 0.5, **options)
     write_whole(path, _with_palette(buffer) if kind == "png" else buffer.getvalue())
 
 

@@ -9,7 +9,7 @@ without --out in a temporary folder. `lm-eval` is the command line of lm-eval, w
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,7 +34,7 @@ from robustok.cli.terminal import ProgressCallback, bar, print_table
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
 from robustok.models.load import overflow_option
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import JsonFields, JsonObject, write_whole
 from robustok.runtime.inputs import read_rows
 from robustok.study import Cell, Watch, run_study
 from robustok.study.config import checked_study
@@ -125,10 +125,41 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
         printed.print_worst()
         if len(named) > 1:
             print_comparison(printed.by_model, options.as_json)
+            if options.items and not options.as_json:
+                print_accuracies(folder)
         if options.out is not None:
             from robustok.report import write_report
 
             print_written([write_report(folder)], options.as_json)
+            _write_parquet(printed.by_model, folder / "items.parquet")
+
+
+def print_accuracies(folder: Path) -> None:
+    """Print the accuracies of a run as a table, a model a line."""
+    from robustok.report import Results
+    from robustok.report.source import read_source
+    from robustok.report.tables import accuracy_table
+
+    table = accuracy_table(Results(read_source(folder).rows))
+    shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
+    print_table(table.head, shares, left=1)
+
+
+def _write_parquet(by_model: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Write the results of all questions as one table; of an attack without its steps."""
+    import pandas as pd
+
+    names = ("model", "task", "eval_scheme", "few_shot_scheme")
+    table = [
+        {name: row[name] for name in names if name in row}
+        | {name: value for name, value in item.items() if name not in ("steps", "fields")}
+        | ({"correct": float(not item["success"])} if "success" in item else {})
+        for rows in by_model.values()
+        for row in rows
+        for item in row["items"]
+    ]
+    if table:
+        write_whole(path, pd.DataFrame(table).to_parquet())
 
 
 def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject:
@@ -139,7 +170,7 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
     first, *others = [loading | {"name": p, "label": name} for name, p in named.items()]
     study: JsonObject = {
         "name": "evaluate",
-        "title": f"Accuracy of {_joined(named)} when the tokenization of a text changes",
+        "title": f"Accuracy of {' and '.join(named)} when the tokenization of a text changes",
         "seed": options.seed,
         "model": first,
         "other_models": others,
@@ -171,12 +202,6 @@ def _checked_attack(scheme: str) -> JsonObject:
     attack = AttackSettings.of(settings)
     _ = SEARCHES[attack.search]
     return settings | {"distances": check_list("distances", attack.distances)}
-
-
-def _joined(names: Iterable[str]) -> str:
-    """As `a, b and c`."""
-    *before, last = names
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _error_of_option(field: str, message: str) -> RobustokError:

@@ -288,10 +288,5 @@ def _table_row(part: DriftPart) -> tuple[str, ...]:
 
 
 def share(part: int, whole: int) -> str:
-    """A share in percent: two significant digits, no exponent, 100% only where it is all."""
-    if not part or part == whole:
-        return "100%" if part else "0%"
-    percent = 100 * part / whole
-    if percent < 10:
-        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
-    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"
+    """A share in percent, as ``4.05%``."""
+    return f"{part / max(whole, 1):.2%}"

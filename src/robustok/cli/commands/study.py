@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ from robustok.cli.options import (
     served_tokenizer_option,
 )
 from robustok.cli.printing import print_json
-from robustok.cli.terminal import StudyBars, print_table
+from robustok.cli.terminal import StudyBars
 from robustok.errors import RobustokError
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
@@ -95,15 +96,17 @@ class StudyOptions:
 
 def list_(as_json: bool = False) -> None:
     """List the included studies and their scales; `study plan` says how long each takes."""
-    import yaml
-
-    from robustok.study.config import scales_of
-
-    # quick is first: a new user starts with it.
+    # quick is first: a new user starts with it. Without a library that reads YAML.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
-        study = yaml.safe_load(studies()[name])
-        title, where = study["title"], study.get("paper", {}).get("where")
-        scales = ["full", *scales_of(name)]
+        text = studies()[name]
+        title, where = (
+            next(iter(re.findall(rf"^{field}: *[\"']?(.*?)[\"']?$", text, re.MULTILINE)), None)
+            for field in ("title", " +where")
+        )
+        scales = [
+            "full",
+            *re.findall(r"^  ([\w-]+):", text.partition("\nscales:\n")[2], re.MULTILINE),
+        ]
         if as_json:
             print_json({"name": name, "title": title, "paper": where, "scales": scales})
         else:
@@ -150,10 +153,10 @@ def run(
 
     The same command continues an interrupted run.
     """
+    from robustok.cli.commands.evaluate import print_accuracies
     from robustok.report import Results
     from robustok.report.readme import write_readme
     from robustok.report.source import read_source
-    from robustok.report.tables import accuracy_table
     from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.config import scales_of
@@ -175,8 +178,7 @@ def run(
     results = Results(source.rows)
     page = write_sources([source], results, folder)
     if results.rows:
-        table = accuracy_table(results)
-        print_table(table.head, [[f"{e.text} {e.interval}" for e in row] for row in table.lines], 1)
+        print_accuracies(folder)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
         readme = write_readme(source.rows, folder)

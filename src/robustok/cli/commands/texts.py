@@ -162,10 +162,6 @@ def inspect(
     for at, exact, drawn in bars:
         click.echo(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
         click.echo(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
-    vocab.gigatoken.load()
-    reason = vocab.gigatoken.reason
-    encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
-    click.echo(f"\ntokenizer {tokenizer}: canonical ids are computed by {encoder}")
 
 
 def play(
@@ -180,6 +176,10 @@ def play(
         "folder or hub name of a model to question and to attack", default=(), metavar="MODEL"
     ),
     port: int = option("port to serve at", default=8765, min=1, max=65535),
+    host: str = option(
+        "address or name of this machine to serve at; 0.0.0.0: all of them, as in a container",
+        default="127.0.0.1",
+    ),
 ) -> None:
     """Serve an interactive page about the tokenizations of a text.
 
@@ -192,10 +192,10 @@ def play(
     named = by_name(dict.fromkeys([*model, *tokenizer] or [OWN]), "tokenizer")
     vocabularies = {name: Vocabulary.load(source) for name, source in named.items()}
     models = {name: load_model(path) for name, path in by_name(dict.fromkeys(model)).items()}
-    app = application(vocabularies, models)
-    click.echo(f"http://127.0.0.1:{port} (stop with Ctrl-C)", err=True)
+    app = application(vocabularies, models, host=host)
+    click.echo(f"http://{host}:{port} (stop with Ctrl-C)", err=True)
     # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
     with suppress(KeyboardInterrupt):
-        serve(app, port=port)
+        serve(app, port=port, host=host)
     click.echo("robustok: stopped", err=True)
     os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
