@@ -125,7 +125,10 @@ def langgame(
     Source: the paper's appendix "Language Games".
     """
     check_request("LangGame", n, split, kinds, KINDS, format)
-    _check_words(words)
+    if len(set(words)) != len(words):
+        raise RobustokError("the word list repeats a word: give each once")
+    if len(words) < _OPTIONS:
+        raise RobustokError(f"the word list has {len(words)} words: give at least {_OPTIONS}")
     form = _FORMATS[format]
     rng = random.Random(f"{form.stream}/{seed}/{split}")
     items: list[Item] = []
@@ -175,13 +178,6 @@ def check_request(
     if not kinds:
         raise RobustokError("no kind of question: give at least one")
     check_choice(f"{game} format", format, FORMATS)
-
-
-def _check_words(words: Sequence[str]) -> None:
-    if len(set(words)) != len(words):
-        raise RobustokError("the word list repeats a word: give each once")
-    if len(words) < _OPTIONS:
-        raise RobustokError(f"the word list has {len(words)} words: give at least {_OPTIONS}")
 
 
 class Wording(NamedTuple):
