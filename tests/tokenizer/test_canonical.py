@@ -183,6 +183,11 @@ ROWS = {
     "a special token that is a word hides another token": Row(
         lambda: special(bpe(["\t", "!", "!\t"], "! \t"), "!"), plain=("!\t!",),
         ids=(("!\t!", [2, 1]),)),
+    # Beside other bytes, it would be decoded with them.
+    "the name of a byte that is no text": Row(
+        lambda: unigram([("<unk>", 0.0), *((b, -1.0) for b in BYTES), ("a", -1.0)], 0, True,
+                        decoder=[READS_BYTES, {"type": "Fuse"}]),
+        ("a", "aé"), ("a<0xE4>",), SPELL),
     "a tab that is a token needs no byte": Row(
         lambda: Tokenizer.from_str(fallback().to_str().replace('"<0x09>"', '"\\t"')),
         ("ab\tab é \x00", "\t"), gigatoken=True),

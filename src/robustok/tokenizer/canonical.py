@@ -147,8 +147,10 @@ class Canonicalizer:
                 if self.is_special(segment):
                     if self.vocab.token_lengths[segment.ids].all():
                         continue
-                elif self.vocab.decode_bytes(segment.ids).startswith(lossy):
+                elif (spelled := self.vocab.decode_bytes(segment.ids)).startswith(lossy):
                     canonical = None
+                elif isinstance(text, str) and len(broken_spans(spelled)[0]):
+                    canonical = None  # the model reads the name of a byte, such as "<0xE4>"
                 elif canonical is not None and np.array_equal(canonical, segment.ids):
                     continue
                 raise RobustokError(self._refusal(text, segment.ids, canonical))

@@ -97,6 +97,7 @@ class TextEncoder:
             names = [(name_of(tokenizer, i), token.content) for i, token in plain.items()]
             self._found = Strings(map(self._marked, itertools.chain(*names)))
         self._is_normalized_first = not self._is_cut or True in of_normalized
+        self._is_bare = not self._found
 
     def _is_simple(self, token: AddedToken, name: str) -> bool:
         """Whether an added token is found wherever its text is, and is no other text."""
@@ -129,10 +130,12 @@ class TextEncoder:
         around which it was compared with the library.
         """
         read = self._normalize(text) if self._is_normalized_first else text
+        if self._is_bare:
+            return self._encode_part(read, encode, characters)
         if not self._is_cut:
-            if self._found and self._has_added(text):
+            if self._has_added(text):
                 return None
-            if self._found and self._byte_level and read != text and self._has_added(read):
+            if self._byte_level and read != text and self._has_added(read):
                 return None
             return self._encode_part(read, encode, characters)
         rows: list[np.ndarray] = []
