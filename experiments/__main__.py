@@ -16,6 +16,7 @@ from pathlib import Path
 
 from experiments import analyses, index, keep, pages
 from experiments.claims import read_claims
+from robustok.errors import RobustokError
 
 
 def main() -> None:
@@ -34,6 +35,13 @@ def main() -> None:
     judging.add_argument("--json", action="store_true")
     analyses.add_commands(commands)
     options = parser.parse_args()
+    try:
+        run(options)
+    except RobustokError as error:
+        parser.exit(2, f"{error}\n")
+
+
+def run(options: argparse.Namespace) -> None:
     if options.command in analyses.SCHEMES:
         analyses.run(options)
     elif options.command == "keep":

@@ -390,6 +390,9 @@ def segmentations(
         [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
         for s in range(1, splits + 1)
     ]
+    if not any(levels):
+        name = _joined_tokens(vocab, (token_id,))
+        raise RobustokError(f"token {token} of the text, '{name}', has no other segmentation")
     shares, n_counted = {}, {}
     for spec in specs:
         scheme = sampler(spec, vocab)

@@ -307,13 +307,17 @@ def test_what_is_repaired_is_canonical(rows: list[list[int]]) -> None:
         assert all(rt.Guard(vocab, allow_special=True).check(row).canonical for row in repaired)
 
 
-@pytest.mark.parametrize(("policy", "status"), [("log", 200), ("repair", 400), ("reject", 400)])
-def test_a_text_that_the_tokenizer_refuses_is_not_deleted(policy: str, status: int) -> None:
+@pytest.mark.parametrize(("policy", "status"), [("log", 200), ("repair", 200), ("reject", 400)])
+def test_the_name_of_a_byte_spelled_in_letters_becomes_what_the_tokenizer_gives(
+    policy: str, status: int
+) -> None:
     vocab = unigram_with_bytes()
     ids = [vocab.tokens.index(bytes([c])) for c in b"<0x41>"]
     server = Server()
     app = GuardMiddleware(server, PromptGuard(vocab, policy=policy))
     assert call(app, {"prompt": ids})[0] == status
+    if policy == "repair":
+        assert json.loads(server.bodies[-1])["prompt"] == vocab.encode("<0x41>").tolist()
 
 
 def test_a_guard_in_place_of_the_policy_is_an_error() -> None:

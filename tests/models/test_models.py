@@ -285,11 +285,11 @@ def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
 
 def test_an_unknown_architecture_has_no_adapter(tmp_path, monkeypatch):
     model = base(tmp_path)
+    with pytest.raises(RobustokError, match="rank is 0"):
+        add_lora(model, Lora(rank=0), seed=0)
     monkeypatch.setattr(type(model.config), "model_type", "unknown")
     with pytest.raises(RobustokError, match="use peft's get_peft_model"):
         add_lora(model, seed=0)
-    with pytest.raises(RobustokError, match="rank is 0"):
-        add_lora(base(tmp_path), Lora(rank=0), seed=0)
 
 
 @pytest.fixture

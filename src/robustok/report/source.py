@@ -6,6 +6,7 @@ damaged file and that of another program are refused by their name. Numbers are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
@@ -116,7 +117,7 @@ def read_source(folder: Path) -> ReportSource:
         check_fields(row, MeasuredRow, results, _ACCEPTED)
         if missing := sorted(_needed_fields(row) - row.keys()):
             raise RobustokError(f"{results} has a row without {missing[0]}: {_ACCEPTED}")
-    rows = [row | _answers(row, folder) for row in rows]
+    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
     study = _object(folder / "study.json", StudyRecord)
     return ReportSource(folder, rows, study, _object(folder / "run.json", _RunRecord))
 
@@ -159,3 +160,16 @@ def read_answers(path: Path) -> list[Row]:
         is_attack = isinstance(item, dict) and "steps" in item
         check_fields(item, _Attack if is_attack else _Answer, path, _ACCEPTED)
     return items
+
+
+def _with_all_kinds(rows: Sequence[Row]) -> list[Row]:
+    """The rows, with the kinds of their questions where another row of the task has them alone."""
+    known: dict[Any, Row] = {}
+    for row in rows:
+        known.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
+    return [
+        row | {"kinds": {key: kinds[key] for key in row["answers"] if key in kinds}}
+        if (kinds := known[row.get("task")]) and row.get("answers")
+        else row
+        for row in rows
+    ]

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -276,8 +276,8 @@ def _from_hub(
 ) -> Iterator[Item]:
     """The items of a benchmark, from the hub or from a copy of its repository.
 
-    Each of several configurations is a kind, toksuite_english_lowercase the kind lowercase. The
-    card of a copy names its configurations.
+    Each of several configurations is a kind. The card of a copy names its configurations, such as
+    the subsets of TokSuite in another language.
     """
     from datasets import get_dataset_config_names, load_dataset
 
@@ -286,7 +286,7 @@ def _from_hub(
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
     if configs is None or (copy and not is_single):
         configs = tuple(get_dataset_config_names(path, revision=revision))
-    prefix = f"{hub.path.rpartition('/')[2]}_"
+    prefix = _prefix_of(configs, f"{hub.path.rpartition('/')[2]}_", copy)
     try:
         for config in configs:
             rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
@@ -300,6 +300,18 @@ def _from_hub(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
             f"{name}.jsonl (in a study its folder, as benchmarks)"
         ) from error
+
+
+def _prefix_of(configs: Sequence[str], name: str, copy: Path | None) -> str:
+    """What the names of all configurations begin with, and those of their kinds do not.
+
+    toksuite_english_lowercase is the kind lowercase.
+    """
+    if copy is None or all(config.startswith(name) for config in configs):
+        return name
+    columns = zip(*(config.split("_") for config in configs), strict=False)
+    shared = takewhile(lambda words: len(configs) > 1 and len(set(words)) == 1, columns)
+    return "".join(f"{words[0]}_" for words in shared)
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:
