@@ -25,6 +25,7 @@ from experiments.splits import (
     segmentations,
     split_counts,
 )
+from robustok.cli.options import by_name
 from robustok.report.style import (
     INK,
     MUTED,
@@ -65,18 +66,13 @@ def add_commands(commands: Any) -> None:
         command.add_argument("--out", type=Path, help="folder of the CSV and the figure")
 
 
-def label_of(path: str) -> str:
-    """The name of a tokenizer: of its file the folder's."""
-    return Path(path).parent.name if Path(path).suffix else Path(path).name
-
-
 def run(options: Namespace) -> None:
     """Print the rows of an analysis, and write them with their figure into ``out``."""
     name, out = options.command, options.out
     settings = {"seed": options.seed, "draws": options.draws}
     schemes = options.scheme or SCHEMES[name]
-    paths = options.tokenizer
-    vocabularies = {label_of(path): Vocabulary.load(path) for path in paths}
+    named = by_name(options.tokenizer, "tokenizer")
+    vocabularies = {label: Vocabulary.load(path) for label, path in named.items()}
     rows: list[dict[str, Any]] = []
     if name == "split-counts":
         counts = [

@@ -56,11 +56,12 @@ READING = (
     "consistency, the share of questions with one answer in all draws. The axis of strength has "
     "measured splits per canonical token. Settings stand in the [ledger](fidelity.md). "
     "`robustok study report experiments/results/RUN --out DIR` draws the report of a run, which "
-    "also has all differences, accuracies by subset, and values by layer."
+    "also has all differences, accuracies by subset and by kind of question, and values by layer."
 )
 # Of the report of a run: what the ledger has, and what READING says once.
 _LEFT_OUT = (
-    "Settings", "All measurements", "Difference to canonical", "Accuracy by subset",
+    "Settings", "All measurements", "Difference to canonical",
+    "Accuracy under attack, by kind of question", "Accuracy by subset",
 )  # fmt: skip
 _FIGURE_ALONE = ("Accuracy by the steps of fine-tuning", "Distance between the tokenizations")
 _ACCURACIES = "Accuracy on canonical questions"

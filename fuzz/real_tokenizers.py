@@ -102,8 +102,9 @@ def call(seed: int, number: int) -> Counter[str]:
             continue
         assert ids == expected, f"encode: {text!r:.200} is {expected}, not {ids}"
         rows.append((text, ids))
-    for text, encoded in zip(rows, of.vocab.encode_batch([t for t, _ in rows]), strict=True):
-        assert encoded.tolist() == text[1], f"encode_batch: {text!r:.200} is not {encoded}"
+    batch = of.vocab.encode_batch([text for text, _ in rows])
+    for (text, ids), encoded in zip(rows, batch, strict=True):
+        assert encoded.tolist() == ids, f"encode_batch: {text!r:.200} is {ids}, not {encoded}"
     counts["texts compared"] += len(rows)
     canonical = [ids for _, ids in rows if 0 < len(ids) < 200]
     check_rows(of, mutated(rng, of, canonical, number), counts)

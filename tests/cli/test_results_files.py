@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import ITEMS, Shell
 
 from robustok.cli.app import run
+from robustok.cli.commands import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,16 @@ def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path
     rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
     assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
     assert sorted(table["correct"]) == sorted(rows["correct"][:])
+
+
+def test_without_pyarrow_there_is_no_table_of_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"model": [{"model": "m", "eval_scheme": "canonical", "items": [{"correct": 1.0}]}]}
+    evaluate._write_parquet(rows, tmp_path / "with")
+    monkeypatch.setattr(evaluate, "find_spec", lambda _: None)
+    evaluate._write_parquet(rows, tmp_path / "without")
+    assert [path.name for path in tmp_path.iterdir()] == ["with"]
 
 
 def test_a_folder_of_folders_of_results_is_refused_with_their_names(

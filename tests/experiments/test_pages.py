@@ -14,6 +14,7 @@ from tests.oracles.scripts import ROOT
 from tests.report.test_merge import row
 
 from experiments import keep, pages
+from experiments.claims import RESULTS
 from robustok import Vocabulary
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
@@ -21,6 +22,7 @@ from robustok.models import add_lora, load_model
 from robustok.models.load import save_tokenizer
 from robustok.report import Results
 from robustok.report.source import read_source
+from robustok.report.tables import attacked_kinds_section
 from robustok.runtime.files import write_rows
 
 MOST_BYTES = 16_000_000  # of results/, without adapters of LoRA
@@ -168,3 +170,16 @@ def test_a_kept_adapter_becomes_a_model_again(tmp_path: Path) -> None:
     assert torch.allclose(same, wanted, atol=0.05)
     assert not torch.allclose(same, load_model(base)(ids).logits, atol=0.05)
     assert (out / "tokenizer.json").is_file()
+
+
+def test_attacked_questions_are_shown_by_kind() -> None:
+    results = Results(read_source(RESULTS / "quick").rows)
+    section = attacked_kinds_section(results)
+    assert section is not None
+    (table,) = section.tables
+    counts = [int(head.rpartition("(")[2][:-1]) for head in table.head[1:]]
+    for name, *shares in table.texts:
+        row = results.get(name, results.attacks[0])
+        assert row is not None
+        mean = sum(float(x) * n for x, n in zip(shares, counts, strict=True)) / sum(counts)
+        assert mean == pytest.approx(100 * row["accuracy"], abs=0.06)

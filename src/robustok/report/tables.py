@@ -195,10 +195,41 @@ def _changes_by_kind(base: Row, other: Row, keys: Mapping[str, set[str]]) -> dic
     return dict.fromkeys(keys, NOT_RUN) | _change_texts(known)
 
 
+def attacked_kinds_section(results: Results) -> Section | None:
+    """Accuracy under attack on each kind of question of a game: a table an attack, a line a model.
+
+    None without questions of several kinds that were attacked.
+    """
+    tables = []
+    for scheme in results.attacks:
+        rows = {name: results.get(name, scheme) for name in results.names}
+        kept = {name: row for name, row in rows.items() if row and _is_of_game(row)}
+        keys: dict[str, set[str]] = {}
+        for row in kept.values():
+            for key in next(iter(row["answers"].values())):
+                keys.setdefault(row["kinds"].get(key, ""), set()).add(key)
+        if len(keys) > 1:
+            heads = [f"{kind} ({len(own)})" for kind, own in keys.items()]
+            parts = {name: [_part(row, own) for own in keys.values()] for name, row in kept.items()}
+            lines = [[name, *map(_share, own)] for name, own in parts.items()]
+            tables.append(Table([title(scheme), *heads], lines))
+    caption = (
+        "Accuracy in percent, over all seeds; in brackets the number of attacked questions of the "
+        "kind. One mean over kinds hides how different they are."
+    )
+    about = "Accuracy under attack, by kind of question"
+    return Section("attacked-kinds", about, caption, tables) if tables else None
+
+
+def _is_of_game(row: Row) -> bool:
+    """Whether a row has answers to questions of several kinds, and is of no benchmark."""
+    return bool(row["answers"]) and isinstance(row.get("kinds"), dict) and row["task"] not in HUB
+
+
 def _share(row: Row) -> str:
     """The accuracy of a row over its answers, in percent."""
     shares = [share for answers in row["answers"].values() for share in answers.values()]
-    return percent(sum(shares) / len(shares))
+    return percent(sum(shares) / len(shares)) if shares else NOT_RUN
 
 
 def _part(row: Row, keys: set[str]) -> Row:

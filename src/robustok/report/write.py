@@ -29,6 +29,7 @@ from robustok.report.page import Section, write_page
 from robustok.report.source import ReportSource, read_source
 from robustok.report.tables import (
     accuracy_section,
+    attacked_kinds_section,
     kinds_section,
     measurement_section,
     missing_table,
@@ -97,6 +98,7 @@ def _sections(
         accuracy_section(results),
         versus_canonical(results),
         kinds_section(results),
+        attacked_kinds_section(results),
         perplexity_section(results),
         *attack_sections(results, [source.folder for source in sources], folder),
         paper_section(study.get("paper") or {}, _of_one_study(results.all_rows)),

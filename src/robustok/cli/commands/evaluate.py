@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -146,7 +147,10 @@ def print_accuracies(folder: Path) -> None:
 
 
 def _write_parquet(by_model: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """Write the results of all questions as one table; of an attack without its steps."""
+    """Write the results of all questions as one table, where pyarrow is installed.
+
+    That of an attack has no steps.
+    """
     import pandas as pd
 
     names = ("model", "task", "eval_scheme", "few_shot_scheme")
@@ -158,7 +162,7 @@ def _write_parquet(by_model: Mapping[str, Sequence[Row]], path: Path) -> None:
         for row in rows
         for item in row["items"]
     ]
-    if table:
+    if table and find_spec("pyarrow") is not None:
         write_whole(path, pd.DataFrame(table).to_parquet())
 
 
