@@ -20,7 +20,7 @@ import numpy as np
 import robustok as rt
 from fuzz import values
 from fuzz.made_tokenizers import random_tokenizer
-from fuzz.tokenizer_checks import Refused, Subject
+from fuzz.random_tokenizers import Refused, Subject
 from robustok.guard import TEXT_CHANGES
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -4,7 +4,7 @@
     python -m fuzz.run --seconds 3600
     python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
     python -m fuzz.run --target bodies         # requests to the guard middleware instead
-    python -m fuzz.run --target tokenizers     # tokenizers made at random, ten texts each
+    python -m fuzz.run --target tokenizers     # tokenizers made at random, six texts each
     python -m fuzz.run --target real           # those of ROBUSTOK_DATA, 200 texts each
 
 Each call depends on the seed and its number only, so a finding is repeated by its number. The
@@ -42,9 +42,7 @@ START_SECONDS = 300  # loading and compiling count as no call
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Fuzz the public API, bodies of requests, or tokenizers."
-    )
+    parser = argparse.ArgumentParser(description="Fuzz the API, bodies of requests, or tokenizers.")
     parser.add_argument("--target", choices=TARGETS, default="api")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -67,10 +65,10 @@ def main() -> int:
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 20))
     # Threads of the tokenizers library cost more than a batch of short texts.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    workers = [_Worker(i, options) for i in range(options.workers)]
+    workers = [_Worker(options.first + i, options) for i in range(options.workers)]
     started = reported = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):  # what was found until then is printed
-        while any(worker.alive() for worker in workers):
+        while any(worker.process is not None for worker in workers):
             time.sleep(0.2)
             for worker in workers:
                 worker.look()
@@ -94,71 +92,55 @@ def main() -> int:
 
 
 class _Worker:
-    """A child process, the number of the call it makes, and what it has found."""
+    """A child process that makes every n-th call from a number on, and what it has found."""
 
-    def __init__(self, index: int, options: argparse.Namespace) -> None:
+    def __init__(self, number: int, options: argparse.Namespace) -> None:
         self.options = options
-        self.process: Any = None
         self.findings: list[str] = []
-        self.counts: Counter[str] = Counter()  # of what the calls returned
         self.numbers: dict[str, int] = {}
-        self.before = 0
-        self.context = multiprocessing.get_context("spawn")
-        self.last = options.first + options.calls
-        self.start(options.first + index)
+        self.counts: Counter[str] = Counter()  # of what the calls returned
+        self.n_calls = 0
+        self.start(number)
 
     def start(self, number: int) -> None:
-        if self.process is not None:
-            self.before += self.finished.value
-        self.current: Any = self.context.Value("q", -1)
-        self.finished: Any = self.context.Value("q", 0)
-        self.pipe, child = self.context.Pipe(duplex=False)
-        options = self.options
-        run = (options.target, options.seed, number, options.workers, self.last)
-        shared = (self.current, self.finished, child)
-        self.process = self.context.Process(target=_work, args=(*run, *shared), daemon=True)
+        options, spawn = self.options, multiprocessing.get_context("spawn")
+        self.current: Any = spawn.Value("q", -1)
+        self.pipe, child = spawn.Pipe(duplex=False)
+        last = options.first + options.calls
+        run = options.target, options.seed, number, options.workers, last, self.current, child
+        self.process: Any = spawn.Process(target=_work, args=run, daemon=True)
         self.process.start()
         child.close()
         self.number, self.since = -1, time.monotonic()
-
-    def alive(self) -> bool:
-        return self.process is not None
 
     def look(self) -> None:
         """Collect findings; replace a child that crashed or hangs."""
         if self.process is None:
             return
-        dead = not self.process.is_alive()
-        try:
+        is_dead = not self.process.is_alive()
+        with contextlib.suppress(EOFError):
             while self.pipe.poll():
-                number, finding, script, counts = self.pipe.recv()
+                number, n_calls, finding, script, counts = self.pipe.recv()
+                self.n_calls += n_calls
                 self.counts += counts
                 if finding:
                     self.note(number, finding, script)
-        except EOFError:
-            pass
         number = self.current.value
         if number != self.number:
             self.number, self.since = number, time.monotonic()
-        if dead and self.process.exitcode == 0:
+        limit = self.options.limit if number >= 0 else START_SECONDS
+        if is_dead and self.process.exitcode == 0:
             self.process = None
-        elif dead:
+        elif is_dead:
             self.restart(number, f"the process ended with status {self.process.exitcode}")
-        elif time.monotonic() - self.since > (self.options.limit if number >= 0 else START_SECONDS):
-            self.process.kill()
+        elif time.monotonic() - self.since > limit:
             self.restart(number, f"a call of more than {self.options.limit:g} seconds")
 
     def restart(self, number: int, finding: str) -> None:
         self.note(number, finding)
+        self.stop()
         if number >= 0:
             self.start(number + self.options.workers)
-        else:
-            self.process = None
-
-    @property
-    def n_calls(self) -> int:
-        """Calls that this worker's children have finished."""
-        return self.before + self.finished.value
 
     def note(self, number: int, finding: str, script: str = "") -> None:
         if finding not in self.numbers:
@@ -167,9 +149,9 @@ class _Worker:
         self.numbers.setdefault(finding, number)
 
     def stop(self) -> None:
-        self.look()
         if self.process is not None:
             self.process.kill()
+        self.process = None
 
 
 def _target(name: str) -> Callable[[int, int], Any]:
@@ -178,33 +160,29 @@ def _target(name: str) -> Callable[[int, int], Any]:
 
 
 def _work(
-    target: str, seed: int, first: int, step: int, last: int, current: Any, finished: Any,
-    pipe: Any,
-) -> None:  # fmt: skip
+    target: str, seed: int, first: int, step: int, last: int, current: Any, pipe: Any
+) -> None:
     faulthandler.enable()
     logging.getLogger("robustok").setLevel(logging.ERROR)  # a warning a call is no finding
     call = _target(target)
     with contextlib.suppress(Exception):
         call(seed, first)  # loads and compiles, before the clock of the first call
-    counts, sent = Counter[str](), time.monotonic()
+    counts, n_calls, sent = Counter[str](), 0, time.monotonic()
     for number in range(first, last, step):
         current.value = number
+        finding = script = ""
         try:
             counts += _counts(call(seed, number))
         except Exception as e:  # every other error than a RobustokError is a finding
-            where = traceback.extract_tb(e.__traceback__)[-1]
-            calls = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(e.__traceback__)[1:]][:4]
+            where = traceback.extract_tb(e.__traceback__)
+            calls = " > ".join(f"{f.name}:{f.lineno}" for f in where[1:5])
+            at = f"at {where[-1].filename}:{where[-1].lineno} through {calls}"
             script = getattr(e, "script", "")
-            finding = str(e) if script else (
-                f"{type(e).__name__}: {str(e)[:200]}\n  at {where.filename}:"
-                f"{where.lineno} through {' > '.join(calls)}"
-            )  # fmt: skip
-            pipe.send((number, finding, script, Counter()))
-        finished.value += 1
-        if time.monotonic() - sent > REPORT_SECONDS:
-            pipe.send((number, "", "", counts))
-            counts, sent = Counter(), time.monotonic()
-    pipe.send((last, "", "", counts))
+            finding = str(e) if script else f"{type(e).__name__}: {str(e)[:200]}\n  {at}"
+        n_calls += 1
+        if finding or number + step >= last or time.monotonic() - sent > REPORT_SECONDS:
+            pipe.send((number, n_calls, finding, script, counts))
+            counts, n_calls, sent = Counter(), 0, time.monotonic()
     pipe.close()
 
 

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 from fuzz.made_tokenizers import Made, random_tokenizer
-from fuzz.random_tokenizers import Finding, call, violated
-from fuzz.tokenizer_checks import Refused, Subject, Violation, cuts_of
+from fuzz.random_tokenizers import Finding, Refused, Subject, Violation, call, cuts_of, violated
 from tests.oracles.lattice import tokenizations
 from tests.oracles.vocabulary import ENGLISH
 

@@ -183,7 +183,8 @@ class Vocabulary:
         with self._derived_lock:
             if key not in self._derived:
                 self._derived[key] = make()
-                give_back_memory()
+                if self.size > _MANY_IDS:
+                    give_back_memory()
             return self._derived[key]
 
     def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
