@@ -27,7 +27,7 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 import robustok as rt
 from common import DATA, options_of, print_heads, print_row, read_documents
 from encoding import DOCUMENT, measured
-from robustok.analysis.invariants import check_invariants
+from robustok.guard.invariants import check_invariants
 from robustok.tokenizer.sources import open_tokenizer
 
 SAMPLERS = "uniform", "stochastok(alpha=1)"

@@ -60,8 +60,7 @@ READING = (
 )
 # Of the report of a run: what the ledger has, and what READING says once.
 _LEFT_OUT = (
-    "Settings", "All measurements", "Difference to canonical",
-    "Accuracy under attack, by kind of question", "Accuracy by subset",
+    "All measurements", "Difference to canonical", "Accuracy by kind of question",
 )  # fmt: skip
 _FIGURE_ALONE = ("Accuracy by the steps of fine-tuning", "Distance between the tokenizations")
 _ACCURACIES = "Accuracy on canonical questions"

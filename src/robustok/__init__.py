@@ -11,7 +11,7 @@ from robustok.version import __version__ as __version__
 if TYPE_CHECKING:
     from robustok.api import *  # noqa: F403
 
-__getattr__ = names_on_use("robustok.api")
+__getattr__ = names_on_use("robustok", "robustok.api")
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from robustok.integrations.trainer import robustify as robustify
 
 ON_USE = ("TorchCollator", "robustify")
-__getattr__ = names_on_use("robustok.integrations.trainer", *ON_USE)
+__getattr__ = names_on_use("robustok", "robustok.integrations.trainer", names=ON_USE)
 
 __all__ = [
     "Guard", "Lattice", "Ragged", "RobustokError", "Vocabulary", "align", "distance", "stochastic",

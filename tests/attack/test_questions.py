@@ -15,9 +15,6 @@ from robustok.attack import (
     attack_items,
     search,
 )
-from robustok.attack.search import choose
-
-LONG = "Which baby starts with glad rain: happen? Answer:"
 
 
 def test_the_result_is_consistent(model, vocab, items) -> None:
@@ -53,22 +50,6 @@ def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, voca
         wanted = score_naively(model, [[*step.ids.tolist(), *suffix]], options, prefix)
         assert step.log_probs == pytest.approx(wanted[0], abs=1e-4)
     assert vocab.decode_bytes(result.ids) == b"up, baby?"
-
-
-def test_the_capped_choice_is_uniform(vocab) -> None:
-    around = vocab.lattice(LONG).neighbors(vocab.encode(LONG), distance=2)
-    known = [vocab.encode(LONG)]
-    counts = dict.fromkeys((row.tobytes() for row in around), 0)
-    rounds = 3000
-    for seed in range(rounds):
-        rng = np.random.default_rng(seed)
-        chosen = choose([around], known, 4, None, rng)
-        assert len({row.tobytes() for row in chosen}) == 4
-        for row in chosen:
-            counts[row.tobytes()] += 1
-    expected = rounds * 4 / len(around)
-    chi2 = sum((c - expected) ** 2 / expected for c in counts.values())
-    assert chi2 < len(around) + 4 * np.sqrt(2 * len(around))
 
 
 @pytest.mark.parametrize("changes", [{"max_neighbors": 1}, {"search": "random"}])

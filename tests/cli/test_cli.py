@@ -98,7 +98,7 @@ def test_doctor_reports_versions_and_what_is_missing(
 def test_doctor_checks_a_tokenizer(
     shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robustok.analysis.invariants.SCHEMES", ("uniform",))
+    monkeypatch.setattr("robustok.guard.invariants.SCHEMES", ("uniform",))
     record = shell.json("doctor", "--tokenizer", tokenizer)
     assert record["ok"] and record["fast_encoder"] and record["kind"] == "byte-level BPE"
     assert [check["name"] for check in record["invariants"]] == [

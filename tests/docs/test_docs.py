@@ -89,8 +89,8 @@ def draws_svg(script: Any, folder: Path) -> bool:
 
 REFERENCE = yaml.safe_load((ROOT / "docs/reference.yml").read_text(encoding="utf-8"))
 PACKAGES = (
-    "guard", "models", "training.public", "scoring", "evaluation.public", "attack.public", "tasks",
-    "analysis", "corpus", "study", "report", "play",
+    "guard", "models", "training", "scoring", "evaluation", "attack", "tasks",
+    "corpus", "study", "report", "play",
 )  # fmt: skip
 NOT_RUN = {"robustok.play.serve", "robustok.models.ServedModel"}  # they need a network
 

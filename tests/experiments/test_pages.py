@@ -22,7 +22,7 @@ from robustok.models import add_lora, load_model
 from robustok.models.load import save_tokenizer
 from robustok.report import Results
 from robustok.report.source import read_source
-from robustok.report.tables import attacked_kinds_section
+from robustok.report.tables import kinds_section
 from robustok.runtime.files import write_rows
 
 MOST_BYTES = 16_000_000  # of results/, without adapters of LoRA
@@ -174,12 +174,13 @@ def test_a_kept_adapter_becomes_a_model_again(tmp_path: Path) -> None:
 
 def test_attacked_questions_are_shown_by_kind() -> None:
     results = Results(read_source(RESULTS / "quick").rows)
-    section = attacked_kinds_section(results)
+    section = kinds_section(results)
     assert section is not None
-    (table,) = section.tables
-    counts = [int(head.rpartition("(")[2][:-1]) for head in table.head[1:]]
-    for name, *shares in table.texts:
-        row = results.get(name, results.attacks[0])
+    assert [table.head[0] for table in section.tables] == results.names
+    for table in section.tables:
+        row = results.get(table.head[0], results.attacks[0])
         assert row is not None
-        mean = sum(float(x) * n for x, n in zip(shares, counts, strict=True)) / sum(counts)
+        asked = [row["kinds"][key] for key in row["answers"][row["seeds"][0]]]
+        share = {line[0]: float(line[3].partition(" ")[0]) for line in table.texts}
+        mean = sum(share[kind] for kind in asked) / len(asked)
         assert mean == pytest.approx(100 * row["accuracy"], abs=0.06)

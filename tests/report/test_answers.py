@@ -14,9 +14,9 @@ from tests.report.test_merge import row
 
 from robustok.evaluation.comparison import difference
 from robustok.report import Results, write_report
-from robustok.report.answers import answer_lines, where
 from robustok.report.figures import attack_panels, draw_heatmap, heat_panels
 from robustok.report.frame import percent, points_text
+from robustok.report.write import answer_lines, where
 from robustok.runtime.files import write_rows
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from robustok.errors import RobustokError
 from robustok.report import style, write_report
-from robustok.report.style import save_figure
 from robustok.runtime.files import write_whole
 
 KEPT = Path(__file__).parents[2] / "experiments/results"
@@ -121,13 +119,3 @@ def test_damaged_values_end_in_one_line(files, tmp_path_factory, data, no_pictur
         name = data.draw(st.sampled_from(sorted(values)))
         data.draw(damages())(values[name])
     shows(tmp_path_factory.mktemp("damaged"), values)
-
-
-def test_the_picture_of_long_names_has_fewer_pixels(tmp_path: Path) -> None:
-    from PIL import Image
-
-    figure, (axes,) = style.new_figure((2, 2))
-    axes.set(xlabel="x" * 1200, ylabel="y" * 1200)
-    save_figure(figure, tmp_path / "a.png")
-    with Image.open(tmp_path / "a.png") as picture:
-        assert math.prod(picture.size) < 3e7

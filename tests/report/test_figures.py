@@ -45,12 +45,8 @@ EMBEDDINGS = [
     *distances("uniform-k", "I said {word} to every one of them more than twice."),
 ]
 BOUND = [
-    *moves("canonical", "theorem", [10, 1e4, 1e7]),
-    *moves("canonical", "proof", [10, 1e5, 1e9]),
     *moves("canonical", "sampled", [0, 3, 20]),
     *moves("canonical", "adversarial", [0, 4, 40]),
-    *moves("deep", "proof", [10, 1e150, 1e299]),
-    *moves("no items", "theorem", [10, 1e3, 1e5]),
 ]
 
 
@@ -59,8 +55,8 @@ BOUND = [
     [
         (draw_embeddings, EMBEDDINGS, ["uniform-k", "the word alone", "distance to the"], []),
         (draw_embeddings, EMBEDDINGS[:3], ["canonical"], ["the word alone"]),
-        (draw_bound, BOUND, ["dashed: attacked", "canonical", "change per √dist"], ["no items"]),
-        (draw_bound, BOUND[6:9], ["solid: drawn"], ["attacked"]),
+        (draw_bound, BOUND, ["dashed: attacked", "canonical", "change per √dist"], []),
+        (draw_bound, BOUND[:3], ["solid: drawn"], ["attacked"]),
     ],
 )
 def test_a_figure_says_what_it_shows(

@@ -18,7 +18,6 @@ from robustok.report.tables import (
     accuracy_table,
     measurement_section,
     paper_section,
-    settings_section,
     versus_canonical,
 )
 from robustok.runtime.files import write_rows
@@ -61,26 +60,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make(tmp_path_factory.mktemp("written"))
     write_report(folder)
     return folder
-
-
-def settings_of(study: dict[str, Any]) -> dict[str, str]:
-    section = settings_section(study)
-    return dict(section.tables[0].lines) if section else {}
-
-
-def test_the_settings_are_those_that_were_run() -> None:
-    study = find_study("finetuning-table", scale="cpu").as_dict()
-    settings = settings_of(study)
-    assert settings["finetune"].startswith("steps 1,200; batch_size 64; learning_rate 0.003")
-    assert "keep_every" not in settings["finetune"]  # it has no value
-    assert settings_of({"model": {"tied": False, "dropout": 0.0}}) == {"model": "dropout 0.0"}
-    small = find_study("llama-adversarial", scale="small").as_dict()
-    settings = settings_of(small)
-    assert "name smollm2-135m" in settings["model"]
-    assert "start_token <|endoftext|>" in settings["model"]
-    assert "repeats" not in settings  # the seeds are above
-    at_strength = find_study("support-strength", scale="cpu").as_dict()
-    assert "splits=0.5" in settings_of(at_strength)["finetune"]
 
 
 def test_the_table_has_accuracies_and_changes_that_add_up() -> None:

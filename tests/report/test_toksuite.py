@@ -130,9 +130,9 @@ def test_a_study_of_a_copy_has_a_line_a_subset_and_a_column_a_scheme(
     run_study(study, tmp_path / "run")
     write_report(tmp_path / "run")
     text = (tmp_path / "run/report.md").read_text(encoding="utf-8")
-    section = text.partition("## Accuracy by subset")[2].partition("\n## ")[0]
+    section = text.partition("## Accuracy by kind of question")[2].partition("\n## ")[0]
     head, _, *lines = [line for line in section.splitlines() if line.startswith("|")]
-    assert "| subset | questions | canonical | stochastok(alpha=0.1) |" in head
+    assert "| kind | questions | canonical | stochastok(alpha=0.1) |" in head
     assert study.evaluate and head.count("|") == 2 + len(study.evaluate.eval_schemes) + 1
     assert [line.split(" | ")[0] for line in lines] == [f"| {subset}" for subset in SUBSETS]
     assert all(line.split(" | ")[1] == "12" and "[" in line.split(" | ")[3] for line in lines)

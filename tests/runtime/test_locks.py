@@ -133,7 +133,7 @@ def test_a_name_that_another_thread_imports_is_there_in_a_forked_child(
         f"import time; open({str(started)!r}, 'w').close(); time.sleep(0.3); value = 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    find = names_on_use("slow_module")
+    find = names_on_use("robustok", "slow_module")
     thread = threading.Thread(target=find, args=("value",))
     thread.start()
     while not started.exists():

@@ -98,11 +98,7 @@ def attack_line(row: JsonFields) -> str:
 
 @dataclass(frozen=True)
 class AttackedModel:
-    """A model whose questions are attacked.
-
-    ``prefix`` and ``suffix`` are the ids around every question, and ``overflow`` the policy for
-    tokenizations that do not fit.
-    """
+    """A model whose questions are attacked, and the ids around every question."""
 
     model: Any
     vocab: Vocabulary
@@ -221,12 +217,7 @@ def attack_items(
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     prompts, scorer = question_prompts(items), Scorer()
     attacks, n_overflowed = attack_questions(
-        attacked_model,
-        prompts,
-        settings,
-        seed,
-        scorer=scorer,
-        progress=progress,
+        attacked_model, prompts, settings, seed, scorer=scorer, progress=progress
     )
     return AttackEvaluation(
         **accuracy_under(attacks),
@@ -243,10 +234,7 @@ def attack_items(
 
 
 def question_prompts(items: Sequence[Item]) -> list[Prompt]:
-    """The questions of items, with their options.
-
-    Raises RobustokError if items are missing, share a key, or have no question.
-    """
+    """The questions of items, with their options."""
     check_questions(items)
     return [Prompt.of_item(item) for item in items]
 
@@ -273,10 +261,7 @@ def attack_questions(
 
 
 def accuracy_under(attacks: Sequence[Attack]) -> JsonObject:
-    """The accuracy on attacked questions, before and after, as fields of a result.
-
-    Raises RobustokError without attacks.
-    """
+    """The accuracy on attacked questions, before and after, as fields of a result."""
     if not attacks:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
     is_right = [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]

@@ -18,11 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from robustok.attack.records import Prompt
-from robustok.attack.settings import (
-    SCALES,
-    SETTINGS_READ,
-    ObjectiveSettings,
-)
+from robustok.attack.settings import SCALES, SETTINGS_READ, ObjectiveSettings
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
@@ -71,10 +67,7 @@ class Objective(Protocol):
 
 
 def as_objective(
-    function: Callable[[Ragged], object],
-    *,
-    name: str | None = None,
-    threshold: float | None = None,
+    function: Callable[[Ragged], object], *, name: str | None = None, threshold: float | None = None
 ) -> FunctionObjective:
     """An objective from any Python function.
 
@@ -345,11 +338,7 @@ class NamedObjective:
     """
 
     def __init__(
-        self,
-        model: Any,
-        vocab: Vocabulary,
-        settings: ObjectiveSettings,
-        **frame: Any,
+        self, model: Any, vocab: Vocabulary, settings: ObjectiveSettings, **frame: Any
     ) -> None:
         self.model, self.vocab, self.settings, self.frame = model, vocab, settings, frame
         self._make = objective_maker(settings)
@@ -370,11 +359,7 @@ class NamedObjective:
 
 
 def objective_maker(settings: ObjectiveSettings) -> ObjectiveMaker:
-    """The maker of the objective of each prompt, by name; needs no model.
-
-    Raises RobustokError for an unknown name, a function that takes other arguments, and a setting
-    that the objective does not read.
-    """
+    """The maker of the objective of each prompt, by name; needs no model."""
     optional = {name for names in SETTINGS_READ.values() for name in names}
     allowed = SETTINGS_READ.get(settings.name, optional)  # another one may read any
     if ":" in settings.name:
@@ -447,10 +432,7 @@ def _refusal(named: NamedObjective, prompt: Prompt) -> Objective:
 
 @OBJECTIVES.register("guard")
 def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
-    """Log-odds of the verdict "safe" of a guard that is a causal language model.
-
-    Its flag probability is the probability of an unsafe verdict among all given verdicts.
-    """
+    """Log-odds of the verdict "safe" of a guard, which flags at a probability of the unsafe one."""
     settings = named.settings
     unsafe = settings.flag_probability
     return LogOdds(

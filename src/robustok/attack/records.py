@@ -260,8 +260,7 @@ def worst_attacks(parts: Sequence[Sequence[Attack]]) -> list[Attack]:
     >>> worst_attacks([short, long])[0].score == long[0].score
     True
 
-    Args:
-        parts: the attacks of each search, all on the same prompts in the same order.
+    ``parts`` are the attacks of each search, all on the same prompts in the same order.
     """
     return [
         max(attacks, key=lambda attack: (bool(attack.success), attack.score))
@@ -280,30 +279,23 @@ def _score(value: float | None) -> float:
 
 
 def write_attacks(path: str | Path, attacks: Sequence[Attack]) -> None:
-    """Write attacks as JSON Lines.
+    """Write ``attacks`` as JSON Lines to the file ``path``, as a whole.
 
     >>> from robustok.attack import attack_items
     >>> write_attacks("a.jsonl", attack_items(model, vocab, items, seed=0).attacks)
     >>> read_attacks("a.jsonl")[1].text
     'hello world, is 1 odd? Answer:'
-
-    Args:
-        path: the file, written as a whole.
-        attacks: the attacks.
     """
     write_rows(Path(path), [attack.as_row() for attack in attacks])
 
 
 def read_attacks(path: str | Path) -> list[Attack]:
-    """The attacks of a file of :func:`write_attacks`.
+    """The attacks of the file ``path`` of :func:`write_attacks`.
 
     >>> from robustok.attack import attack_items
     >>> write_attacks("b.jsonl", attack_items(model, vocab, items, seed=0).attacks)
     >>> len(read_attacks("b.jsonl"))
     8
-
-    Args:
-        path: the file.
 
     Raises RobustokError, with the line, for a row that is no attack.
     """
@@ -405,12 +397,9 @@ def generate_answers(
     >>> generate_answers(model, vocab, attacks, judge=judge, max_new_tokens=2)[0].text
     'hello'
 
-    Args:
-        attacks: the attacks.
-        judge: called with (prompt, answer); returns a number or a truth value. By default none.
-        progress: called with (prompts done, prompts).
-
-    ``model``, ``vocab`` and ``max_new_tokens`` are those of :func:`greedy_answer`.
+    ``judge``, by default none, is called with (prompt, answer) and returns a number or a truth
+    value, ``progress`` with (prompts done, prompts). ``attacks`` are the attacks; ``model``,
+    ``vocab`` and ``max_new_tokens`` are those of :func:`greedy_answer`.
 
     Raises RobustokError as :func:`greedy_answer`, and where the judge gives no number.
     """

@@ -21,12 +21,7 @@ from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed, shown
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import (
-    after_prefix,
-    append,
-    item_key,
-    plain_ids,
-)
+from robustok.evaluation.questions import after_prefix, append, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once

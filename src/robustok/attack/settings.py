@@ -55,10 +55,7 @@ class AttackSettings(Settings):
     """
 
     distances: tuple[int, ...] = _search_option(
-        "distance of the neighbors of a step",
-        "--distance",
-        default=(2,),
-        min=1,
+        "distance of the neighbors of a step", "--distance", default=(2,), min=1
     )
     start: str = _search_option("canonical, or a scheme", default="canonical")
     steps: int = _search_option("greatest number of steps", default=10, min=0)
@@ -167,11 +164,7 @@ def is_attack(text: str) -> bool:
 
 
 def worst_label(attacks: int) -> str:
-    """The string in a result for the worst of so many attacks by question.
-
-    >>> worst_label(3)
-    'worst of 3 attacks'
-    """
+    """The string in a result for the worst of so many attacks by question."""
     return f"{_WORST}{attacks} attacks"
 
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import log10, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +62,10 @@ class LayerNorms:
 
 
 def spectral_norm(matrix: torch.Tensor) -> torch.Tensor:
-    """The largest singular value of a matrix, or of each of a stack of them.
+    """The largest singular value of a matrix [..., m, n]: float64 [...], right to six digits.
 
-    ``matrix`` is [..., m, n], the result float64 [...], right to about six digits: the root of the
-    largest eigenvalue of AᵀA, whose products are float32, on the matrix's device. For a long
-    matrix, such as an embedding, AᵀA is small; singular values would need the whole matrix.
-
-    Raises RobustokError for numbers that are not finite, and for those whose products are not.
+    It is the root of the largest eigenvalue of AᵀA, which is small for a long matrix, such as an
+    embedding; singular values would need the whole matrix.
     """
     tall = matrix.detach().float()
     if not bool(torch.isfinite(tall).all()):
@@ -184,19 +180,6 @@ class Bound:
 
         Raises RobustokError for a distance or a number of tokens below 1.
         """
-        start, *factors, head = self._log10_factors(distance, tokens, layer)
-        return start + sum(factors) + head
-
-    def through(self, distance: int = 1, *, tokens: int | None = None) -> list[float]:
-        """log₁₀ of the bound on the change after the embedding, each layer, and the head.
-
-        The parameters are those of :meth:`log10_gamma`: ``distance`` and ``tokens``. Of length
-        layers + 2; the last one is :meth:`log10_gamma` of the whole model.
-        """
-        return list(accumulate(self._log10_factors(distance, tokens, None)))
-
-    def _log10_factors(self, distance: int, tokens: int | None, layer: int | None) -> list[float]:
-        """The factors of the embedding with the distance, of each layer (or one), and the head."""
         if distance < 1:
             raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
         normalization = (self.width / (self.width - 1)) ** 2
@@ -204,45 +187,25 @@ class Bound:
             normalization * self.c1(i, tokens=tokens) * (1 + self.layers[i].feed_forward)
             for i in (range(len(self.layers)) if layer is None else [layer])
         ]
-        start = sqrt(2 * distance) * self.embedding
-        return [log10(factor) for factor in (start, *factors, self.head)]
-
-    def changes(self, tokens: int | None = None) -> list[dict[str, Any]]:
-        """The bound per square root of a distance as rows, beside those of :meth:`Ratios.table`.
-
-        ``tokens`` as in :meth:`table`. Bounds beyond the range of floats are left out.
-        """
-        return [
-            {"kind": reading, "depth": depth} | dict.fromkeys(("mean", "p95", "max"), 10**power)
-            for reading, n in readings(tokens).items()
-            for depth, power in enumerate(self.through(1, tokens=n))
-            if power < 300
-        ]
+        start = log10(sqrt(2 * distance) * self.embedding)
+        return start + sum(map(log10, factors)) + log10(self.head)
 
     def table(self, distance: int = 1, *, tokens: int | None = None) -> list[JsonObject]:
         """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.
 
-        Args:
-            distance: k, the distance of the tokenizations, at least 1.
-            tokens: number of tokens of the text. With it, there are columns for the proof's reading
-                too.
-
-        The row of the whole model has no C₁ and C₂.
+        ``distance`` and ``tokens`` are those of :meth:`log10_gamma`; without ``tokens`` there are
+        no columns for the proof's reading. The row of the whole model has no C₁ and C₂.
         """
+        readings = {"theorem": None} | ({"proof": tokens} if tokens else {})
         rows: list[JsonObject] = []
         for layer in [*range(len(self.layers)), None]:
             row: JsonObject = {"layer": "whole" if layer is None else layer + 1}
             row["c2"] = None if layer is None else self.c2(layer)
-            for reading, n in readings(tokens).items():
+            for reading, n in readings.items():
                 row[f"c1_{reading}"] = None if layer is None else self.c1(layer, tokens=n)
                 row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, tokens=n)
             rows.append(row)
         return rows
-
-
-def readings(tokens: int | None) -> dict[str, int | None]:
-    """The number of tokens in C₁ by the reading of the bound; the proof's needs a number."""
-    return {"theorem": None} | ({"proof": tokens} if tokens else {})
 
 
 def lipschitz_bound(model: Any, *, progress: Progress = no_progress) -> Bound:
@@ -310,7 +273,7 @@ class Ratios:
         eval_scheme: spec of the scheme that drew the tokenizations.
         seed: seed of the draws and the attack.
 
-    Compare a column with ``bound.through(1)``: both are per square root of a distance.
+    Like ``bound.log10_gamma(1)``, they are per square root of a distance.
     """
 
     sampled: np.ndarray

@@ -40,11 +40,8 @@ _ROWS = 512  # tokenizations between two calls of progress; bounds the states he
 def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
 
-    Entry 0 is the token embedding; the last one is after the model's final norm, as
-    transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
-    Rows that begin alike share the work, as in :func:`robustok.scoring.score`.
-
-    Raises RobustokError without rows, and for an empty one.
+    Layers are those of transformers' ``output_hidden_states``: first the token embedding, last
+    after the final norm. ``prefix`` is ids before every row.
     """
     states: list[np.ndarray] = []  # one array, made when the number of layers is known
 
@@ -267,11 +264,7 @@ def check_sentence(sentence: str) -> None:
 
 
 def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
-    """The canonical ids of a word, alone or inside a sentence.
-
-    In a sentence the word's ids are the fewest tokens with all its bytes, maybe with a space before
-    it.
-    """
+    """The canonical ids of a word; in a sentence the fewest tokens with all its bytes."""
     if sentence is None:
         ids, empty = np.asarray(vocab.encode(word), np.int32), np.empty(0, np.int32)
         return Spelling(empty, ids, empty)

@@ -215,9 +215,8 @@ def solved_examples(
 def _encode_parts(vocab: Vocabulary, parts: Sequence[str], following: str) -> list[np.ndarray]:
     """The canonical ids of ``parts`` before the text ``following``, int32 for each part.
 
-    A token across a border belongs to the adjacent part of an even number. Where a token holds the
-    end of the last part, its bytes of that part are encoded alone. Where the tokenizer changes the
-    text around a border, every part is encoded alone.
+    A token across a border belongs to the adjacent part of an even number. Where the tokenizer
+    changes the text around a border, every part is encoded alone.
     """
     head, *rest = parts
     separate = [vocab.encode(head), *vocab.encode_continuations(rest)]
@@ -256,8 +255,6 @@ class Window:
         """The request with every row in the window; None where its item is dropped.
 
         ``canonical`` are the canonical ids of the question with its suffix.
-
-        Raises RobustokError where the policy is ``error``, or does not make the item fit.
         """
         if self.max_length is None:
             return request

@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 # Imported when one is used: pandas costs more to import than most commands take.
 __all__ = ["Results", "write_report"]
-__getattr__ = names_on_use("robustok.report.write", *__all__)
+__getattr__ = names_on_use("robustok.report", "robustok.report.write", names=__all__)

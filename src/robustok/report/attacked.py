@@ -149,10 +149,9 @@ def attacked_tables(
     model: str = "",
     answers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Table]:
-    """Some attacked texts, as rows of attacks with the spelled tokens: first those that broke.
+    """Some attacked texts: first those that broke, last those that were wrong before.
 
-    Last are those that were wrong before. ``answers`` are generated ones, the canonical and the
-    attacked, by the key of the text.
+    ``answers`` are generated ones, the canonical and the attacked, by the key of the text.
     """
     known = [row for row in attacks if "tokens" in row]
     broken = [row for row in known if row["success"] and row["reached_at"] != 1]
@@ -215,11 +214,7 @@ def write_red_team_page(
     worst: Sequence[JsonFields],
     answers: Mapping[str, Sequence[str]],
 ) -> Path:
-    """Write the report of attacks on prompts, and return its report.html.
-
-    ``parts`` are the rows of each attack by its settings, ``worst`` those of the worst on each
-    prompt, with the spelled tokens, and ``summaries`` a row for each attack.
-    """
+    """Write the report of attacks on prompts, by settings and the worst on each prompt."""
     judged = all("success" in row for row in summaries)
     lines = [Line("", one_line(short(name)), rows) for name, rows in parts.items()]
     note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.report.frame import (
-    DataFrame,
-    Results,
-    Row,
-    entries_of,
-    merged_layers,
-    nominal_splits,
-)
+from robustok.report.frame import DataFrame, Results, Row, entries_of, merged_layers, nominal_splits
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     DASHES,
@@ -67,6 +60,7 @@ _STRENGTH = "strength of training  →"
 _DASHES = {"sampled": DASHES[0], "adversarial": DASHES[1]}  # of measured changes, by their kind
 _NAMES = {"sampled": "solid: drawn", "adversarial": "dashed: attacked"}
 _GAMMAS = {"log10_gamma_theorem": "γ theorem", "log10_gamma_proof": "γ proof"}
+_CHANGE = ["model", "kind", "depth", "mean", "p95", "max"]
 _MEASURED = {"sampled": "change, drawn", "adversarial": "change, attacked"}
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
@@ -198,11 +192,7 @@ def _panel_of(
 
 
 def _crossed(results: Results) -> tuple[list[str], list[str]] | None:
-    """The schemes of a study that crosses them with training strengths, and the strengths.
-
-    The first strength is empty where a scheme has none. None where fewer than two schemes were
-    trained at several strengths.
-    """
+    """The schemes and the strengths, "" for none, where two schemes were trained at several."""
     trained = results.frame.drop_duplicates("spec")
     crossed = trained[trained["strength"] != ""].groupby("scheme")["strength"].nunique()
     if (crossed > 1).sum() < 2:
@@ -212,9 +202,9 @@ def _crossed(results: Results) -> tuple[list[str], list[str]] | None:
 
 
 def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) -> list[Panel]:
-    """A panel for each task or pre-training and evaluation scheme; none without a grid.
+    """A panel a task or pre-training and evaluation scheme, a series a training scheme.
 
-    A series is a training scheme and a group its strength; ``none`` names that of no strength.
+    A group is its strength, which ``none`` names where there is none.
     """
     schemes, strengths = _crossed(results) or ([], [])
     series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
@@ -231,10 +221,9 @@ def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) ->
 
 
 def strength_panels(results: Results) -> list[Panel]:
-    """A group for each strength of the questions, a bar for each model.
+    """A panel a task or pre-training, a group a strength of the questions, a bar a model.
 
-    A panel for each task or pre-training. Where schemes are crossed with training strengths, each
-    scheme has a panel too, with the models of no strength in all of them.
+    Schemes that are crossed with strengths have a panel each, with the models of no strength.
     """
     schemes, _ = _crossed(results) or ([], [])
     panels = []
@@ -252,8 +241,7 @@ def strength_panels(results: Results) -> list[Panel]:
 def _strength_axis(results: Results, panel: tuple[str, ...]) -> tuple[dict[str, str], str]:
     """The names of the groups of a panel by evaluation scheme, and the label of its axis.
 
-    A strength is the mean of the measured splits over the panel's models, where all were measured.
-    Alpha is not this number: picks that cannot split are spent.
+    A strength is the mean of the measured splits over the panel's models, else alpha.
     """
     own = results.frame[[one == panel for one in results.frame["panel"]]]
     means = own.groupby("eval_scheme")["splits"].agg(lambda splits: splits.mean(skipna=False))
@@ -268,10 +256,9 @@ def _strength_axis(results: Results, panel: tuple[str, ...]) -> tuple[dict[str, 
 
 
 def attack_panels(results: Results) -> list[Panel]:
-    """A panel for each attack: a group for each training strength, a bar for each scheme.
+    """A panel an attack, a group a training strength and a bar a scheme, where they are crossed.
 
-    Without such a grid one panel for each task or pre-training: a group for each attack, a bar for
-    each model.
+    Otherwise a panel a task or pre-training, a group an attack and a bar a model.
     """
     known = ("canonical", *results.attacks)
     groups = {scheme: short(scheme) for scheme in known if scheme in results.eval_schemes}
@@ -285,7 +272,7 @@ def attack_panels(results: Results) -> list[Panel]:
 @figure_style()
 def draw_bars(panels: Sequence[Panel]) -> Figure:
     """The panels under one legend."""
-    across = 1 if any(_crowded(panel, across=_ACROSS) for panel in panels) else _ACROSS
+    across = 1 if any(_crowded(panel, _ACROSS) for panel in panels) else _ACROSS
     figure, axes = panel_grid(len(panels), across)
     for panel, place in zip(panels, axes, strict=False):
         _draw_bar_panel(place, panel, panels)
@@ -342,11 +329,7 @@ def _draw_bar_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
 
 
 def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]]) -> None:
-    """A line at the accuracy of a guess.
-
-    It differs between numbers of questions. Where it does by more than three points, as between all
-    questions of CUTE and the attacked ones, each group has the line of its own questions.
-    """
+    """A line at the accuracy of a guess; of each group where they differ by over three points."""
     chances = {
         at: np.mean(known)
         for at, group in enumerate(groups)
@@ -361,13 +344,10 @@ def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]]) -> Non
 
 
 def heat_panels(results: Results) -> list[Panel]:
-    """The heat maps of a study, in reading order.
+    """The heat maps of a study: as the paper draws them where schemes are crossed with strengths.
 
-    Where schemes are crossed with training strengths, as the paper draws them, a panel is a task or
-    pre-training and an evaluation scheme, a row a scheme and a column its strength. Otherwise a
-    panel is a task or pre-training, with a row for each model and a column for each evaluation
-    scheme, or the other way round where the columns are too many. Of many tasks a panel is a model,
-    and a row a task.
+    Otherwise a panel is a task or pre-training, a row a model and a column an evaluation scheme;
+    of many tasks a panel is a model and a row a task.
     """
     schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
     drawn = [s for s in schemes if s not in results.attacks]  # 0 splits are canonical
@@ -381,20 +361,14 @@ def heat_panels(results: Results) -> list[Panel]:
         lines = "model, by its examples"
         names = {bar: f"examples {name}" for bar, name in names.items()}
     if len(results.panels) > _MANY:
-        by, across, titles, lines = "panel", "spec", names, _axis_of(results.varying)
+        by, across, titles = "panel", "spec", names
+        lines = ", ".join(results.varying).replace("pretrain_scheme", "pre-training")
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
         replace(_panel_of(results, titles[key], own, by, names, heads, "questions"), lines=lines)
         for key, own in grouped(results.rows, across).items()
     ]
-    if _crowded(panels[0], _names_width(panels[0])) if by == "panel" else _fitting(panels[0]) < 1:
-        return [part for panel in panels for part in panel.parts()]
-    return panels
-
-
-def _axis_of(fields: Sequence[str]) -> str:
-    """As `model, pre-training`."""
-    return ", ".join(field.replace("pretrain_scheme", "pre-training") for field in fields)
+    return [part for panel in panels for part in panel.parts()]
 
 
 def _fitting(panel: Panel) -> int:
@@ -402,10 +376,10 @@ def _fitting(panel: Panel) -> int:
     return int((WIDTH - _names_width(panel)) // (len(panel.groups) * _CELL[0] + 0.15))
 
 
-def _crowded(panel: Panel, names: float = 0.6, across: int = 1) -> bool:
-    """Whether the names of the groups touch, in panels beside each other and right of ``names``."""
+def _crowded(panel: Panel, across: int) -> bool:
+    """Whether the names of the groups touch, in panels beside each other."""
     lines = [line for name in panel.groups.values() for line in name.split("\n")]
-    return len(panel.groups) * _LETTER * max(map(len, lines)) > (WIDTH - names) / across
+    return len(panel.groups) * _LETTER * max(map(len, lines)) > (WIDTH - 0.6) / across
 
 
 def _columns(panel: Panel) -> int:
@@ -490,11 +464,7 @@ def layer_section(results: Results, folder: Path) -> Section | None:
 
 @figure_style()
 def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
-    """Mean distance of a word's tokenizations by layer: a color a model, a dash a sentence.
-
-    ``rows`` are those of ``EmbeddingDistances.table()`` with the name of the ``model``; ``stem`` is
-    the figure's path without its ending. Bands are 95% over words.
-    """
+    """Mean distance of a word's tokenizations by layer: a color a model, a dash a sentence."""
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
     looks: list[JsonObject] = [
         {"color": color, "marker": mark}
@@ -505,14 +475,7 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     for own, look in zip(models.values(), looks, strict=True):
         by_sentence = grouped(own, "sentence")
         for sentence, dash in zip(sentences, dashes, strict=True):
-            draw_line(
-                axes,
-                by_sentence.get(sentence, []),
-                "layer",
-                "mean",
-                linestyle=dash,
-                **look,
-            )
+            draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash, **look)
     last = max(row["layer"] for row in rows)
     step = max(1, last // 10)
     axes.set(xlabel="layer (0: the embedding)", ylabel="distance to the canonical tokenization")
@@ -535,15 +498,14 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
 
 def bound_section(results: Results, folder: Path) -> Section | None:
     """The bound of each model by layer, and the measured changes below it; and their figure."""
-    changes = entries_of(results.all_rows, "changes")
-    if changes.empty:
-        return None
-    groups = changes.groupby(["model", "kind", "depth"], sort=False)
-    merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
-    is_measured = merged["kind"].isin([*_DASHES]).any()
-    if is_measured:
-        draw_bound(merged.to_dict("records"), folder / "bound")
     layers = entries_of(results.all_rows, "bound").reindex(columns=["model", "layer", *_GAMMAS])
+    if layers.empty:
+        return None
+    changes = entries_of(results.all_rows, "changes").reindex(columns=_CHANGE)
+    groups = changes[changes["kind"].isin([*_DASHES])].groupby([*_CHANGE[:3]], sort=False)
+    merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
+    if not merged.empty:
+        draw_bound(merged.to_dict("records"), folder / "bound")
     lines = [
         _bound_line(model, own, merged[merged["model"] == model])
         for model, own in layers.groupby("model", sort=False)
@@ -556,7 +518,7 @@ def bound_section(results: Results, folder: Path) -> Section | None:
     )
     title = "Bound from the weights"
     return Section(
-        "bound", title, caption, [Table(head, lines)], folder / "bound" if is_measured else None
+        "bound", title, caption, [Table(head, lines)], None if merged.empty else folder / "bound"
     )
 
 
@@ -576,14 +538,8 @@ def _bound_line(model: str, layers: DataFrame, changes: DataFrame) -> list[str]:
 
 @figure_style()
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
-    """The measured changes per √distance by layer, on a logarithmic axis: a color a model.
-
-    ``rows`` hold ``model``, ``depth`` (0 the embedding, then the layers, last the logits),
-    ``kind`` (drawn as "sampled" or "adversarial"; others are bounds, far above the axis) and
-    ``mean``.
-    """
-    measured = [row for row in rows if row["kind"] in _DASHES]
-    models = grouped(measured, "model")
+    """The measured changes per √distance by depth: the embedding, the layers, the logits."""
+    models = grouped(rows, "model")
     figure, (axes,) = new_figure((WIDTH, 3.6))
     for (model, own), color in zip(models.items(), colors([*models]), strict=True):
         for kind, points in grouped(own, "kind").items():
@@ -591,24 +547,21 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
             line = [(row["depth"], row["mean"]) for row in points if row["mean"] > 0]
             label = model if kind == own[0]["kind"] else "_"
             axes.plot(*zip(*line, strict=True), color=color, linestyle=_DASHES[kind], label=label)
-    depth = max(row["depth"] for row in measured)
+    depth = max(row["depth"] for row in rows)
     step = max(1, depth // 6)
     layers = range(step, depth - step // 2, step)
     axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
     axes.set(yscale="log", xlabel="after layer", ylabel="mean change per √distance")
     axes.minorticks_off()
     axes.grid(axis="y")
-    kinds = [name for kind, name in _NAMES.items() if any(row["kind"] == kind for row in measured)]
+    kinds = [name for kind, name in _NAMES.items() if any(row["kind"] == kind for row in rows)]
     legend_above(figure, axes)
     note_below(figure, f"{', '.join(kinds)}; the bound γ is far above the axis, see the table")
     save_all(figure, stem, rows)
 
 
 def learning_curve(rows: Sequence[Row]) -> list[Row]:
-    """Accuracies by training scheme, evaluation scheme and step, seeds merged; the last step too.
-
-    Without rows of models kept on the way there is no curve.
-    """
+    """Accuracies of models kept on the way and at the last step, seeds merged."""
 
     def curve(row: Row) -> tuple[Any, ...]:
         names = "study", "scale", "pretrain_scheme", "train_scheme", "eval_scheme", "task"

@@ -71,7 +71,7 @@ _MEASURED = (  # of a row: what it measured, and not the seed
 )
 
 
-DataFrame = Any  # a pandas DataFrame; its methods return unions that no type checker narrows
+DataFrame = Any  # of pandas, whose methods return unions that no type checker narrows
 
 # Fields that name a model if they vary; `model` is the name of one that exists.
 SOURCES = ("study", "scale", "model")
@@ -115,10 +115,8 @@ def model_size(row: JsonFields) -> str:
 def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYING) -> list[str]:
     """Set `panel`, a row's values of the fields that differ, and `name`: `panel` and field `by`.
 
-    Returns the names of the fields that differ.
-
-    `train_scheme` counts only where models are named by their few-shot examples: else it is the
-    name within the panel. `pretrain_scheme` counts only where a model was trained further.
+    Returns the fields that differ: `train_scheme` only of models named by their few-shot examples,
+    `pretrain_scheme` only of models that were trained further.
     """
     if (frame["few_shot_scheme"] != "").any():
         fields = (*fields, "train_scheme")
@@ -235,12 +233,7 @@ class Results:
         return splits[-1] if splits else None
 
     def get(self, name: str, eval_scheme: str) -> Row | None:
-        """The row of a model and an evaluation scheme; None without one.
-
-        Args:
-            name: name of the model.
-            eval_scheme: spec of the evaluation scheme.
-        """
+        """The row of the model ``name`` and the scheme ``eval_scheme``; None without one."""
         return self._by_name.get((name, eval_scheme))
 
     def splits(self) -> list[tuple[float, str]]:
@@ -250,14 +243,10 @@ class Results:
         return [*[(x, spec) for x, spec in strengths if x == 0][:1], *positive]
 
     def change(self, name: str, eval_scheme: str) -> Difference | None:
-        """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
+        """Accuracy on questions of ``eval_scheme`` minus that on canonical ones; None without both.
 
-        Args:
-            name: name of the model.
-            eval_scheme: spec of the evaluation scheme.
-
-        None where one of the two was not measured. An attack is compared on the questions that it
-        attacked, where the answers are known.
+        ``name`` is that of the model. An attack is compared on the questions that it attacked,
+        where the answers are known.
         """
         before, after = self.get(name, "canonical"), self.get(name, eval_scheme)
         return difference(before, after) if before and after else None
@@ -276,8 +265,7 @@ def check_repeats(name: str, rows: Sequence[JsonFields]) -> None:
     >>> row = {"seed": 0, "n": 9, "configuration": {"seed": 0, "draws": 3}}
     >>> check_repeats("'a' on uniform", [row, row | {"seed": 1}])
 
-    Rows of other precisions are repeats, where each machine chose its own. ``name`` is what was
-    measured, for the message; the rows are one a cell.
+    ``name`` is what was measured. Rows of other precisions are repeats.
     """
     for row in rows[1:]:
         if change := first_change(_settings(rows[0]), _settings(row)):
@@ -292,11 +280,7 @@ def check_repeats(name: str, rows: Sequence[JsonFields]) -> None:
 
 
 def _settings(row: JsonFields) -> JsonObject:
-    """What decided a row, but the seeds of its training and measurement.
-
-    Without a configuration the numbers of questions and draws stand for it. With one, seeds may
-    have other numbers of questions, where those that are too long are left out.
-    """
+    """What decided a row, but the seeds of its training and measurement."""
     configuration = row.get("configuration")
     if isinstance(configuration, dict):  # a frame has NaN for None
         return {"configuration": _without_seeds(configuration)}
@@ -372,10 +356,7 @@ def merged_perplexities(rows: Sequence[JsonFields]) -> DataFrame:
 
 
 def entries_of(rows: Sequence[JsonFields], field: str) -> DataFrame:
-    """The entries of a field that is a list, of all rows; `model` names each model in a figure.
-
-    The number of a repeat at the end of a model's name, as in `canonical #1`, is left out.
-    """
+    """The entries of a field that is a list, of all rows; `model` names each model in a figure."""
     measured = rows_with(rows, field)
     if measured.empty:
         return measured
@@ -387,7 +368,7 @@ def entries_of(rows: Sequence[JsonFields], field: str) -> DataFrame:
 
 
 def _name_in_figure(row: Any, field: str) -> str:
-    """The model of a row of a frame: the entries of a field have its name, without the panel."""
+    """The model of the entries of a row, without the number of a repeat, as in `canonical #1`."""
     panel = row["panel"]
     if panel and row["training"] == UNTRAINED:
         return ", ".join(panel)
@@ -395,10 +376,7 @@ def _name_in_figure(row: Any, field: str) -> str:
 
 
 def merged_layers(rows: Sequence[JsonFields]) -> DataFrame:
-    """One row for each model, sentence and layer, with a 95% interval over seeds and words.
-
-    Every seed has the same words, so more seeds do not shrink the part of the words.
-    """
+    """One row for each model, sentence and layer, with a 95% interval over seeds and words."""
     layers = entries_of(rows, "layers")
     if layers.empty:
         return layers
@@ -446,11 +424,9 @@ def points(difference: float) -> str:
 
 
 def mean_over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, float]:
-    """Mean of a field over several seeds that share their items, with its 95% bounds.
+    """Mean of a field over seeds that share so many ``items``, with its 95% bounds.
 
-    ``rows`` are two or more, one a seed, with the field and its own bounds `low` and `high`;
-    ``items`` is the number of the items, such as questions or words. For a field that is no share,
-    and for accuracies without the answers to each question.
+    For a field that is no share, and for accuracies without the answers to each question.
     """
     mean = math.fsum(rows[field]) / len(rows)
     shared = float(variance_of(rows).mean())

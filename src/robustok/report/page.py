@@ -13,19 +13,14 @@ from robustok.runtime.files import write_whole
 
 
 class Entry(NamedTuple):
-    """A cell of a table that is more than text, such as an accuracy.
-
-    ``interval`` is empty where it was not measured, ``change`` is that from canonical questions,
-    ``heat`` the share of it that was lost, from 0 to 1, for the shade, ``consistency`` the share of
-    questions with one answer in all draws; ``color`` is that of a dot before the text.
-    """
+    """A cell of a table that is more than text, such as an accuracy."""
 
     text: str
     interval: str = ""
-    change: str = ""
-    heat: float = 0.0
-    consistency: str = ""
-    color: str = ""
+    change: str = ""  # from canonical questions
+    heat: float = 0.0  # the share that was lost, for the shade
+    consistency: str = ""  # the share of questions with one answer in all draws
+    color: str = ""  # of a dot before the text
 
     def __str__(self) -> str:
         """All of it on one line."""
@@ -47,19 +42,15 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a report: a title, a caption, a figure or none, and tables.
-
-    ``figure`` is the path of its SVG without the ending; with ``texts`` the tables hold sentences.
-    A reader of HTML has to open what is ``folded``.
-    """
+    """A part of a report: a title, a caption, a figure or none, and tables."""
 
     name: str
     title: str
     caption: str = ""
     tables: Sequence[Table] = ()
-    figure: Path | None = None
-    texts: bool = False
-    folded: bool = False
+    figure: Path | None = None  # of the SVG, without the ending
+    texts: bool = False  # whether the tables hold sentences
+    folded: bool = False  # whether a reader of HTML has to open it
 
     @property
     def image(self) -> str:
@@ -73,12 +64,7 @@ _WITHOUT = {"name": "", "about": "", "note": "", "missing": None, "progress": ""
 
 
 def write_page(out: Path, sections: Sequence[Section], **values: object) -> Path:
-    """Write report.html and report.md, and return the first. Markup in the values is escaped.
-
-    ``values`` are the ``title``, ``facts`` below it, ``answers``, the ``configuration`` and
-    ``versions``, and those that may be empty: the ``name`` of a study, what it is ``about``, a
-    ``note`` on intervals, and the table of ``missing`` measurements below the ``progress``.
-    """
+    """Write report.html and report.md, and return the first; markup in ``values`` is escaped."""
     import jinja2
     from markupsafe import Markup
 

@@ -9,20 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models.load import has_lora
-from robustok.report.answers import shown_schemes
 from robustok.report.frame import Results, Row
 from robustok.report.tables import accuracy_table, compared
+from robustok.report.write import shown_schemes
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import read_json_or_none, write_whole
 from robustok.study.run import worst_rows
 from robustok.tasks.benchmarks import HUB
-from robustok.training.recipe import (
-    RECORD,
-    loading,
-    may_write_card,
-    trained_on,
-    write_card,
-)
+from robustok.training.recipe import RECORD, loading, may_write_card, trained_on, write_card
 
 _METRICS = ("accuracy", "consistency")
 _FIGURES = {

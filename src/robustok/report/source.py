@@ -115,7 +115,8 @@ def read_source(folder: Path) -> ReportSource:
         raise RobustokError(f"{results} has no rows yet: let the study finish a measurement")
     for row in rows:
         check_fields(row, MeasuredRow, results, _ACCEPTED)
-        if missing := sorted(_needed_fields(row) - row.keys()):
+        needed = [fields for one, fields in _MEASUREMENT.items() if one in row]
+        if missing := sorted(_NAMES.union(*needed) - row.keys()):
             raise RobustokError(f"{results} has a row without {missing[0]}: {_ACCEPTED}")
     rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
     study = _object(folder / "study.json", StudyRecord)
@@ -129,10 +130,6 @@ def _object(path: Path, kind: Any) -> JsonObject:
     value = read_object(path)
     check_fields(value, kind, path, _ACCEPTED)
     return value
-
-
-def _needed_fields(row: Row) -> set[str]:
-    return _NAMES.union(*(needed for one, needed in _MEASUREMENT.items() if one in row))
 
 
 def _answers(row: Row, folder: Path) -> Row:

@@ -8,8 +8,6 @@ scheme without a color takes one of those that are left.
 from __future__ import annotations
 
 import io
-import math
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,8 +39,6 @@ DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 # Inches. On a phone, where a figure is 340 pixels wide, 10 points are 9 pixels then.
 WIDTH = 5.2
 _PALETTE = 128  # colors of a PNG
-_DPI = 160
-_MAX_PIXELS = 1 << 24  # of a PNG; a larger figure, as of very long names, has fewer to an inch
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -75,7 +71,7 @@ RC: dict[Any, Any] = {
     "legend.columnspacing": 1.6,
     "figure.facecolor": "white",  # a dark page inverts it
     "savefig.facecolor": "white",
-    "savefig.dpi": _DPI,
+    "savefig.dpi": 160,
     "svg.hashsalt": "robustok",
 }
 
@@ -131,31 +127,21 @@ def new_figure(
 
 @figure_style()
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure whole, as PNG or SVG by the file's ending, without the time of writing.
+    """Write a figure as SVG or as PNG with a palette, without the time of writing."""
+    from PIL import Image
 
-    A PNG has a palette, with which it is a third as large.
-    """
     kind = path.suffix.removeprefix(".")
     buffer = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    options: Any = {"format": kind, "bbox_inches": "tight", "pad_inches": 0.12}
-    figure.savefig(buffer, metadata=metadata, **options)
+    options: Any = {"bbox_inches": "tight", "pad_inches": 0.12}
+    figure.savefig(buffer, format=kind, metadata=metadata, **options)
     if kind == "png":
-        pixels = math.prod(struct.unpack(">II", buffer.getvalue()[16:24]))  # of its header
-        if pixels > _MAX_PIXELS:
-            buffer = io.BytesIO()
-            figure.savefig(buffer, dpi=_DPI * (_MAX_PIXELS / pixels) ** 0.5, **options)
-    write_whole(path, _with_palette(buffer) if kind == "png" else buffer.getvalue())
-
-
-def _with_palette(png: io.BytesIO) -> bytes:
-    from PIL import Image
-
-    # The widest coverage keeps the color of a few small marks beside much text.
-    cover = Image.Quantize.MAXCOVERAGE
-    reduced, buffer = Image.open(png).convert("RGB").quantize(_PALETTE, cover), io.BytesIO()
-    reduced.save(buffer, format="png", optimize=True)
-    return buffer.getvalue()
+        # The widest coverage keeps the color of a few small marks beside much text.
+        cover = Image.Quantize.MAXCOVERAGE
+        reduced = Image.open(buffer).convert("RGB").quantize(_PALETTE, cover)
+        buffer = io.BytesIO()
+        reduced.save(buffer, format="png", optimize=True)
+    write_whole(path, buffer.getvalue())
 
 
 def save_all(
@@ -164,10 +150,7 @@ def save_all(
     rows: Sequence[Row] | None = None,
     fields: Sequence[str] | None = None,
 ) -> list[Path]:
-    """Write a figure as PNG and SVG, and the rows that it shows as CSV; returns the paths.
-
-    ``stem`` is the path without the ending; ``fields`` are the columns, by default all of ``rows``.
-    """
+    """Write a figure as PNG and SVG, and the rows that it shows as CSV; returns the paths."""
     png, svg, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg", "csv"))
     save_figure(figure, svg)
     save_figure(figure, png)
@@ -177,19 +160,9 @@ def save_all(
 
 
 def draw_line(
-    axes: Axes,
-    rows: Sequence[Row],
-    x: str,
-    y: str,
-    *,
-    color: str,
-    scale: float = 1.0,
-    **style: Any,
+    axes: Axes, rows: Sequence[Row], x: str, y: str, *, color: str, scale: float = 1.0, **style: Any
 ) -> None:
-    """A line through a field of the rows, in a band from their ``low`` to their ``high``.
-
-    ``style`` goes to matplotlib's ``plot``.
-    """
+    """A line through a field of the rows, in a band from their ``low`` to their ``high``."""
     at = [row[x] for row in rows]
     low, high, mean = ([scale * row[name] for row in rows] for name in ("low", "high", y))
     axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
@@ -236,7 +209,7 @@ def percent_axis(axes: Axes) -> None:
 
 
 def legend_key(**style: Any) -> Any:
-    """A line for a legend; ``style`` goes to matplotlib's ``Line2D``."""
+    """A line for a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **style)
@@ -302,10 +275,7 @@ def _settings(spec: str, *, strength: bool = True) -> list[str]:
 
 
 def last_parts(names: Sequence[str]) -> list[str]:
-    """Models by as many of the last parts of their names as tell different ones apart.
-
-    Hub names lose their revision where the rest differs.
-    """
+    """Models by as many of the last parts of their names as tell different ones apart."""
     parts = [Path(name.partition("@")[0]).parts for name in names]
     for count in range(1, max(map(len, parts), default=0) + 1):
         short = ["/".join(part[-count:]) for part in parts]

@@ -34,44 +34,6 @@ from robustok.tasks.benchmarks import HUB
 
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
-_ELSEWHERE = (
-    "name",
-    "title",
-    "about",
-    "scale",
-    "threads",
-    "paper",
-    "readme",
-    "repeats",  # as seeds
-    "first_repeat",
-)  # on the page
-_NOT_OF_NAMED = ("tied", "architecture", "parameters")  # a model with a name has its own
-
-
-def settings_section(study: JsonFields) -> Section | None:
-    """What a study ran: the fields of each section that have a value, by their YAML names."""
-    lines = [
-        [name, _value_text(part)]
-        for name, value in study.items()
-        if "model" in study and name not in _ELSEWHERE
-        for part in (value if isinstance(value, list) else [value])
-        if part is not None
-    ]
-    table = Table(["section", "fields"], lines)
-    return Section("settings", "Settings", tables=[table], texts=True) if lines else None
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, dict):
-        left_out = _NOT_OF_NAMED if value.get("name") else ()
-        return "; ".join(
-            name if one is True else f"{name} {_value_text(one)}"
-            for name, one in value.items()
-            if not (one is None or one is False or one == [] or name in left_out)
-        )
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def missing_table(missing: Sequence[Row]) -> Table | None:
@@ -156,74 +118,49 @@ def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
 
 
 def kinds_section(results: Results) -> Section | None:
-    """Accuracy on each subset of a benchmark, and of every evaluation scheme minus canonical there.
+    """Accuracy on each kind of question, and on the other questions minus that: a table a model.
 
-    A table a model; none without a benchmark whose questions are of several kinds.
+    The other questions are those of every scheme for the subsets of a benchmark, and attacked ones
+    for the kinds of a game. None without questions of several kinds.
     """
     tables = [table for name in results.names if (table := _kinds_table(results, name))]
     caption = (
-        "In percent on canonical questions; of the other schemes in points from there, with "
-        "95% intervals over the seeds and the questions of the subset, question by question. "
-        "A star marks the differences of a column that remain after Holm's correction."
+        "In percent, on canonical questions and on others; in brackets the difference from the "
+        "canonical ones of the same questions in points, with 95% intervals over the seeds and the "
+        "questions of the kind. A star marks the differences of a column that remain after Holm's "
+        "correction."
     )
-    return Section("kinds", "Accuracy by subset", caption, tables) if tables else None
+    title = "Accuracy by kind of question"
+    return Section("kinds", title, caption, tables, folded=True) if tables else None
 
 
 def _kinds_table(results: Results, name: str) -> Table | None:
-    """A line a kind of question of a benchmark, a column an evaluation scheme; None elsewhere."""
-    rows = {scheme: results.get(name, scheme) for scheme in results.eval_schemes}
-    base = rows.pop("canonical", None)
-    if base is None or base["task"] not in HUB or not isinstance(base.get("kinds"), dict):
+    """A line a kind of question, a column an evaluation scheme; None without kinds."""
+    base = results.get(name, "canonical")
+    if base is None or not isinstance(base.get("kinds"), dict):
         return None
+    schemes = results.eval_schemes if base["task"] in HUB else results.attacks
+    rows = {scheme: results.get(name, scheme) for scheme in schemes if scheme != "canonical"}
     others = {scheme: row for scheme, row in rows.items() if row and _shares_answers(base, row)}
     keys: dict[str, set[str]] = {}
     for key, kind in base["kinds"].items():
         keys.setdefault(kind, set()).add(key)
-    changes = [_changes_by_kind(base, other, keys) for other in others.values()]
+    columns = [_texts_by_kind(base, other, keys) for other in others.values()]
     lines = [
-        [kind, str(len(own)), _share(_part(base, own)), *(texts[kind] for texts in changes)]
+        [kind, str(len(own)), _share(_part(base, own)), *(texts[kind] for texts in columns)]
         for kind, own in keys.items()
     ]
-    head = name if len(results.names) > 1 else "subset"
+    head = name if len(results.names) > 1 else "kind"
     return Table([head, "questions", "canonical", *map(title, others)], lines) if others else None
 
 
-def _changes_by_kind(base: Row, other: Row, keys: Mapping[str, set[str]]) -> dict[str, str]:
-    """The difference on each kind of question, as text."""
+def _texts_by_kind(base: Row, other: Row, keys: Mapping[str, set[str]]) -> dict[str, str]:
+    """The accuracy and its difference on each kind of question, as text."""
     pairs = {kind: (_part(base, own), _part(other, own)) for kind, own in keys.items()}
     known = {kind: pair for kind, pair in pairs.items() if _shares_answers(*pair)}
-    return dict.fromkeys(keys, NOT_RUN) | _change_texts(known)
-
-
-def attacked_kinds_section(results: Results) -> Section | None:
-    """Accuracy under attack on each kind of question of a game: a table an attack, a line a model.
-
-    None without questions of several kinds that were attacked.
-    """
-    tables = []
-    for scheme in results.attacks:
-        rows = {name: results.get(name, scheme) for name in results.names}
-        kept = {name: row for name, row in rows.items() if row and _is_of_game(row)}
-        keys: dict[str, set[str]] = {}
-        for row in kept.values():
-            for key in next(iter(row["answers"].values())):
-                keys.setdefault(row["kinds"].get(key, ""), set()).add(key)
-        if len(keys) > 1:
-            heads = [f"{kind} ({len(own)})" for kind, own in keys.items()]
-            parts = {name: [_part(row, own) for own in keys.values()] for name, row in kept.items()}
-            lines = [[name, *map(_share, own)] for name, own in parts.items()]
-            tables.append(Table([title(scheme), *heads], lines))
-    caption = (
-        "Accuracy in percent, over all seeds; in brackets the number of attacked questions of the "
-        "kind. One mean over kinds hides how different they are."
-    )
-    about = "Accuracy under attack, by kind of question"
-    return Section("attacked-kinds", about, caption, tables) if tables else None
-
-
-def _is_of_game(row: Row) -> bool:
-    """Whether a row has answers to questions of several kinds, and is of no benchmark."""
-    return bool(row["answers"]) and isinstance(row.get("kinds"), dict) and row["task"] not in HUB
+    changes = _change_texts(known)
+    texts = {kind: f"{_share(pair[1])} ({changes[kind]})" for kind, pair in known.items()}
+    return dict.fromkeys(keys, NOT_RUN) | texts
 
 
 def _share(row: Row) -> str:
@@ -259,7 +196,20 @@ def versus_canonical(results: Results) -> Section | None:
     others = [name for name in results.names if name != base]
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None
-    tables = [_differences(results, f"minus {base}", {name: (base, name) for name in others})]
+    schemes = compared(results)
+    columns = [
+        _change_texts(
+            {
+                name: (before, after)
+                for name in others
+                if (before := results.get(base, scheme)) and (after := results.get(name, scheme))
+            },
+            1 if results.exist else LEAST_SEEDS,
+        )
+        for scheme in schemes
+    ]
+    lines = [[name, *(column.get(name, NOT_RUN) for column in columns)] for name in others]
+    table = Table([f"minus {base}", *map(title, schemes)], lines)
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
     stars = "" if results.exist else ", given from three seeds on"
     return Section(
@@ -268,26 +218,8 @@ def versus_canonical(results: Results) -> Section | None:
         "In points, with 95% intervals, over the seeds and questions that both models have. A star "
         f"marks the differences of a column that remain after Holm's correction{stars}; the others "
         "establish no order.",
-        tables,
+        [table],
     )
-
-
-def _differences(results: Results, head: str, pairs: Mapping[str, tuple[str, str]]) -> Table:
-    """The second model minus the first of each pair, a column an evaluation scheme."""
-    schemes = compared(results)
-    columns = [
-        _change_texts(
-            {
-                label: (before, after)
-                for label, (first, second) in pairs.items()
-                if (before := results.get(first, scheme)) and (after := results.get(second, scheme))
-            },
-            1 if results.exist else LEAST_SEEDS,
-        )
-        for scheme in schemes
-    ]
-    lines = [[label, *(column.get(label, NOT_RUN) for column in columns)] for label in pairs]
-    return Table([head, *map(title, schemes)], lines)
 
 
 def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) -> dict[str, str]:
@@ -323,7 +255,12 @@ def perplexity_section(results: Results) -> Section | None:
     merged = merged_perplexities(results.all_rows)
     if merged.empty:
         return None
-    merged["text"] = [perplexity_text(row) for _, row in merged.iterrows()]
+    merged["text"] = [
+        f"{row['perplexity']:.1f}"
+        + f" [{row['lowest']:.1f}, {row['highest']:.1f}]" * (row["seeds"] > 1)
+        + f", {row['bits_per_byte']:.3f} bits/byte"
+        for _, row in merged.iterrows()
+    ]
     trained = merged["training"].astype(bool).any()
     table = pivot(merged, "name", "eval_scheme", "pre-trained" if trained else "model")
     return Section(
@@ -333,13 +270,6 @@ def perplexity_section(results: Results) -> Section | None:
         "schemes and vocabularies. Brackets hold the lowest and the highest of the seeds.",
         [table],
     )
-
-
-def perplexity_text(row: Any) -> str:
-    text = f"{row['perplexity']:.1f}"
-    if row["seeds"] > 1:
-        text += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
-    return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
 
 def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
@@ -386,9 +316,11 @@ def paper_section(paper: JsonFields, rows: Sequence[Row]) -> Section | None:
     ``paper`` is that of the study and may be empty; the rows are of this study alone. At another
     scale than the full one the model is another one, and no difference is shown.
     """
-    tables = [
-        _BESIDE[table["measure"]](table, rows) for table in paper.get("tables", ()) if table["rows"]
-    ]
+    tables = []
+    for table in paper.get("tables", ()):
+        if table["rows"]:
+            beside = _BESIDE[table["measure"]](table, rows)
+            tables.append(beside._replace(note=f"{table.get('note', '')} {beside.note}".lstrip()))
     claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
     where = f"Comparison with the paper: {paper.get('where')}"
     return Section("paper", where, claims, tables) if tables else None
@@ -417,7 +349,7 @@ def _accuracies_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
     note = "Each cell: our value with its 95% interval / the paper's value, "
     note += "and the difference in points." if is_full else "of a larger model."
     head = [*(titles[name] for name in names), *map(title, columns)]
-    return Table(head, lines, _after_own_note(table, note))
+    return Table(head, lines, note)
 
 
 def _accuracy_beside(row: Row | None, theirs: float | None, is_full: bool) -> str:
@@ -448,7 +380,7 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
         "compare as numbers."
     )
     head = [first_title(rows), *map(title, table["columns"])]
-    return Table(head, lines, _after_own_note(table, note))
+    return Table(head, lines, note)
 
 
 def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
@@ -475,7 +407,7 @@ def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
         lines.append([str(layer) if last == deepest else f"{layer} / {theirs}", *cells])
     head = ["layer", *(paper["train_scheme"] for paper in table["rows"])]
     note = "Each cell: our value / the paper's value, at the same share of the layers."
-    return Table(head, lines, _after_own_note(table, note))
+    return Table(head, lines, note)
 
 
 _BESIDE = {  # a table of the paper with ours, by its measure
@@ -483,10 +415,6 @@ _BESIDE = {  # a table of the paper with ours, by its measure
     "perplexity": _perplexities_beside,
     "embeddings": _distances_beside,
 }
-
-
-def _after_own_note(table: JsonFields, note: str) -> str:
-    return f"{table.get('note', '')} {note}".lstrip()
 
 
 def _number_of_paper(value: float | None, digits: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -70,24 +70,24 @@ def require(*packages: str) -> None:
             raise ModuleNotFoundError(missing_line(package), name=package)
 
 
-def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package that has names of a module, imported when one is used.
+def names_on_use(package: str, *modules: str, names: Collection[str] = ()) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package that has names of modules, imported when one is used.
 
-    >>> names_on_use("robustok.errors")("RobustokError").__name__
+    >>> names_on_use("robustok", "robustok.checks", "robustok.errors")("RobustokError").__name__
     'RobustokError'
 
-    ``names`` are those that it has, by default all of the module.
+    The first module that has a name counts. ``names`` are those of the package, by default all.
     """
 
     def find(name: str) -> Any:
         # Python asks every package for names such as __path__, and `import *` for __all__.
         is_internal = name.startswith("__") and name != "__all__"
-        if not is_internal and (not names or name in names):
+        is_known = not is_internal and (not names or name in names)
+        for module in modules if is_known else ():
             with import_lock:
                 own = _imported(module)
             if hasattr(own, name):
                 return getattr(own, name)
-        package = module.rpartition(".")[0]
         # Python's own line ends in a name that is alike, if it knows the package.
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package]

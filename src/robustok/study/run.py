@@ -347,7 +347,7 @@ class Row(TypedDict, total=False):
     bits_per_byte: Number
     layers: Annotated[list[_Layer], Field(min_length=1)]  # distances between tokenizations
     bound: Annotated[list[_BoundOfLayer], Field(min_length=1)]  # the bound from the weights
-    # Of hidden states per root of a distance: measured, and bounded.
+    # Of hidden states per root of a distance.
     changes: Annotated[list[_Change], Field(min_length=1)]
     splits: Number  # measured strength, per canonical token
     distance: Number

@@ -1,7 +1,6 @@
 """Training with tokenizations drawn on the fly, on transformers' Trainer.
 
-The names of `robustok.training.public` are imported when one of them is used: the settings
-(`robustok.training.recipe`) need no torch.
+Names are imported when one of them is used: the settings (`recipe`) need no torch.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +8,16 @@ from typing import TYPE_CHECKING
 from robustok.runtime.packages import names_on_use
 
 if TYPE_CHECKING:
-    from robustok.training.public import *  # noqa: F403
+    from robustok.training.finetuning import finetune as finetune
+    from robustok.training.pretraining import pretrain as pretrain
+    from robustok.training.recipe import PRESETS as PRESETS
+    from robustok.training.recipe import Finetuning as Finetuning
+    from robustok.training.recipe import Recipe as Recipe
+    from robustok.training.recipe import Training as Training
 
-__getattr__ = names_on_use("robustok.training.public")
+__getattr__ = names_on_use(
+    "robustok.training",
+    "robustok.training.recipe",
+    "robustok.training.finetuning",
+    "robustok.training.pretraining",
+)

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import click
 
-from robustok.analysis.invariants import check_invariants
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import print_table
+from robustok.guard.invariants import check_invariants
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.load import devices
 from robustok.runtime.environment import available_cores

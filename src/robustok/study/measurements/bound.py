@@ -17,7 +17,6 @@ from robustok.study.sections import EvalSpec
 from robustok.tasks import Item
 
 _NORMS = ("embedding", "head", "largest_embedding")
-_MEASURED = ("sampled", "adversarial")  # kinds of changes; the others are the bound's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +54,18 @@ class Bound(OnQuestions):
         bound = evaluation.lipschitz_bound(opened.model, progress=opened.progress)
         ratios = self._ratios(opened) if opened.cell.questions else None
         n = self.tokens or (ratios.longest if ratios else None)
-        measured = [] if ratios is None else ratios.table()
-        changes = [*measured, *bound.changes(n)]
         return {
             **{field: getattr(bound, field) for field in _NORMS},
             "distance": self.distance,
             "tokens": n,
             "bound": [{"model": name, **row} for row in bound.table(self.distance, tokens=n)],
-            "changes": [{"model": name, **row} for row in changes],
-            **({} if ratios is None else {"n": ratios.items, "draws": ratios.draws}),
+            **({} if ratios is None else self._measured(ratios, name)),
             "precision": opened.precision,
         }
+
+    def _measured(self, ratios: evaluation.Ratios, model: str) -> Summary:
+        changes = [{"model": model, **row} for row in ratios.table()]
+        return {"changes": changes, "n": ratios.items, "draws": ratios.draws}
 
     def _ratios(self, opened: OpenedCell) -> evaluation.Ratios:
         """The measured ratios; the attack on each question leaves out neighbors that do not fit."""
@@ -93,8 +93,7 @@ class Bound(OnQuestions):
         record = {"model": row["model"], **{name: row[name] for name in names}}
         record["layers"] = [{k: v for k, v in c.items() if k != "model"} for c in row["bound"]]
         if "n" in row:
-            measured = [c for c in row["changes"] if c["kind"] in _MEASURED]
-            record["measured"] = [c | {"model": row["model"]} for c in measured]
+            record["measured"] = [c | {"model": row["model"]} for c in row["changes"]]
             record |= {"items": row["n"], "draws": row["draws"]}
         yield record
 
@@ -111,10 +110,9 @@ class Bound(OnQuestions):
                     shown = "" if c1 is None else f"C1 {c1:.4g}, "
                     text += f"; {reading}: {shown}γ {power_of_ten(power)}"
             lines.append(text)
-        for kind in _MEASURED:
-            largest = [c["max"] for c in row.get("measured", ()) if c["kind"] == kind]
-            if largest:
-                lines.append(f"change of the logits per √distance, {kind} up to {largest[-1]:.3g}")
+        largest = {c["kind"]: c["max"] for c in row.get("measured", ())}  # the last, of the logits
+        for kind, change in largest.items():
+            lines.append(f"change of the logits per √distance, {kind} up to {change:.3g}")
         return "\n".join(lines)
 
 

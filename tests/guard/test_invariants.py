@@ -11,8 +11,8 @@ from tokenizers.models import Unigram
 from tokenizers.pre_tokenizers import Metaspace
 
 import robustok as rt
-from robustok.analysis import invariants
-from robustok.analysis.invariants import check_invariants
+from robustok.guard import invariants
+from robustok.guard.invariants import check_invariants
 
 NAMES = ["encoding", "draws", "probabilities", "guard"]
 

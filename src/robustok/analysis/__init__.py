@@ -1,1 +1,0 @@
-"""Checks of a tokenizer against its own library, without a model."""
