@@ -190,7 +190,7 @@ class Attack:
         return self.steps[-1].log_probs
 
     def as_row(self) -> JsonObject:
-        """Plain lists and numbers, ready for JSON; :meth:`from_row` takes it."""
+        """Plain lists and numbers, ready for JSON."""
         row = {field.name: getattr(self, field.name) for field in fields(self)}
         row |= {name: row[name].tolist() for name in ("ids", "canonical_ids")}
         row |= {name: finite_or_none(row[name]) for name in ("score", "canonical_score")}
@@ -207,10 +207,7 @@ class Attack:
 
     @classmethod
     def from_row(cls, row: JsonObject) -> Attack:
-        """The attack of a ``row`` of :meth:`as_row`, also of one read from a file.
-
-        Raises RobustokError for a row that is no attack.
-        """
+        """The attack of a ``row`` of :meth:`as_row`; raises RobustokError for another row."""
         try:
             values = {field.name: row[field.name] for field in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
@@ -425,7 +422,6 @@ def generate_answers(
 
 
 def _verdict(judge: Judge | None, text: str, answer: str) -> float | None:
-    """The number that a judge gives to an answer; None without a judge."""
     if judge is None:
         return None
     verdict = judge(text, answer)

@@ -41,19 +41,14 @@ _IDLE = 20  # restarts in a row without a new tokenization that end the search
 
 @dataclass(eq=False)
 class AttackedText:
-    """A text under attack: its tokenizations and the objective.
-
-    Its random draws depend on the seed and on ``key``, by default the text. ``filtered`` counts the
-    candidates left out because they do not fit the model. With ``second_ids`` neighbors also have
-    second ids. Raises RobustokError for an empty text.
-    """
+    """A text under attack: its tokenizations and the objective."""
 
     vocab: Vocabulary
     prompt: Prompt
     objective: Objective
-    key: str | None = None
-    second_ids: bool = False
-    filtered: int = 0
+    key: str | None = None  # what random draws depend on beside the seed, by default the text
+    second_ids: bool = False  # whether neighbors also have second ids
+    filtered: int = 0  # candidates left out because they do not fit the model
 
     def __post_init__(self) -> None:
         if not self.prompt.text:
@@ -108,10 +103,7 @@ class AttackedText:
         return self.fitting(self.draw_all(spec, seed, draws, epoch))
 
     def draw_all(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
-        """As :meth:`draw`, with tokenizations that do not fit.
-
-        Draws of different epochs are independent; a start is drawn in epoch 0.
-        """
+        """As :meth:`draw`, with tokenizations that do not fit; a start is drawn in epoch 0."""
         keys = np.array([self.draw_key], np.int64)
         return sampler(spec, self.vocab).sample_batch(
             Ragged.from_rows([self.canonical]), seed=seed, draws=draws, keys=keys, epoch=epoch
@@ -134,10 +126,7 @@ class AttackedText:
         return drawn[0] if drawn else self.canonical
 
     def request(self, rows: Ragged) -> Request | None:
-        """The request for these tokenizations; None where the overflow policy drops the text.
-
-        Raises RobustokError where a tokenization does not fit and the policy is to raise.
-        """
+        """The request for these tokenizations; None where the overflow policy drops the text."""
         objective = self.objective
         assert isinstance(objective, CausalObjective)
         name = f"'{self.prompt.key}'"
@@ -150,8 +139,7 @@ class AttackedText:
     def is_dropped(self, spec: str, seed: int) -> bool:
         """Whether the overflow policy drops the text: its start or canonical tokens do not fit.
 
-        ``spec`` and ``seed`` are those of :meth:`start`. The window counts the tokenizations of a
-        dropped text. Raises RobustokError where they do not fit and the policy is an error.
+        The window counts the tokenizations of a dropped text.
         """
         assert isinstance(self.objective, CausalObjective) and self.objective.window is not None
         start = [] if spec == "canonical" else self.draw_all(spec, seed, 1, 0)
@@ -166,11 +154,9 @@ def neighbors_with_second_ids(
 ) -> Iterator[np.ndarray]:
     """The tokenizations at a distance from ``ids`` over V and its second ids, int32 [tokens] each.
 
-    ``ids`` may hold second ids. Each new token of a neighbor at distance e over V may be any id of
-    its bytes, and distance - e of the tokens shared with ``ids`` are exchanged for another id of
-    their bytes. Second ids of the canonical tokenization stay.
-
-    Raises RobustokError for more than a million neighbors.
+    Each new token of a neighbor at distance e over V may be any id of its bytes, and distance - e
+    of the tokens shared with ``ids`` are exchanged for another id of their bytes. Second ids of the
+    canonical tokenization stay.
     """
     vocab = lattice.vocab
     fixed = lattice.reference[~vocab.ordinary[lattice.reference]].tolist()
@@ -228,14 +214,11 @@ def _same_bytes(vocab: Vocabulary) -> dict[int, list[int]]:
 
 
 class Scored(NamedTuple):
-    """Scores of some candidates, [candidates] each.
-
-    ``log_probs`` has a column for each of the objective's continuations, none without them.
-    """
+    """Scores of some candidates, [candidates] each."""
 
     scores: np.ndarray
     succeeded: np.ndarray
-    log_probs: np.ndarray
+    log_probs: np.ndarray  # [candidates, continuations of the objective]
 
 
 class Trial:
@@ -314,10 +297,7 @@ class Trial:
 
     @property
     def is_proved(self) -> bool:
-        """Whether no tokenization at the distances from the canonical one succeeds.
-
-        All of them were scored, and the canonical one; none succeeded.
-        """
+        """Whether the canonical tokenization and all at the distances were scored, none broke."""
         text, scores, distances = self.text, self.scores, self.settings.distances
         if text.objective.threshold is None or self.succeeded:
             return False
@@ -359,11 +339,7 @@ class Trial:
 
 
 class Scorer:
-    """Scores the candidates of many texts, one batch for each model.
-
-    ``tokens_computed`` and ``tokens_naive`` of :class:`robustok.scoring.Scores` are summed
-    over all calls.
-    """
+    """Scores the candidates of many texts, one batch for each model, and sums the tokens."""
 
     def __init__(self) -> None:
         self.tokens_computed, self.tokens_naive, self.mode = 0, 0, ""
@@ -456,10 +432,7 @@ def greedy(trial: Trial) -> Search:
 
 
 def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
-    """Score ``start``, then the neighbors of the best ``settings.beam``, while the best improves.
-
-    ``restart``, the number of the ascent, seeds the choice among too many neighbors.
-    """
+    """Score ``start``, then the neighbors of the ``settings.beam`` best, while they improve."""
     text, settings = trial.text, trial.settings
     scores = yield [start]
     beam = [(float(scores[0]), start)]

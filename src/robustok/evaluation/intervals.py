@@ -141,7 +141,7 @@ def clustered(
 
 
 def _numbers(name: str, values: Any, dimensions: int, low: float = 0) -> np.ndarray:
-    """Numbers from ``low`` to 1, float64 of ``dimensions`` dimensions; an error for others."""
+    """Numbers from ``low`` to 1, float64 of ``dimensions`` dimensions."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
@@ -328,10 +328,7 @@ def _p_of(mean: float, half_width: Callable[[float], float]) -> float:
 
 
 def _half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """The root of the sum of the squared half-widths of all parts of the variance.
-
-    It is exact for a single part and conservative for several.
-    """
+    """The root of the sum of the squared half-widths of all parts: exact for a single one."""
     from scipy.special import stdtrit
 
     return math.sqrt(

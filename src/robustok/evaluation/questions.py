@@ -68,10 +68,7 @@ def check_options(options: Sequence[str | Ids]) -> list[str | Ids]:
 
 
 def check_keyed(kind: str, values: Iterable[object]) -> list[Any]:
-    """Items or prompts as a list; raises RobustokError where they are missing or share a key.
-
-    ``kind`` is their name in errors.
-    """
+    """Items or prompts as a list; raises RobustokError where they are missing or share a key."""
     values = check_list(f"{kind}s", values)
     if not values:
         raise RobustokError(f"there are no {kind}s: give at least one")

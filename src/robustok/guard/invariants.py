@@ -105,10 +105,7 @@ class _Library(NamedTuple):
 
 
 def check_invariants(source: object, vocab: Vocabulary | None = None) -> Invariants:
-    """Compare robustok with the tokenizer's own library on texts made from its tokens.
-
-    ``vocab`` is the vocabulary of ``source``, if it is loaded already.
-    """
+    """Compare ``vocab``, that of ``source``, with the tokenizer's own library on its texts."""
     vocab = vocab or Vocabulary.load(source)
     library = _Library.of(source)
     texts = list(_texts(vocab))

@@ -93,8 +93,7 @@ class _RunRecord(TypedDict, total=False):
 class ReportSource:
     """A folder, its rows of results.jsonl, study.json, and run.json; empty where it has none.
 
-    A row with accuracies has how far each question was answered, by its key, as `answers`, and
-    where there are several kinds of questions these as `kinds`.
+    A row with accuracies has the share of right `answers` by the key of the question, and `kinds`.
     """
 
     folder: Path

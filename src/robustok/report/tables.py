@@ -187,10 +187,7 @@ def _shares_answers(first: Row, second: Row) -> bool:
 
 
 def versus_canonical(results: Results) -> Section | None:
-    """Accuracy of every model minus that of canonical training, or of the first that exists.
-
-    None where no model was trained canonically, and where several tasks or studies are shown.
-    """
+    """Accuracy of every model minus that of canonical training, or of the first that exists."""
     bases = [n for n in results.names if results.exist or results.models[n]["spec"] == "canonical"]
     base = next(iter(bases), None)
     others = [name for name in results.names if name != base]
@@ -384,11 +381,7 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
 
 
 def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
-    """A line a layer, of words alone, as the paper measured them.
-
-    A model of another depth stands beside the paper's layers at the same share of its depth, the
-    last one beside the last.
-    """
+    """A line a layer, of words alone, beside the paper's layer at the same share of the depth."""
     ours = {
         (row["model"], int(row["layer"])): f"{row['mean']:.3f}"
         for _, row in merged_layers(rows).iterrows()
@@ -436,10 +429,7 @@ def _measured_as(column: str, rows: Sequence[Row]) -> str:
 
 
 def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
-    """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
-
-    The accuracy of a subset is that over its questions, with its interval.
-    """
+    """The rows, and those of the subsets of a task that the paper names: ``toksuite/lowercase``."""
     named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
     subsets = dict.fromkeys((task, kind) for task, _, kind in named)
     parts = list(rows)
