@@ -194,17 +194,7 @@ def versus_canonical(results: Results) -> Section | None:
     if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
         return None
     schemes = compared(results)
-    columns = [
-        _change_texts(
-            {
-                name: (before, after)
-                for name in others
-                if (before := results.get(base, scheme)) and (after := results.get(name, scheme))
-            },
-            1 if results.exist else LEAST_SEEDS,
-        )
-        for scheme in schemes
-    ]
+    columns = [_differences(results, scheme, base, others) for scheme in schemes]
     lines = [[name, *(column.get(name, NOT_RUN) for column in columns)] for name in others]
     table = Table([f"minus {base}", *map(title, schemes)], lines)
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
@@ -217,6 +207,16 @@ def versus_canonical(results: Results) -> Section | None:
         "establish no order.",
         [table],
     )
+
+
+def _differences(results: Results, scheme: str, base: str, others: Sequence[str]) -> dict[str, str]:
+    """Each model minus the first one under an evaluation scheme, where both were measured."""
+    pairs = {
+        name: (before, after)
+        for name in others
+        if (before := results.get(base, scheme)) and (after := results.get(name, scheme))
+    }
+    return _change_texts(pairs, 1 if results.exist else LEAST_SEEDS)
 
 
 def _change_texts(pairs: Mapping[str, tuple[Row, Row]], least_seeds: int = 1) -> dict[str, str]:
