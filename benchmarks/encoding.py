@@ -33,7 +33,7 @@ Encode = Callable[[list[str]], object]
 
 def encoders(vocab: rt.Vocabulary, path: Path) -> dict[str, Encode]:
     """The encoders that are installed, each of a list of texts."""
-    tokenizer = vocab.data.source
+    tokenizer = vocab.data.library
     jobs: dict[str, Encode] = {
         "tokenizers": lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False),
         "robustok": vocab.encode_batch,

@@ -49,7 +49,7 @@ def measured(vocab: rt.Vocabulary, rows: rt.Ragged, rounds: int) -> dict[str, fl
 
 def requests(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> list[dict[str, object]]:
     """Microseconds of one request of each size, canonical or drifted, by both ways."""
-    guard, tokenizer, text = rt.Guard(vocab), vocab.data.source, " ".join(texts)
+    guard, tokenizer, text = rt.Guard(vocab), vocab.data.library, " ".join(texts)
     timings: list[dict[str, object]] = []
     for size in SIZES:
         canonical = vocab.encode(text[1000 : 1000 + size])

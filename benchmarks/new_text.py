@@ -56,7 +56,7 @@ def _forget(vocab: rt.Vocabulary) -> None:
 def _calls(vocab: rt.Vocabulary, name: str) -> Callable[[Sequence[str]], object]:
     """A fresh encoder or sampler as a function of texts."""
     if name == "tokenizers":
-        return lambda texts: vocab.data.source.encode_batch(texts, add_special_tokens=False)
+        return lambda texts: vocab.data.library.encode_batch(texts, add_special_tokens=False)
     if name == "Vocabulary.encode_batch":
         return vocab.encode_batch
     sampler = rt.sampler(name, vocab)

@@ -44,7 +44,7 @@ ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=
 def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
     """The encoder, its own dropout, every scheme, and the public competitors that are installed."""
     ids = vocab.encode_batch(texts)
-    tokenizer = vocab.data.source
+    tokenizer = vocab.data.library
     dropping = type(tokenizer).from_str(tokenizer.to_str())
     dropping.model.dropout = 0.1
 

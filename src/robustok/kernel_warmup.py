@@ -80,7 +80,7 @@ def compile_jobs(jobs: list[str]) -> None:
     data = _toy_tokenizer()
     vocab = Vocabulary(data)
     scores = dict.fromkeys(range(258), 0.0)
-    scored = Vocabulary(replace(data, family="Unigram", read_scores=lambda _: scores))
+    scored = Vocabulary(replace(data, family="Unigram", scores=scores))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
     for scheme in BUILT_IN:
         for spec in (scheme.example, *scheme.variants) if scheme.name in jobs else ():

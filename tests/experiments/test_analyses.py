@@ -52,7 +52,7 @@ def test_each_analysis_is_a_command(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vocab.data.source.save(str(tmp_path / "tokenizer.json"))
+    vocab.data.library.save(str(tmp_path / "tokenizer.json"))
     line = f"{name} -t {tmp_path}/tokenizer.json --draws 20 --out {tmp_path}/out --text"
     monkeypatch.setattr(sys, "argv", ["experiments", *line.split(), TEXT])
     __main__.main()

@@ -19,7 +19,7 @@ NAMES = ["encoding", "draws", "probabilities", "guard"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return byte_level(None).data.source
+    return byte_level(None).data.library
 
 
 @pytest.fixture(autouse=True)

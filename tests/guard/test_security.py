@@ -49,7 +49,7 @@ def test_a_first_word_without_its_space_is_a_finding() -> None:
 @pytest.mark.parametrize("options", [{"single_word": True}, {"lstrip": True}, {"rstrip": True}])
 def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]) -> None:
     vocab = byte_level(LLAMA3)
-    tokenizer = Tokenizer.from_str(vocab.data.source.to_str())
+    tokenizer = Tokenizer.from_str(vocab.data.library.to_str())
     tokenizer.add_tokens([AddedToken("<w>", normalized=False, **options)])
     vocab = rt.Vocabulary.load(tokenizer)
     texts = ["the <w> rest", "the<w>rest", "<w>", "  <w>  the", "the <w><w> rest", "a<w> b"]
@@ -62,7 +62,7 @@ def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]
 
 
 def test_a_replacing_normalizer_does_not_cut_the_text() -> None:
-    spec = json.loads(metaspace(prefix=False).data.source.to_str())
+    spec = json.loads(metaspace(prefix=False).data.library.to_str())
     spec["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "t"}
     vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
     words = vocab.encode_batch(["the rest", "the", "rest", " a", "e e"])

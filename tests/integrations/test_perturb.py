@@ -240,7 +240,7 @@ def test_a_system_message_in_the_turn_of_the_user_is_a_part_of_it():
 def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
     vocab = metaspace(prefix=True)
     template = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
-    chat: Any = PreTrainedTokenizerFast(tokenizer_object=vocab.data.source, chat_template=template)
+    chat: Any = PreTrainedTokenizerFast(tokenizer_object=vocab.data.library, chat_template=template)
     messages = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "rest"}]
     text = chat.apply_chat_template(messages, tokenize=False)
     ids = np.asarray(chat.encode(text, add_special_tokens=False))

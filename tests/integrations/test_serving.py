@@ -419,7 +419,7 @@ def blocks(heading: str) -> list[str]:
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> str:
-    VOCAB.data.source.save(str(tmp_path / "tokenizer.json"))
+    VOCAB.data.library.save(str(tmp_path / "tokenizer.json"))
     return str(tmp_path / "tokenizer.json")
 
 

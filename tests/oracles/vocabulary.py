@@ -57,13 +57,9 @@ def fitting(vocab: Vocabulary, scheme: type[Sampler]) -> Vocabulary:
         return vocab
     changes = {
         MERGES: {"family": "ranked BPE"},
-        SCORES: {"family": "Unigram", "read_scores": _equal_scores},
+        SCORES: {"family": "Unigram", "scores": dict.fromkeys(range(vocab.size), -1.0)},
     }
     return Vocabulary(replace(vocab.data, **changes[scheme.needs]))
-
-
-def _equal_scores(data: TokenizerData) -> dict[int, float]:
-    return dict.fromkeys(range(len(data.tokens)), -1.0)
 
 
 ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])

@@ -69,7 +69,7 @@ def server(
     model = tmp_path_factory.mktemp("vllm") / "model"
     small_model(vocab.size, Shape(2, 64, 2, 2, 160, 256), seed=0).save_pretrained(model)
     tokenizer: Any = PreTrainedTokenizerFast(
-        tokenizer_object=vocab.data.source, chat_template=TEMPLATE, eos_token="<|endoftext|>"
+        tokenizer_object=vocab.data.library, chat_template=TEMPLATE, eos_token="<|endoftext|>"
     )
     tokenizer.save_pretrained(model)
     guarded = model.parent / "guarded.py"

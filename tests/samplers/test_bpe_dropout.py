@@ -157,7 +157,7 @@ def test_a_dropout_of_almost_zero_is_that_of_tokenizers(name: str) -> None:
     texts = hard_texts()
     canonical = vocab.encode_batch(texts)
     rows = rt.BpeDropout(vocab, p=1e-15, rule="hf").sample_batch(canonical, seed=1)
-    source = Tokenizer.from_str(vocab.data.source.to_str())
+    source = Tokenizer.from_str(vocab.data.library.to_str())
     source.model.dropout = 1e-30
     source.encode_special_tokens = True
     added = set(source.get_added_tokens_decoder())
@@ -199,7 +199,7 @@ def test_pre_tokens_are_those_of_the_library(name: str, text: str, broken: bytes
     expected: list[int] = []
     for begin, end, is_valid in split_at_broken(raw):
         part = raw[begin:end].decode(errors="replace")
-        spans = [s for _, s in vocab.data.source.pre_tokenizer.pre_tokenize_str(part)]
+        spans = [s for _, s in vocab.data.library.pre_tokenizer.pre_tokenize_str(part)]
         cuts = {len(part[:x].encode()) for s in spans for x in s} - {0} | {end - begin}
         expected += [begin + x for x in (sorted(cuts) if is_valid else range(1, end - begin + 1))]
     assert ends.tolist() == expected
@@ -272,7 +272,7 @@ def test_merges_of_characters_follow_the_distribution(rule: str) -> None:
 
 
 def test_a_text_with_an_added_token_is_drawn_from_its_ids() -> None:
-    source = sentencepiece_like([("a", "b")], prefix=False).data.source
+    source = sentencepiece_like([("a", "b")], prefix=False).data.library
     source.add_tokens([AddedToken("bé", normalized=False)])
     vocab = rt.Vocabulary.load(source)
     texts = ["ab abéab", "ab", "bé", "b é", ""]

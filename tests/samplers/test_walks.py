@@ -14,7 +14,7 @@ from tests.oracles.vocabulary import ENGLISH, GAPPY, toy
 import robustok as rt
 
 SCORES = {i: -1.0 - 0.7 * i % 3 for i in range(12)}
-SCORED = rt.Vocabulary(replace(ENGLISH.data, read_scores=lambda _: SCORES))
+SCORED = rt.Vocabulary(replace(ENGLISH.data, scores=SCORES))
 TEXTS = [(ENGLISH, "abcab d"), (ENGLISH, "cabcc ab"), (GAPPY, "abcddab")]
 
 

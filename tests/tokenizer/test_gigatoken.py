@@ -94,7 +94,7 @@ def test_real_tokenizers_have_the_same_ids_before_and_after_it_is_loaded(name: s
     with lzma.open(data_path("corpus", "multilingual_code.jsonl.xz"), "rt", encoding="utf8") as f:
         mixed = [line for line, _ in zip(f, range(345), strict=False)][::15]
     rows = [*HARD, *(json.loads(line)["text"] for line in [*hard, *mixed])]
-    source = real(name).data.source
+    source = real(name).data.library
     added = source.get_added_tokens_decoder().values()
     rows += [f"a{token.content}b {token.content}" for token in added][:300]
     vocab = Vocabulary.load(source)
@@ -130,7 +130,7 @@ def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("name", VOCABS)
 def test_added_tokens(name: str, options: dict[str, bool]) -> None:
-    tokenizer = Tokenizer.from_str(VOCABS[name].data.source.to_str())
+    tokenizer = Tokenizer.from_str(VOCABS[name].data.library.to_str())
     added = ["<tool>", "the", "thethe", "x y", "\u212b", "▁z"]
     tokenizer.add_tokens([AddedToken(t, **{"normalized": False, **options}) for t in added])
     vocab = Vocabulary.load(tokenizer)
@@ -150,7 +150,7 @@ def test_added_tokens(name: str, options: dict[str, bool]) -> None:
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("name", VOCABS)
 def test_added_tokens_that_overlap_go_to_it(name: str, normalized: bool) -> None:
-    tokenizer = Tokenizer.from_str(VOCABS[name].data.source.to_str())
+    tokenizer = Tokenizer.from_str(VOCABS[name].data.library.to_str())
     added = ["\n", "\n\n", "\n\n\nb", "<x>", "<x><y>", "e\u0301"]
     tokenizer.add_tokens([AddedToken(t, normalized=normalized) for t in added])
     hidden = AddedToken("x\n\n>", normalized=normalized, special=True)
@@ -166,7 +166,7 @@ def test_added_tokens_that_overlap_go_to_it(name: str, normalized: bool) -> None
 
 
 def test_texts_with_tokens_over_two_words_go_to_the_library() -> None:
-    spec = json.loads(VOCABS["internlm2"].data.source.to_str())
+    spec = json.loads(VOCABS["internlm2"].data.library.to_str())
     vocab, merges = spec["model"]["vocab"], spec["model"]["merges"]
     first = max(vocab.values()) + 1
     vocab |= {"\t": first, "\t▁": first + 1, "\t▁a": first + 2}
@@ -305,7 +305,7 @@ def test_a_copy_loads_its_own() -> None:
 
 
 def test_a_split_that_removes_all_but_its_matches() -> None:
-    spec = json.loads(byte_level(LLAMA3).data.source.to_str())
+    spec = json.loads(byte_level(LLAMA3).data.library.to_str())
     spec["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Removed", "invert": True}
     vocab = Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
     loaded(vocab)

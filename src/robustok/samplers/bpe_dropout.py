@@ -19,6 +19,7 @@ from robustok.samplers.parameters import MERGES, Choice, probability
 from robustok.tokenizer.comparison import Characters, check_texts
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.stages import NO_CUTS
+from robustok.tokenizer.tokenizers_api import HAS_PARTS
 from robustok.tokenizer.vocabulary import Vocabulary
 
 RULES = ("provilkov", "hf", "sentencepiece")
@@ -135,7 +136,7 @@ class Cutter:
     """
 
     def __init__(self, data: TokenizerData) -> None:
-        self._library = data.pre_token_ends
+        self._library = getattr(data.encoder, "pre_token_ends", None) if HAS_PARTS else None
         pattern = data.stages.cut_pattern
         self._is_whole = pattern == NO_CUTS
         self._split = None if pattern is None or self._is_whole else _splitter(pattern)

@@ -188,7 +188,7 @@ def _has_merges(vocab: Vocabulary) -> bool:
 
 
 def _has_scores(vocab: Vocabulary) -> bool:
-    return vocab.data.read_scores is not None and not vocab.data.family.endswith("BPE")
+    return vocab.data.scores is not None and not vocab.data.family.endswith("BPE")
 
 
 MERGES = Need("a BPE tokenizer with its merges", _has_merges)

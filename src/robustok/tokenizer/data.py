@@ -163,8 +163,9 @@ class TokenizerData:
 
     ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
     text may be cut into (in an array, since a set takes 130 bytes an id), ``byte_fallback`` the ids
-    that spell one raw byte beside the ordinary vocabulary, ``read_merges`` and ``read_scores`` read
-    :attr:`merges` and :attr:`scores`, ``revision`` is the commit of a tokenizer from the hub,
+    that spell one raw byte beside the ordinary vocabulary, ``read_merges`` reads :attr:`merges`,
+    ``scores`` has the score of each token of a model that has scores, ``revision`` is the commit of
+    a tokenizer from the hub,
     ``stages`` what comes before the model, ``added`` the added tokens of ``tokenizers`` and
     the user-defined symbols of SentencePiece by id, ``spelling`` how the bytes of ids differ from
     their text, ``spells_all`` whether the ids of each text spell it by construction: byte-level BPE
@@ -177,8 +178,8 @@ class TokenizerData:
     encoder: Encoder
     family: str
     read_merges: Callable[[TokenizerData], np.ndarray] | None = None
-    read_scores: Callable[[TokenizerData], dict[int, float]] | None = None
-    source: Any = field(default=None, repr=False)
+    scores: Mapping[int, float] | None = field(default=None, repr=False)
+    library: Any = field(default=None, repr=False)
     revision: str | None = None
     stages: Stages = field(default_factory=Stages)
     added: dict[int, Any] = field(default_factory=dict, repr=False)
@@ -186,19 +187,9 @@ class TokenizerData:
     spells_all: bool = False
 
     @computed_once
-    def pre_token_ends(self) -> Callable[[str], list[int]] | None:
-        """Where the library ends the pre-tokens of a text, in characters; None: not known."""
-        return getattr(self.encoder, "pre_token_ends", None)
-
-    @computed_once
     def merges(self) -> np.ndarray | None:
         """The merges of a BPE with a list, in order: left, right and result, int32 [merges, 3]."""
         return None if self.read_merges is None else self.read_merges(self)
-
-    @computed_once
-    def scores(self) -> dict[int, float] | None:
-        """The score of each token, by id, of a model that has scores."""
-        return None if self.read_scores is None else self.read_scores(self)
 
     @property
     def plain_added(self) -> dict[int, Any]:

@@ -20,7 +20,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -37,13 +37,15 @@ from robustok.tokenizer.data import (
     library_error,
     library_errors,
 )
+from robustok.tokenizer.stages import MARK_BEFORE, MARK_FOR_SPACE
 from robustok.tokenizer.tokenizers_api import (
     HAS_PARTS,
     AddedToken,
     TokenizersEncoder,
-    encode_batch,
     json_of,
+    library_ids,
     name_of,
+    normalizer_of,
     open_json,
     tokenizer_json,
 )
@@ -53,9 +55,7 @@ Encode: TypeAlias = Callable[[str], np.ndarray]  # uint32 ids of a text
 
 TABLE = 1 << 29  # characters after which the table is replaced; a new word takes 7 bytes for each
 _CALL = 64  # characters that take as long as the overhead of a call of a library
-_MOST_NESTED = 64  # groups in each other, which the compiler of `re` reads recursively
 _FEW = 8  # characters that are looked for one by one
-_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _SPAN = re.compile(r"[\t\n\r][ ▁]")  # in tokens that go from one word to the next
 _ANY_SPAN = re.compile(rb"([^ \0]) ")
 
@@ -70,9 +70,12 @@ class TextEncoder:
 
     def __init__(self, data: TokenizerData) -> None:
         self._encoder: Any = data.encoder
+        self._normalizer = normalizer_of(self._encoder.parsing, self._encoder.normalizer)
         self._stages, self._byte_level = data.stages, data.stages.byte_level
-        rules = () if self._byte_level else data.stages.space_rules or ()
-        self._before, self._marks = " " * rules.count("before"), "inside" in rules
+        self._composes = data.stages.composes
+        normalizers = [] if self._byte_level else [*data.stages.normalizers]
+        self._before = " " * normalizers.count(MARK_BEFORE)
+        self._marks = MARK_FOR_SPACE in normalizers
         self._has_spans = not self._byte_level and _has_spans(data.tokens)
         self.added: dict[str, np.ndarray] = {}
         self._read_added(data)
@@ -121,44 +124,43 @@ class TextEncoder:
             model["vocab"] = {
                 f"\0{i}" if _SPAN.search(token) else token: i for token, i in model["vocab"].items()
             }
-        return tokenizer_json(model, spec["pre_tokenizer"], _MARKS if self._marks else None)
+        return tokenizer_json(model, spec["pre_tokenizer"], MARK_FOR_SPACE if self._marks else None)
 
-    def encode(self, text: str, encode: Encode, characters: Characters | None) -> np.ndarray | None:
+    def encode(
+        self, text: str, backend: Encode, characters: Characters | None
+    ) -> np.ndarray | None:
         """The ids of a text, int32, or None where gigatoken may read it otherwise.
 
-        ``encode``: the ids by gigatoken of a text without added tokens. ``characters``: those
+        ``backend``: the ids by gigatoken of a text without added tokens. ``characters``: those
         around which it was compared with the library.
         """
         read = self._normalize(text) if self._is_normalized_first else text
         if self._is_bare:
-            return self._encode_part(read, encode, characters)
+            return self._encode_part(read, backend, characters)
         if not self._is_cut:
-            if self._has_added(text):
+            if self._has_added(text) or (read != text and self._has_added(read)):
                 return None
-            if self._byte_level and read != text and self._has_added(read):
-                return None
-            return self._encode_part(read, encode, characters)
+            return self._encode_part(read, backend, characters)
         rows: list[np.ndarray] = []
         for number, part in enumerate(self._parts(read)):
             if number % 2:
                 rows.append(self.added[part])
                 continue
-            row = self._encode_part(
-                part if self._is_normalized_first else self._normalize(part), encode, characters
-            )
+            normalized = part if self._is_normalized_first else self._normalize(part)
+            row = self._encode_part(normalized, backend, characters)
             if row is None:
                 return None
             rows.append(row)
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def _encode_part(
-        self, text: str, encode: Encode, characters: Characters | None
+        self, text: str, backend: Encode, characters: Characters | None
     ) -> np.ndarray | None:
         """:meth:`encode` of a normalized text without added tokens."""
         is_other = characters is not None and characters.has_other(text)
         if is_other or (self._has_spans and _has_span(text)):
             return None
-        return encode(text).view(np.int32) if text else np.empty(0, np.int32)
+        return backend(text).view(np.int32) if text else np.empty(0, np.int32)
 
     def _parts(self, text: str) -> list[str]:
         """The parts of a text between added tokens, and these tokens, in turn."""
@@ -182,8 +184,8 @@ class TextEncoder:
         """The text as the model reads it, but with spaces for marks."""
         if not self._byte_level:  # the normalizer leaves an empty text empty
             return self._before + text if text else text
-        normalize = self._encoder.normalize
-        if normalize is None or (self._stages.composes and text.isascii()):
+        normalize = self._normalizer
+        if normalize is None or (self._composes and text.isascii()):
             return text
         return normalize(text)
 
@@ -206,17 +208,14 @@ class Strings:
     >>> Strings(["a", "ab", "b"]).split("xabb")
     ['x', 'ab', '', 'b', '']
 
-    One regular expression with the common beginnings of strings written once, so that its time does
-    not grow with their number. Where few characters begin them, and a text has one of these, as a
-    line break, the others are not looked for, which takes a tenth of the time. Raises RobustokError
-    where the expression is too deep.
+    One regular expression. Where few characters begin the strings, and a text has one of these, as
+    a line break, the others are not looked for, which takes a tenth of the time.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
-        self._strings = sorted({*strings} - {""})
+        self._strings = sorted({*strings} - {""}, key=len, reverse=True)
         self._starts = "".join(sorted({string[0] for string in self._strings}))
         self._pattern_of = cache(self._pattern)
-        self._pattern_of(self._starts)
 
     def __bool__(self) -> bool:
         return bool(self._strings)
@@ -229,23 +228,8 @@ class Strings:
         return self._pattern_of(starts).split(text) if starts else [text]
 
     def _pattern(self, starts: str) -> re.Pattern[str]:
-        return re.compile(f"({_one_of([s for s in self._strings if s[0] in starts], 0)})")
-
-
-def _one_of(strings: list[str], depth: int) -> str:
-    """A regular expression for any of sorted, distinct strings, the longest at one place."""
-    if depth == _MOST_NESTED:
-        raise RobustokError(f"{depth} of its added tokens begin with each other")
-    if len(strings) < 2:
-        return "".join(map(re.escape, strings))
-    first, last = strings[0], strings[-1]
-    ends = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
-    shared = next(ends, len(first))  # characters, of all strings
-    rest = [string[shared:] for string in strings]
-    is_whole = not rest[0]  # all others begin with this one
-    groups = itertools.groupby(rest[is_whole:], lambda string: string[0])
-    inner = "|".join(_one_of([*group], depth + 1) for _, group in groups)
-    return f"{re.escape(first[:shared])}(?:{inner}){'?' * is_whole}"
+        chosen = (re.escape(string) for string in self._strings if string[0] in starts)
+        return re.compile(f"({'|'.join(chosen)})")
 
 
 class GigatokenEncoder:
@@ -263,10 +247,7 @@ class GigatokenEncoder:
         self._data, self._texts = data, None
         self.reason = _obstacle(data)
         if self.reason is None:
-            try:
-                self._texts = TextEncoder(data)
-            except RobustokError as e:
-                self.reason = str(e)
+            self._texts = TextEncoder(data)
         self._left = 4 * len(data.tokens)  # characters until loading, or a new table, pays
         if self.reason is None and find_spec("gigatoken") is None:
             self.reason = missing_line("gigatoken")
@@ -298,7 +279,7 @@ class GigatokenEncoder:
                     backend = _gigatoken(self._texts.json())
                     if not self._is_compared:
                         if self._data.stages.byte_level:
-                            differ = _differ(self._data.stages.pre_tokenizer)
+                            differ = _differ(self._data.stages.pre_tokenizers)
                             self._characters = Characters(differ)
                             if not self._characters.is_ascii_same:
                                 raise RobustokError("gigatoken cuts ASCII characters otherwise")
@@ -364,7 +345,7 @@ def _obstacle(data: TokenizerData) -> str | None:
         return None if known else "gigatoken does not know this pre-tokenizer"
     if not encoder.parsing.model.byte_fallback:
         return "the model has no byte fallback"
-    return None if stages.space_rules is not None else "gigatoken does not know this normalizer"
+    return None if stages.writes_marks else "gigatoken does not know this normalizer"
 
 
 def _gigatoken(spec: str) -> Encode:
@@ -375,8 +356,8 @@ def _gigatoken(spec: str) -> Encode:
     return gigatoken.Tokenizer.from_json(spec).backend.encode
 
 
-def _differ(pre_tokenizer: dict | None) -> Callable[[str], bool]:
-    """Whether gigatoken and the library cut a text differently by a pre-tokenizer.
+def _differ(pre_tokenizers: Sequence[dict]) -> Callable[[str], bool]:
+    """Whether gigatoken and the library cut a text differently by pre-tokenizers.
 
     Both encode it with a model that has a token for every two bytes on both sides of a possible
     cut: it merges ASCII characters with first and last bytes of other characters, and with each
@@ -389,9 +370,10 @@ def _differ(pre_tokenizer: dict | None) -> Callable[[str], bool]:
     pairs = [[letter[a], letter[b]] for left, right in sides for a in left for b in right]
     names = dict.fromkeys([*letter.values(), *map("".join, pairs)])
     model = {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": pairs}
-    spec = tokenizer_json(model, pre_tokenizer)
+    both = {"type": "Sequence", "pretokenizers": [*pre_tokenizers]}
+    spec = tokenizer_json(model, both if len(pre_tokenizers) > 1 else pre_tokenizers[0])
     fast, library = _gigatoken(spec), open_json(spec)
-    return lambda text: fast(text).tolist() != encode_batch(library, [text], False)[0]
+    return lambda text: fast(text).tolist() != library_ids(library, [text], False)[0]
 
 
 _encoders: weakref.WeakSet[GigatokenEncoder] = weakref.WeakSet()

@@ -104,7 +104,7 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
         frozenset(),
         TiktokenEncoder(encoding),
         "byte-level BPE",
-        source=encoding,
+        library=encoding,
         stages=Stages.of_pattern(encoding._pat_str),
     )
 
@@ -236,12 +236,8 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
         frozenset(fallback),
         SentencePieceEncoder(processor),
         f"sentencepiece {kind}",
-        read_scores=_read_scores,
-        source=processor,
+        scores={i: processor.get_score(i) for i in ordinary},
+        library=processor,
         added={i: AddedToken(tokens[i].decode()) for i in defined.values()},
         spelling=spelling,
     )
-
-
-def _read_scores(data: TokenizerData) -> dict[int, float]:
-    return {i: data.source.get_score(i) for i in data.ordinary}

@@ -9,157 +9,113 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import computed_once
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 NO_CUTS = r"\p{Any}+"
-_KEEPING = ("Digits", "Punctuation", "FixedLength")
+_KEEPING = ("ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "FixedLength")
 _DROPPING = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit")
 _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
-
-class Normalizer(NamedTuple):
-    """A stage that changes a text before it is cut."""
-
-    composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
-    prepends: bool = False  # writes something before a text
-    writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
+Stage = dict[str, Any]  # as in a tokenizer.json
+MARK_BEFORE: Stage = {"type": "Prepend", "prepend": "▁"}
+MARK_FOR_SPACE: Stage = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 
 
-class PreCut(NamedTuple):
-    """A stage that cuts a text."""
-
-    bytes: bool = False  # whether it spells bytes in the byte-level alphabet
-    cuts: bool = True
-    isolates: bool = False  # each match of a pattern that covers all text is a pre-token
-    pattern: str | None = None  # the regular expression, where it has one
-    keeps: bool = False  # whether it neither adds nor removes characters, beside a first space
-    adds_space: bool = False  # before a text that begins with none
-    mark: str | None = None  # what is written for a space
-    drops: str = ""  # the name of a stage that leaves characters out, as spaces
+def _cuts(stage: Stage) -> bool:
+    """Whether a pre-tokenizer cuts a text."""
+    return stage["type"] != "ByteLevel" or stage.get("use_regex", True)
 
 
-def _normalizer(stage: dict) -> Normalizer:
-    kind = stage["type"]
-    if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        return Normalizer(composes=True)
-    if kind == "Prepend":
-        return Normalizer(prepends=True, writes_space="before" if stage["prepend"] == "▁" else "")
-    if kind == "Replace":
-        spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
-        return Normalizer(writes_space="inside" if spaces else "")
-    return Normalizer()
+def _isolates(stage: Stage) -> bool:
+    """Whether each match of a pattern that covers all text is a pre-token."""
+    if stage["type"] == "ByteLevel":
+        return _cuts(stage)
+    # Also where the rest between matches is removed: of such a pattern there is no rest.
+    behavior = stage.get("behavior", "Isolated"), bool(stage.get("invert"))
+    return stage["type"] == "Split" and behavior in (("Isolated", False), ("Removed", True))
 
 
-def _pre_cut(stage: dict) -> PreCut:
-    kind = stage["type"]
-    if kind == "ByteLevel":
-        cuts = stage.get("use_regex", True)
-        return PreCut(
-            bytes=True,
-            cuts=cuts,
-            isolates=cuts,
-            pattern=GPT2 if cuts else None,
-            keeps=True,
-            adds_space=stage.get("add_prefix_space", True),
-        )
+def _adds_space(stage: Stage) -> bool:
+    """Whether a pre-tokenizer or decoder has a space before a text that begins with none."""
+    if stage["type"] == "ByteLevel":
+        return stage.get("add_prefix_space", True)
+    return stage["type"] == "Metaspace" and stage.get("prepend_scheme", "always") != "never"
+
+
+def _drops(stage: Stage) -> bool:
+    """Whether a pre-tokenizer leaves characters out, as spaces."""
     removes = stage.get("behavior") == "Removed"
-    if kind == "Split":
-        # A match is a pre-token where the rest between matches is removed, too (`invert`): of a
-        # pattern that covers all text there is no rest.
-        behavior = stage.get("behavior", "Isolated"), bool(stage.get("invert"))
-        return PreCut(
-            isolates=behavior in (("Isolated", False), ("Removed", True)),
-            pattern=stage["pattern"].get("Regex"),
-            keeps=not removes,
-            drops=kind if behavior == ("Removed", False) else "",
-        )
-    if kind == "Metaspace":
-        return PreCut(
-            adds_space=stage.get("prepend_scheme", "always") != "never",
-            mark=stage.get("replacement", "▁"),
-            keeps=True,
-        )
-    return PreCut(
-        keeps=kind in _KEEPING and not removes, drops=kind if kind in _DROPPING or removes else ""
-    )
+    if stage["type"] == "Split":
+        return removes and not stage.get("invert")
+    return removes or stage["type"] in _DROPPING
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What happens to a text before the model of a tokenizer, and to tokens after it.
+    """What happens to a text before the model of a tokenizer, and to tokens after it."""
 
-    ``pre_tokenizer`` is the stage as in a tokenizer.json, ``decodes_mark`` whether a decoder writes
-    a space for "▁".
-    """
-
-    normalizers: tuple[Normalizer, ...] = ()
-    pre_cuts: tuple[PreCut, ...] = ()
-    pre_tokenizer: dict | None = None
-    decodes_mark: bool = False
-    decodes_names: bool = False  # the decoder reads names such as <0x0A> as bytes
-    decodes_bytes: bool = True  # the same, or there is no decoder
-    first_loses_marks: bool = False  # the decoder leaves out every "▁" of the first token
+    normalizers: Sequence[Stage] = ()
+    pre_tokenizers: Sequence[Stage] = ()
+    decoders: Sequence[Stage] = ()
 
     @classmethod
-    def of_parts(cls, spec: Mapping[str, dict | None]) -> Stages:
+    def of_parts(cls, spec: Mapping[str, Stage | None]) -> Stages:
         """The stages of a tokenizer.json: its normalizer, pre-tokenizer and decoder.
 
         Raises RobustokError where its ids do not give the text back.
         """
-        normalizers, pre, decoders = (_flat(spec.get(part), key) for part, key in _PARTS.items())
-        cuts = tuple(map(_pre_cut, pre))
-        names = any(s["type"] == "ByteFallback" for s in _before_fuse(decoders))
-        stages = cls(
-            tuple(map(_normalizer, normalizers)),
-            cuts,
-            spec.get("pre_tokenizer"),
-            decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
-            decodes_bytes=not decoders or names,
-            decodes_names=names,
-            first_loses_marks=any(
-                s["type"] == "Metaspace" and s.get("prepend_scheme", "always") != "never"
-                for s in _before_fuse(decoders)
-            ),
-        )
-        _check_decoders(decoders)
-        _check_drops(cuts)
-        _check_bytes(normalizers, cuts, decoders)
-        marks = [cut.mark for cut in cuts]
-        marks += [s.get("replacement", "▁") for s in decoders if s["type"] == "Metaspace"]
-        for mark in marks:
-            if mark not in (None, "▁"):
+        stages = cls(*(_flat(spec.get(part), key) for part, key in _PARTS.items()))
+        _check_decoders(stages.decoders)
+        _check_drops(stages.pre_tokenizers)
+        _check_bytes(stages)
+        for stage in (*stages.pre_tokenizers, *stages.decoders):
+            mark = stage.get("replacement", "▁") if stage["type"] == "Metaspace" else "▁"
+            if mark != "▁":
                 raise RobustokError(f"Metaspace with {mark!r} is not supported, only with '▁'")
         return stages
 
     @classmethod
     def of_pattern(cls, pattern: str) -> Stages:
         """The stages of a tiktoken ``Encoding``: its pattern cuts a text, and bytes are spelled."""
-        cut = PreCut(isolates=True, pattern=pattern, keeps=True)
-        return cls(pre_cuts=(cut, PreCut(bytes=True, cuts=False, keeps=True)))
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+        return cls(pre_tokenizers=[split, spelling_bytes()])
 
-    @property
+    @computed_once
     def byte_level(self) -> bool:
         """Whether the model spells tokens in the byte-level alphabet."""
-        return any(cut.bytes for cut in self.pre_cuts)
+        return any(stage["type"] == "ByteLevel" for stage in self.pre_tokenizers)
 
-    @property
+    @computed_once
     def metaspace(self) -> bool:
         """Whether "▁" in a token is a space."""
-        marked = self.decodes_mark or any(cut.mark for cut in self.pre_cuts)
-        return marked and not self.byte_level
+        marked = any(stage["type"] == "Metaspace" for stage in self.pre_tokenizers)
+        in_decoders = "▁" in json.dumps(self.decoders, ensure_ascii=False)
+        return (marked or in_decoders) and not self.byte_level
+
+    @computed_once
+    def decodes_names(self) -> bool:
+        """Whether the decoder reads names such as <0x0A> as bytes."""
+        return any(stage["type"] == "ByteFallback" for stage in _before_fuse(self.decoders))
+
+    @computed_once
+    def first_loses_marks(self) -> bool:
+        """Whether the decoder leaves out every "▁" of the first token."""
+        separate = _before_fuse(self.decoders)
+        return any(stage["type"] == "Metaspace" and _adds_space(stage) for stage in separate)
 
     @property
     def adds_space(self) -> bool:
         """Whether the pre-tokenizer puts a space before a text that begins with none."""
-        return any(cut.adds_space for cut in self.pre_cuts)
+        return any(map(_adds_space, self.pre_tokenizers))
 
     @property
     def prepends(self) -> bool:
         """Whether a normalizer writes something before each text."""
-        return any(one.prepends for one in self.normalizers)
+        return any(stage["type"] == "Prepend" for stage in self.normalizers)
 
     @property
     def joins_parts(self) -> bool:
@@ -170,38 +126,43 @@ class Stages:
     def spells_text(self) -> bool:
         """Whether the model reads the bytes of a text: nothing adds or removes one."""
         kept = self.byte_level and not self.normalizers and not self.adds_space
-        return kept and all(cut.keeps for cut in self.pre_cuts)
+        return kept and all(
+            stage["type"] in _KEEPING and stage.get("behavior") != "Removed"
+            for stage in self.pre_tokenizers
+        )
 
     @property
     def composes(self) -> bool:
-        """Whether the normalizers are Unicode normalization forms, or there is none."""
-        return all(one.composes for one in self.normalizers)
+        """Whether normalizers are Unicode forms alone, which leave ASCII as it is."""
+        return all(stage["type"] in ("NFC", "NFD", "NFKC", "NFKD") for stage in self.normalizers)
 
     @property
-    def space_rules(self) -> tuple[str, ...] | None:
-        """Where the normalizers write "▁", in order; None where they do anything else."""
-        rules = tuple(one.writes_space for one in self.normalizers)
-        return rules if all(rules) else None
+    def writes_marks(self) -> bool:
+        """Whether normalizers do nothing but write "▁" before a text and for each space."""
+        return all(stage in (MARK_BEFORE, MARK_FOR_SPACE) for stage in self.normalizers)
 
     @property
     def cut_pattern(self) -> str | None:
         """The one regular expression that decides all cuts, or None."""
-        if any(cut.bytes for cut in self.pre_cuts[:-1]):
+        if any(stage["type"] == "ByteLevel" for stage in self.pre_tokenizers[:-1]):
             return None  # later stages see the byte alphabet, not the text
-        cutting = [cut for cut in self.pre_cuts if cut.cuts]
+        cutting = [stage for stage in self.pre_tokenizers if _cuts(stage)]
         if not cutting:
             return NO_CUTS
-        return cutting[0].pattern if len(cutting) == 1 and cutting[0].isolates else None
+        if len(cutting) > 1 or not _isolates(cutting[0]):
+            return None
+        return cutting[0]["pattern"].get("Regex") if "pattern" in cutting[0] else GPT2
 
     @property
     def isolates_then_spells(self) -> bool:
         """Whether patterns cut the text, or GPT-2's pattern does, and bytes are spelled last."""
-        *splits, last = self.pre_cuts
-        return last.bytes and last.cuts == (not splits) and all(cut.isolates for cut in splits)
+        *splits, last = self.pre_tokenizers
+        is_bytes = last["type"] == "ByteLevel" and _cuts(last) == (not splits)
+        return is_bytes and all(map(_isolates, splits))
 
 
-def spelling_bytes() -> dict:
-    """The pre-tokenizer stage, as in a tokenizer.json, that spells bytes and cuts nothing."""
+def spelling_bytes() -> Stage:
+    """The pre-tokenizer that spells bytes and cuts nothing."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -210,14 +171,14 @@ def spelling_bytes() -> dict:
     }
 
 
-def _before_fuse(decoders: list[dict]) -> list[dict]:
+def _before_fuse(decoders: Sequence[Stage]) -> Sequence[Stage]:
     """The decoders that see tokens one by one, up to the first that joins them to one text."""
     joining = ("Fuse", "ByteLevel")
     ends = [i for i, stage in enumerate(decoders) if stage["type"] in joining]
     return decoders[: ends[0]] if ends else decoders
 
 
-def _check_decoders(decoders: list[dict]) -> None:
+def _check_decoders(decoders: Sequence[Stage]) -> None:
     """Raise RobustokError for a decoder whose text depends on how the text is cut into tokens."""
     separate = _before_fuse(decoders)
     if any(stage["type"] == "ByteFallback" for stage in separate[:-1]):
@@ -235,31 +196,32 @@ def _check_decoders(decoders: list[dict]) -> None:
             )
 
 
-def _check_bytes(normalizers: list[dict], cuts: Sequence[PreCut], decoders: list[dict]) -> None:
+def _check_bytes(stages: Stages) -> None:
     """Raise RobustokError where bytes are not spelled once and read once."""
-    if any(s["type"] == "ByteLevel" for s in normalizers):
+    parts = stages.normalizers, stages.pre_tokenizers, stages.decoders
+    writes, spells, reads = (sum(s["type"] == "ByteLevel" for s in part) for part in parts)
+    if writes:
         raise RobustokError("a ByteLevel normalizer is not supported")
-    count = sum(cut.bytes for cut in cuts)
-    if count > 1:
+    if spells > 1:
         raise RobustokError("two ByteLevel pre-tokenizers are not supported")
-    if any(s["type"] == "ByteLevel" for s in decoders) and not count:
+    if reads and not spells:
         raise RobustokError(
             "it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
             "ids do not give the text back"
         )
 
 
-def _check_drops(cuts: Sequence[PreCut]) -> None:
+def _check_drops(pre_tokenizers: Sequence[Stage]) -> None:
     """Raise RobustokError where characters between pre-tokens are lost."""
-    for number, cut in enumerate(cuts):
-        if cut.drops and not any(later.adds_space for later in cuts[number + 1 :]):
+    for number, stage in enumerate(pre_tokenizers):
+        if _drops(stage) and not any(map(_adds_space, pre_tokenizers[number + 1 :])):
             raise RobustokError(
-                f"its {cut.drops} pre-tokenizer leaves out characters, such as spaces, that no "
+                f"its {stage['type']} pre-tokenizer leaves out characters, such as spaces, that no "
                 "token spells: its ids do not give the text back"
             )
 
 
-def _flat(stage: dict | None, key: str) -> list[dict]:
+def _flat(stage: Stage | None, key: str) -> list[Stage]:
     """A stage as a flat list: a Sequence is opened, None is empty."""
     if stage is None:
         return []

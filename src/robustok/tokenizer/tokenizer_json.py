@@ -13,13 +13,11 @@ import re
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.runtime.environment import computed_once
 from robustok.tokenizer.data import (
     USED_BYTES,
     Spelling,
@@ -34,9 +32,8 @@ from robustok.tokenizer.tokenizers_api import (
     AddedToken,
     TokenizersEncoder,
     added_tokens_of,
-    encode_batch,
-    is_saved_whole,
     json_of,
+    library_ids,
     name_of,
     normalizer_of,
     open_json,
@@ -120,7 +117,7 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
     ids = TokenIds(tokenizer, model, added, stages, normalize)
     spelling, is_bpe = ids.spelling, model.kind == "BPE"
     if is_bpe and not ids.complete and model.unknown_name is None:
-        tokenizer = _raising(spec, max(map(len, model.spellings)))
+        tokenizer = _raising(spec, max(map(len, model.names)))
     hidden = model.reachable(_control_tokens(added, spelling))
     encoder = TokenizersEncoder(tokenizer, hidden, parts["normalizer"], ids.complete)
     only_special = all(token.special for token in added.values()) and not spelling.words
@@ -131,8 +128,8 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
         encoder=encoder,
         family=f"{'byte-level' if stages.byte_level else 'sentencepiece'} {model.kind}",
         read_merges=_read_merges if is_bpe else None,
-        read_scores=None if is_bpe else partial(_scores_by_id, model.scores),
-        source=tokenizer,
+        scores=None if is_bpe else dict(enumerate(model.scores)),
+        library=tokenizer,
         stages=stages,
         added=added,
         spelling=spelling,
@@ -164,23 +161,18 @@ def _merges_of(model: dict) -> list[list[str]]:
 
 def _read_merges(data: TokenizerData) -> np.ndarray:
     """The merges of a BPE, as `TokenizerData` has them."""
-    model = json.loads(json_of(data.source))["model"]
+    model = json.loads(json_of(data.library))["model"]
     left, right = zip(*_merges_of(model), strict=True) if model["merges"] else ((), ())
     columns = left, right, map(operator.add, left, right)
     ids = np.array([[*map(model["vocab"].__getitem__, column)] for column in columns], np.int32)
     return ids.T.copy()
 
 
-def _scores_by_id(scores: list[float], data: TokenizerData) -> dict[int, float]:
-    """The scores of a Unigram model, as `TokenizerData` has them."""
-    return dict(enumerate(scores))
-
-
 class ModelTokens:
     """The model of a tokenizer: the spelling of each id, and its settings.
 
-    ``names``: the spellings by id, None where there is no token, ``spellings`` the same with ""
-    there. ``ids``: the id of each spelling. ``scores``: those of a Unigram model.
+    ``names``: the spellings by id, "" where there is no token. ``ids``: the id of each spelling.
+    ``scores``: those of a Unigram model.
     ``unknown_name``: that of the unknown token, which need not be in the vocabulary.
     """
 
@@ -204,21 +196,17 @@ class ModelTokens:
             self.unknown_name = None if self.unknown is None else model["vocab"][self.unknown][0]
         self.names = self._names(tokenizer)
 
-    def _names(self, tokenizer: Any) -> list[str | None]:
+    def _names(self, tokenizer: Any) -> list[str]:
         """The spellings by id; raises RobustokError where two have one id, or many have none."""
         size = 1 + max(self.ids.values(), default=-1)
         if size > len(self.ids):
             check_holes(tokenizer, self.ids)
-        names: list[str | None] = [None] * size
+        names = [""] * size
         for spelling, i in sorted(self.ids.items()) if size != len(self.ids) else self.ids.items():
-            if names[i] is not None:
+            if names[i]:
                 raise RobustokError(f"tokens {names[i]!r} and {spelling!r} have the same id {i}")
             names[i] = spelling
         return names
-
-    @computed_once
-    def spellings(self) -> list[str]:
-        return [name or "" for name in self.names]
 
     def reachable(self, contents: set[str]) -> tuple[str, ...]:
         """Those of some texts, none of them `merged`, that the model itself finds in a text."""
@@ -231,7 +219,7 @@ class ModelTokens:
         rows: list[list[int]] = []
         if results:
             alone = self._model | {"type": "BPE", "ignore_merges": False, "unk_token": None}
-            rows = encode_batch(open_json(tokenizer_json(alone, None)), results, True)
+            rows = library_ids(open_json(tokenizer_json(alone, None)), results, True)
         pairs = zip(results, rows, strict=True)
         whole = {content for content, ids in pairs if ids == [self.ids[content]]}
         return whole | {content for content in contents if len(content) == 1}
@@ -242,7 +230,9 @@ def check_holes(tokenizer: Any, ids: dict[str, int]) -> None:
     largest = max(ids.values(), default=-1)
     if largest < len(ids):
         return
-    if largest < 2 * len(ids) + _HOLES and is_saved_whole(tokenizer):
+    if largest < 2 * len(ids) + _HOLES and (
+        not HAS_PARTS or open_json(json_of(tokenizer)).get_vocab() == tokenizer.get_vocab()
+    ):
         return
     raise RobustokError(
         f"its {len(ids)} tokens have ids up to {largest}: too many ids without a token, or more "
@@ -251,13 +241,13 @@ def check_holes(tokenizer: Any, ids: dict[str, int]) -> None:
 
 
 def _check_added(
-    added: dict[int, AddedToken], names: list[str | None], normalize: Normalize | None
+    added: dict[int, AddedToken], names: list[str], normalize: Normalize | None
 ) -> None:
     """Raise RobustokError where an added token has the id or the normalized text of another one."""
     matched: dict[str, str] = {}  # what the library looks for in normalized text: the token
     for i, token in added.items():
-        taken = names[i] if i < len(names) else None
-        if taken not in (None, token.content):
+        taken = names[i] if i < len(names) else ""
+        if taken not in ("", token.content):
             raise RobustokError(f"added token {token.content!r} gets the id {i} of token {taken!r}")
         if not (token.normalized and token.content) or normalize is None:
             continue
@@ -308,7 +298,7 @@ class TokenIds:
         self.tokens += [b""] * (max(added, default=-1) + 1 - size)
         self.is_ordinary = np.arange(len(self.tokens)) < size
         self.is_ordinary[[*apart]] = False
-        for i in sorted({*added} | {i for i in apart if model.names[i] is not None}):
+        for i in sorted({*added} | {i for i in apart if model.names[i]}):
             self._read_one(i)
         self.complete = self._is_complete()
         if not self.complete and model.unknown is not None:
@@ -319,14 +309,13 @@ class TokenIds:
     def _read_one(self, i: int) -> None:
         """Note what an id is that is added, unknown, or not read with all others at once."""
         token, names = self._added.get(i), self._model.names
-        name = names[i] if i < len(names) else None
+        name = names[i] if i < len(names) else ""
         if i == self._model.unknown or self._is_control(token):
-            content = token.content if token is not None else ""
-            self.tokens[i] = (content if name is None else name).encode()
+            self.tokens[i] = (name or (token.content if token else "")).encode()
             return
-        shown = name or "" if token is None else name_of(self._tokenizer, i)
+        shown = name if token is None else name_of(self._tokenizer, i)
         self.tokens[i] = text = self._decoded(shown)
-        if name is None or self._stays(token, name, shown):
+        if not name or self._stays(token, name, shown):
             self._placed.add(i)
         elif text:
             self.is_ordinary[i] = True
@@ -380,7 +369,7 @@ class TokenIds:
                 f"its unknown token {unknown.content!r} is an added token that is not special: set "
                 "special=True"
             )
-        if self.fallback and not self._stages.decodes_bytes:
+        if self.fallback and self._stages.decoders and not self._stages.decodes_names:
             raise RobustokError(
                 "its decoder does not read the byte tokens of the vocabulary, such as <0x0A>: "
                 "drawn ids would not decode to the text"
@@ -400,16 +389,16 @@ class TokenIds:
         These are names of bytes, tokens outside the byte-level alphabet, those with
         a space where the decoder may keep it, and ids without a token.
         """
-        spellings = self._model.spellings
-        apart = {i for i, name in enumerate(spellings) if not name or name[:3] == "<0x"}
+        names = self._model.names
+        apart = {i for i, name in enumerate(names) if not name or name[:3] == "<0x"}
         if self._stages.first_loses_marks:
-            apart |= {i for i, spelling in enumerate(spellings) if " " in spelling}
+            apart |= {i for i, name in enumerate(names) if " " in name}
         if not self._is_byte_level:
             mark = "▁" if self._stages.metaspace else " "
-            return [spelling.replace(mark, " ").encode() for spelling in spellings], apart
-        text = "".join(spellings).translate(_BYTES)
+            return [name.replace(mark, " ").encode() for name in names], apart
+        text = "".join(names).translate(_BYTES)
         raw = text.encode("latin-1", "replace")
-        ends = [*itertools.accumulate(map(len, spellings))]
+        ends = [*itertools.accumulate(map(len, names))]
         outside = np.flatnonzero(np.frombuffer(text.encode("utf-32-le"), np.uint32) >= _NO_BYTE)
         apart |= {*np.searchsorted(ends, outside, "right").tolist()}
         return [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)], apart
@@ -463,7 +452,7 @@ class TokenIds:
 
     def _lossy(self) -> tuple[bytes, ...]:
         """The tokens with a "▁" that the decoder leaves out at the start of a text and no other."""
-        names = dict(enumerate(self._model.spellings))
+        names = dict(enumerate(self._model.names))
         # It reads added tokens as the normalizer leaves them.
         names |= {i: name_of(self._tokenizer, i) for i in self._added}
         some = [i for i, name in names.items() if "▁" in name[1:]]

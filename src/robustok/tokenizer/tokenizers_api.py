@@ -106,13 +106,6 @@ def name_of(tokenizer: Any, i: int) -> str:
     return tokenizer.decode_tokens([i])[0]
 
 
-def is_saved_whole(tokenizer: Any) -> bool:
-    """Whether no id is lost or changed when a tokenizer is saved, as none is in 1.0."""
-    if not HAS_PARTS:
-        return True
-    return open_json(json_of(tokenizer)).get_vocab() == tokenizer.get_vocab()
-
-
 def normalizer_of(tokenizer: Any, part: dict | None) -> Callable[[str], str] | None:
     """What the normalizer of a tokenizer makes of a text; None where it has none.
 
@@ -126,7 +119,7 @@ def normalizer_of(tokenizer: Any, part: dict | None) -> Callable[[str], str] | N
     names = {f"<0x{byte:02X}>": byte for byte in range(256)}
     model = {"type": "BPE", "vocab": names, "merges": [], "byte_fallback": True}
     probe = open_json(tokenizer_json(model, None, part))
-    return lambda text: bytes(encode_batch(probe, [text], False)[0]).decode()
+    return lambda text: bytes(library_ids(probe, [text], False)[0]).decode()
 
 
 def tokenizer_json(model: dict, pre_tokenizer: dict | None, normalizer: dict | None = None) -> str:
@@ -154,7 +147,7 @@ def tokenizer_json(model: dict, pre_tokenizer: dict | None, normalizer: dict | N
     return json.dumps(parts, ensure_ascii=False)
 
 
-def encode_batch(tokenizer: Any, texts: Sequence[str], is_plain: bool) -> list[list[int]]:
+def library_ids(tokenizer: Any, texts: Sequence[str], is_plain: bool) -> list[list[int]]:
     """The ids of each text. ``is_plain``: 1.0 alone: whether special tokens are text."""
     if HAS_PARTS:
         encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -229,7 +222,7 @@ class TokenizersEncoder:
         self, tokenizer: Any, hidden: Sequence[str], normalizer: dict | None, complete: bool
     ) -> None:
         self.parsing, self.hidden, self.complete = tokenizer, hidden, complete
-        self._normalizer = normalizer
+        self.normalizer = normalizer
 
     @computed_once
     def tokenizer(self) -> Any:
@@ -237,32 +230,22 @@ class TokenizersEncoder:
         hides = self.hidden
         return _hiding_twin(self.parsing, hides) if hides else plain_twin(self.parsing)
 
-    @computed_once
-    def normalize(self) -> Callable[[str], str] | None:
-        """What the normalizer makes of a text; None where there is none."""
-        return normalizer_of(self.parsing, self._normalizer)
-
     def __getstate__(self) -> dict[str, Any]:
         """One of the two tokenizers; the library does not pickle ``encode_special_tokens``."""
-        made = ("tokenizer", "normalize")
-        return {name: value for name, value in vars(self).items() if name not in made}
+        return {name: value for name, value in vars(self).items() if name != "tokenizer"}
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         tokenizer = self.parsing if parse_special else self.tokenizer
         try:
-            return encode_batch(tokenizer, texts, not parse_special)
+            return library_ids(tokenizer, texts, not parse_special)
         except BaseException as error:  # a panic of a Rust library is no Exception
             refusal = library_error("the tokenizers library cannot encode this text", error)
             for text in texts:
                 self._refuse_missing(text)
             raise refusal from error
 
-    @property
-    def pre_token_ends(self) -> Callable[[str], list[int]] | None:
-        """Where the pre-tokens of a normalized text end, in characters; None: 1.0 cannot say."""
-        return self._pre_token_ends if HAS_PARTS else None
-
-    def _pre_token_ends(self, text: str) -> list[int]:
+    def pre_token_ends(self, text: str) -> list[int]:
+        """Where the pre-tokens of a normalized text end, in characters, which 1.0 cannot say."""
         cutter = self.parsing.pre_tokenizer
         if cutter is None or not text:
             return [len(text)] if text else []
@@ -274,7 +257,7 @@ class TokenizersEncoder:
         """Raise RobustokError for the first character of ``text`` without a token, if any."""
         for character in dict.fromkeys(text):
             try:
-                encode_batch(self.tokenizer, [character], True)
+                library_ids(self.tokenizer, [character], True)
             except BaseException as error:
                 library_error("", error)  # raises what is no error of the library
                 raise RobustokError(

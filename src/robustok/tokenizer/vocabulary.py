@@ -53,14 +53,6 @@ class _Expected(NamedTuple):
     is_decisive: np.ndarray  # bool [texts]: whether ids that spell them are canonical
 
 
-class derived_property(computed_once[T]):
-    """An attribute made once by :meth:`Vocabulary.derived`; later reads cost no call."""
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        super().__init__(make)
-        self._compute = lambda vocab: vocab.derived(make.__name__, lambda: make(vocab))
-
-
 class Vocabulary:
     """The tokens of one tokenizer and its canonical encoding.
 
@@ -128,17 +120,17 @@ class Vocabulary:
         give_back_memory()
         return vocab
 
-    @derived_property
+    @computed_once
     def special(self) -> frozenset[int]:
         """Ids that are no text: special and added control tokens; they stay where they are."""
         return frozenset(np.flatnonzero(~self.readable).tolist())
 
-    @derived_property
+    @computed_once
     def is_second(self) -> np.ndarray:
         """Ids whose bytes are those of another id of V, and which are not placed; bool [ids]."""
         return self.readable & ~self.ordinary & ~self.is_placed
 
-    @derived_property
+    @computed_once
     def has_seconds(self) -> bool:
         """Whether canonical ids may hold one of :attr:`is_second`."""
         reached = self.is_second.copy()
@@ -146,22 +138,24 @@ class Vocabulary:
         reached[list(self.data.byte_fallback)] = False
         return bool(reached.any())
 
-    @derived_property
+    @computed_once
     def token_lengths(self) -> np.ndarray:
         """The bytes of each token, int64 [ids]."""
         return np.diff(self.token_offsets)
 
-    @derived_property
+    @computed_once
     def trie(self) -> Trie:
         """The byte trie of the ordinary tokens, as flat arrays."""
-        return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+        trie = build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+        give_back_memory()
+        return trie
 
-    @derived_property
+    @computed_once
     def kernel_tokens(self) -> Tokens:
         """The trie and the bytes of all tokens, as draw kernels take them."""
         return tokens_of(self.trie, self.token_bytes, self.token_offsets)
 
-    @derived_property
+    @computed_once
     def fingerprint(self) -> str:
         """A SHA-256 of the tokens and of which are ordinary: the same for equal vocabularies."""
         digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
@@ -230,7 +224,7 @@ class Vocabulary:
         self._check(texts, rows, parse_special)
         return rows
 
-    @derived_property
+    @computed_once
     def spells_ordinary(self) -> bool:
         """Whether the canonical ids of each text are ordinary and spell it, by construction."""
         return self.data.spells_all and not self.has_seconds
@@ -293,15 +287,15 @@ class Vocabulary:
         """
         return self.canonicalizer.canonicalize(check_ids(ids, self.size))
 
-    @derived_property
+    @computed_once
     def canonicalizer(self) -> Canonicalizer:
         """The canonical ids of any ids."""
         return Canonicalizer(self)
 
-    @derived_property
+    @computed_once
     def frame(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer itself puts before and after a text, such as a BOS."""
-        source = self.data.source
+        source = self.data.library
         word = self.some_word
         if type(source).__module__.split(".")[0] != "tokenizers" or not word:
             return [], []
@@ -309,7 +303,7 @@ class Vocabulary:
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]
 
-    @derived_property
+    @computed_once
     def is_placed(self) -> np.ndarray:
         """Ids that stand in a text where the tokenizer puts them (see `data`); bool [ids]."""
         placed = np.zeros(self.size, np.bool_)
@@ -322,7 +316,7 @@ class Vocabulary:
         unknown = self._unknown_characters if spelling.unknown in spelling.placed else []
         return spelling.sources(self.tokens, ids, unknown)
 
-    @derived_property
+    @computed_once
     def _unknown_characters(self) -> list[bytes]:
         """Characters that the tokenizer does not know, one of each category of Unicode at most."""
         found: dict[str, bytes] = {}
@@ -388,21 +382,21 @@ class Vocabulary:
         except TypeError:  # None
             return False
 
-    @derived_property
+    @computed_once
     def _expected_bytes(self) -> Callable[[bytes], bytes | None] | None:
         return self.data.spelling.expected_bytes()
 
-    @derived_property
+    @computed_once
     def _heads(self) -> Heads:
         """The tokens that stand in a text as their bytes, as the check reads them."""
         return heads_of(self.token_bytes, self.token_offsets, self._is_literal)
 
-    @derived_property
+    @computed_once
     def _literal_tokens(self) -> list[bytes | None]:
         """The bytes of each id of :attr:`_is_literal`, None for all others."""
         return self._bytes_where(self._is_literal)
 
-    @derived_property
+    @computed_once
     def _is_literal(self) -> np.ndarray:
         """Ids that stand in the source of a text as their bytes, bool [ids]."""
         spelling = self.data.spelling
@@ -419,7 +413,7 @@ class Vocabulary:
             tokens[i] = None
         return tokens
 
-    @derived_property
+    @computed_once
     def plain_tokens(self) -> list[bytes | None]:
         """The bytes of each ordinary id, None for all others."""
         return self._bytes_where(self.ordinary)
@@ -542,7 +536,7 @@ class Vocabulary:
         """
         return Ragged.from_rows(self._encode_spans([_spans(text) for text in texts], parse_special))
 
-    @derived_property
+    @computed_once
     def some_word(self) -> str:
         """A text that the tokenizer can encode: "a", else a token; empty where it has none."""
         tokens = (self.tokens[i] for i in np.flatnonzero(self.ordinary).tolist())
@@ -555,7 +549,7 @@ class Vocabulary:
                     return word
         return ""
 
-    @derived_property
+    @computed_once
     def adds_space(self) -> bool:
         """Whether the encoder puts a space before a text."""
         return self.decode_bytes(self.encode(self.some_word)) == b" " + self.some_word.encode()
@@ -573,7 +567,7 @@ class Vocabulary:
         """The fast canonical encoder, which says itself whether it can be used."""
         return GigatokenEncoder(self.data)
 
-    @derived_property
+    @computed_once
     def _byte_ids(self) -> dict[int, int]:
         """The id of every byte that is an ordinary token."""
         single = self.ordinary & (self.token_lengths == 1)
@@ -624,14 +618,10 @@ def _second_ids(data: TokenizerData) -> list[int]:
     if len({*data.tokens}) == len(data.tokens):
         return []
     added, given = data.plain_added, set[int]()
-    last = {data.tokens[i]: i for i in data.ordinary}
-    by_token: dict[bytes, list[int]] = {
-        data.tokens[i]: [] for i in data.ordinary if last[data.tokens[i]] != i
-    }
-    for i in data.ordinary if by_token else ():
-        if data.tokens[i] in by_token:
-            by_token[data.tokens[i]].append(i)
-    twins = [*by_token.values()]
+    by_token: dict[bytes, list[int]] = {}
+    for i in data.ordinary:
+        by_token.setdefault(data.tokens[i], []).append(i)
+    twins = [ids for ids in by_token.values() if len(ids) > 1]
     for ids in twins:
         if len({*ids} - {*added} - data.byte_fallback) > 1:
             with suppress(RobustokError, UnicodeDecodeError):
