@@ -151,7 +151,8 @@ ROWS = {
         lambda: special(add(gpt2(), "xyz", single_word=True), "END"),
         (".xyz END xyz", ".xyzEND", "ENDxyz.", "xyzENDxyzEND")),
     "a mark in a text": Row(lambda: llama(prefix=True), ("a▁b", "▁", "▁a", "a ▁ b", "▁▁")),
-    "a mark in a text, unknown characters": Row(t5, ("a▁b", "a ▁", "▁ a")),
+    "a mark in a text, unknown characters": Row(
+        t5, ("a▁b", "a ▁", "▁ a", "ab x", "x", "x ab x a", "ab")),
     "no mark, and the byte of a space": Row(lambda: without_mark("<0x20>"), ("ab", "a b", "")),
     "no mark, and a space": Row(lambda: without_mark(" "), ("ab", "a b", "")),
     "an unknown token that the model reads by its name, and bytes of this name": Row(

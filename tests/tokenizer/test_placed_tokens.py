@@ -72,12 +72,6 @@ def test_the_twin_that_the_tokenizer_takes_is_in_the_vocabulary() -> None:
     assert {len(rt.StochasTok(vocab, alpha=1).sample("  ", seed=s)) for s in range(9)} == {2}
 
 
-def test_parts_beside_an_unknown_character_are_no_texts_of_their_own() -> None:
-    vocab = checked(t5(), "ab x", "x", "x ab x a", "ab")
-    unknown = vocab.data.spelling.unknown
-    assert unknown not in vocab.special and unknown in vocab.encode("ab x")
-
-
 def test_a_batch_with_unknown_characters_is_drawn_as_each_text_alone() -> None:
     vocab = rt.Vocabulary.load(t5())
     uniform, texts = rt.Uniform(vocab), ["ab ab", "a🧿b", "", "b a", "🧿"]

@@ -44,31 +44,12 @@ KINDS = {
 }
 PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
-
-def decoder_of(*tokens: dict, first: int = 1000) -> dict[str, Any]:
-    return {"added_tokens_decoder": {str(first + i): token for i, token in enumerate(tokens)}}
-
-
 CONFIGS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "a class": {"tokenizer_config.json": PLAIN},
-    "an added token": {"tokenizer_config.json": PLAIN | decoder_of(IMAGE)},
-    "two tokens": {
-        "tokenizer_config.json": PLAIN
-        | decoder_of(IMAGE | {"content": "<tool>", "lstrip": True}, IMAGE | {"normalized": True})
-    },
-    "a token by its role": {"tokenizer_config.json": PLAIN | {"eos_token": "<img>"}},
-    "an added token with a role": {
-        "tokenizer_config.json": PLAIN | decoder_of(IMAGE) | {"eos_token": "<img>"}
-    },
-    "a model-specific token": {"tokenizer_config.json": PLAIN | {"image_token": "<img>"}},
+    "an added token": {"tokenizer_config.json": PLAIN | {"added_tokens_decoder": {"1000": IMAGE}}},
     "a map of special tokens": {
         "special_tokens_map.json": {"additional_special_tokens": ["<img>"], "eos_token": "<tool>"}
-    },
-    "added_tokens.json": {"added_tokens.json": {"<img>": 1000}},
-    "both, which is ignored": {
-        "tokenizer_config.json": PLAIN | decoder_of(IMAGE),
-        "added_tokens.json": {"<tool>": 1001},
     },
     "the class of GPT-2": {
         "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}

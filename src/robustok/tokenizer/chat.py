@@ -45,10 +45,7 @@ def check_template(tokenizer: Any, advice: str) -> None:
 
 
 def render_chat(tokenizer: Any, messages: Sequence[Message], **options: Any) -> str:
-    """The text that the chat template of a tokenizer of transformers writes for messages.
-
-    Raises RobustokError where the template fails, with its own error.
-    """
+    """The text that the chat template of a tokenizer of transformers writes for messages."""
     try:
         return tokenizer.apply_chat_template(messages, tokenize=False, **options)
     except Exception as error:  # of any class: a template is a program
@@ -158,8 +155,7 @@ def template_headers(
 ) -> Callable[[np.ndarray], np.ndarray] | None:
     """A function from ids to a mask of turn headers: the role's name and the tokens around it.
 
-    None where the tokenizer has no chat template, or one without special tokens. Takes int32 of
-    shape [n], gives bool of shape [n].
+    None where the tokenizer has no chat template, or one without special tokens.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None

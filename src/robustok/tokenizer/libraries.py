@@ -58,10 +58,7 @@ PATTERNS = {
 
 
 def library(module: str, name: str, what: str, packages: str = "") -> Any:
-    """The module of an optional library that ``what`` of file ``name`` needs, imported.
-
-    ``packages``: what installs it, if not a package of its name.
-    """
+    """The module of an optional library, which ``packages`` install, that ``what`` needs."""
     try:
         return import_module(module)
     except Exception as e:  # protobuf raises errors of its own where its release does not fit
@@ -112,11 +109,7 @@ def from_tiktoken(encoding: Any) -> TokenizerData:
 def open_ranks(raw: bytes, name: str) -> Any:
     """The tiktoken ``Encoding`` of a published file of ranks, without special tokens.
 
-    Args:
-        raw: the file: a token in base64, a space and its rank a line.
-        name: what messages call it.
-
-    Raises RobustokError for a file whose pattern is not known, and for a damaged one.
+    ``raw``: the file, which has a token in base64, a space and its rank a line.
     """
     pattern = PATTERNS.get(hashlib.sha256(raw).hexdigest()[:16])
     if pattern is None:
@@ -136,11 +129,7 @@ def open_ranks(raw: bytes, name: str) -> Any:
 def open_tekken(text: str, name: str) -> Any:
     """The tiktoken ``Encoding`` of a tekken.json.
 
-    Args:
-        text: the file: a pattern, tokens by rank, and special tokens, whose ids come first.
-        name: what messages call it.
-
-    Raises RobustokError for a damaged file.
+    ``text``: the file, which has a pattern, tokens by rank, and special tokens with the first ids.
     """
     tiktoken = library("tiktoken", name, "a tekken.json")
     try:

@@ -101,11 +101,7 @@ class Opened(NamedTuple):
 
 
 def read_tokenizer(source: Any) -> TokenizerData:
-    """Read a path, a hub name or a tokenizer object.
-
-    Raises RobustokError for a missing or broken file and for tokenizers whose tokens are not bytes
-    of the text.
-    """
+    """Read a path, a hub name or a tokenizer object."""
     opened = open_tokenizer(source)
     content, name = opened.content, opened.name
     module = type(content).__module__.split(".")[0]
@@ -138,10 +134,7 @@ def _check_saved(tokenizer: Any, data: TokenizerData, name: str) -> None:
 
 
 def open_tokenizer(source: Any) -> Opened:
-    """Find the tokenizer of a path, a hub name or an object, without reading its tokens.
-
-    Raises RobustokError where there is none.
-    """
+    """Find the tokenizer of a path, a hub name or an object, without reading its tokens."""
     if isinstance(source, (str, Path)):
         return _open_name(str(source))
     source = getattr(source, "wrapped_tokenizer", source)  # of one that draws: the canonical one
@@ -292,8 +285,7 @@ def names_class(folder: Path) -> bool:
 def auto_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer that ``AutoTokenizer`` of transformers makes of a folder or a hub name.
 
-    Runs no code of the model. Raises what transformers raises, and RobustokError for a name that no
-    repository can have.
+    Runs no code of the model. Raises what transformers raises.
     """
     from transformers import AutoTokenizer
 
@@ -304,13 +296,9 @@ def auto_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def differences(folder: Path, spec: dict) -> list[str]:
-    """What ``AutoTokenizer`` may read otherwise in a folder than in its tokenizer.json, in words.
+    """What ``AutoTokenizer`` may read otherwise in a folder than in ``spec``, its tokenizer.json.
 
-    Args:
-        folder: a folder with tokenizer.json.
-        spec: this file.
-
-    Raises RobustokError for a damaged file.
+    In words.
     """
     config, model = _read(folder / CONFIG), _read(folder / "config.json")
     config.setdefault("pad_token", (spec.get("padding") or {}).get("pad_token"))

@@ -118,11 +118,6 @@ class Stages:
         return any(stage["type"] == "Prepend" for stage in self.normalizers)
 
     @property
-    def joins_parts(self) -> bool:
-        """Whether the parts of a text around added tokens get no space of their own."""
-        return not (self.prepends or self.adds_space)
-
-    @property
     def spells_text(self) -> bool:
         """Whether the model reads the bytes of a text: nothing adds or removes one."""
         kept = self.byte_level and not self.normalizers and not self.adds_space

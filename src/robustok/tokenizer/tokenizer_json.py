@@ -51,11 +51,7 @@ Normalize = Callable[[str], str]
 
 
 def from_json(text: str, name: str) -> TokenizerData:
-    """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
-
-    Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
-    read as bytes of the text.
-    """
+    """The tokenizer of a tokenizer.json; ``name`` is what messages call it."""
     with errors_name(name):
         spec = json.loads(text)
         model = spec["model"]
@@ -117,7 +113,9 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
     ids = TokenIds(tokenizer, model, added, stages, normalize)
     spelling, is_bpe = ids.spelling, model.kind == "BPE"
     if is_bpe and not ids.complete and model.unknown_name is None:
-        tokenizer = _raising(spec, max(map(len, model.names)))
+        # A name of no token, so that the library raises where it would leave out a character.
+        spec["model"]["unk_token"] = "<unk>" * (1 + max(map(len, model.names)))
+        tokenizer = open_json(json.dumps(spec))
     hidden = model.reachable(_control_tokens(added, spelling))
     encoder = TokenizersEncoder(tokenizer, hidden, parts["normalizer"], ids.complete)
     only_special = all(token.special for token in added.values()) and not spelling.words
@@ -135,16 +133,6 @@ def _read(tokenizer: Any, spec: dict) -> TokenizerData:
         spelling=spelling,
         spells_all=ids.complete and stages.spells_text and only_special,
     )
-
-
-def _raising(spec: dict, longest: int) -> Any:
-    """A tokenizer that raises where the library would leave out what it has no token for.
-
-    It does so where the name of the unknown token is not in the vocabulary. ``longest``: characters
-    of the longest token.
-    """
-    spec["model"]["unk_token"] = "<unk>" * (1 + longest)
-    return open_json(json.dumps(spec))
 
 
 def _control_tokens(added: dict[int, AddedToken], spelling: Spelling) -> set[str]:
@@ -335,7 +323,9 @@ class TokenIds:
             return True
         if token is None:  # no text gives what is not in the alphabet
             return self._is_byte_level and _in_alphabet(name) is None
-        return not token.special and (token.lstrip or token.rstrip or not self._stages.joins_parts)
+        # The parts of a text around added tokens may get a space of their own.
+        has_space = self._stages.prepends or self._stages.adds_space
+        return not token.special and (token.lstrip or token.rstrip or has_space)
 
     def _read_spelling(self) -> Spelling:
         """Where ids stand that are not ordinary, and what is written around a text."""
