@@ -32,7 +32,8 @@ from robustok.samplers import (
 )
 from robustok.samplers.bpe_dropout import RULES
 from robustok.samplers.stochastok import segmentation_counts
-from robustok.tokenizer.vocabulary import Text, Vocabulary
+from robustok.tokenizer.data import Text
+from robustok.tokenizer.vocabulary import Vocabulary
 
 # With its final full stop GPT-2 cuts it into 20 tokens, and the paper's numbers are those of 20.
 SENTENCE = (

@@ -157,10 +157,8 @@ def random_tokenizer(rng: random.Random) -> Made:
             decoder = [{"type": "ByteFallback"}, *decoder] if rng.random() < 0.3 else _spaces(False)
     fits = True
     if rng.random() < 0.04:
-        decoder, fits = (
-            rng.choice(([], [_byte_level(False)], [{"type": "Fuse"}], [_metaspace(rng)])),
-            False,
-        )
+        fits = False
+        decoder = rng.choice(([], [_byte_level(False)], [{"type": "Fuse"}], [_metaspace(rng)]))
     made = Made(model, normalizer, pre, decoder, fits=fits)
     made = replace(made, added=_added(rng, made))
     frame = bool(made.added) and made.added[0].get("special", False) and rng.random() < 0.3
@@ -220,9 +218,8 @@ def _bpe(
 ) -> dict[str, Any]:
     tokens, merges = _merged(rng, alphabet, space)
     if fallback:
-        tokens = (
-            _names(rng, alphabet) + tokens if rng.random() < 0.7 else tokens + _names(rng, alphabet)
-        )
+        parts = [_names(rng, alphabet), tokens][:: 1 if rng.random() < 0.7 else -1]
+        tokens = parts[0] + parts[1]
     unk = "<unk>" if rng.random() < (0.6 if fallback else 0.3) else None
     if unk is not None:
         tokens.insert(0, unk)
@@ -262,12 +259,8 @@ def _normalizer(rng: random.Random) -> dict:
                        "Replace", "Prepend", "Strip", "StripAccents", "Nmt",
                        "BertNormalizer"))  # fmt: skip
     if kind == "Replace":
-        pattern = rng.choice(REPLACED)
-        return {
-            "type": kind,
-            "pattern": pattern,
-            "content": rng.choice(("b", " ", "", "ab", "0", "▁")),
-        }
+        pattern, content = rng.choice(REPLACED), rng.choice(("b", " ", "", "ab", "0", "▁"))
+        return {"type": kind, "pattern": pattern, "content": content}
     if kind == "Prepend":
         return {"type": kind, "prepend": rng.choice(("▁", " ", "a", "▁"))}
     if kind == "Strip":
@@ -280,12 +273,8 @@ def _normalizer(rng: random.Random) -> dict:
 
 
 def _byte_level(space: bool, regex: bool = True) -> dict:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": space,
-        "trim_offsets": True,
-        "use_regex": regex,
-    }
+    return {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True,
+            "use_regex": regex}  # fmt: skip
 
 
 def _byte_stages(rng: random.Random) -> list[dict]:
@@ -306,23 +295,12 @@ def _cut(rng: random.Random, dropping: bool) -> dict:
     kind = rng.choices(("Split", "Digits", "Punctuation", "UnicodeScripts", "FixedLength",
                         "CharDelimiterSplit", "Whitespace", "WhitespaceSplit"),
                        (50, 15, 15, 5, 5, 2 * dropping, 4 * dropping, 4 * dropping))[0]  # fmt: skip
-    behaviors = (
-        "Isolated",
-        "Isolated",
-        "Isolated",
-        "MergedWithPrevious",
-        "MergedWithNext",
-        "Contiguous",
-    )
+    behaviors = (*["Isolated"] * 3, "MergedWithPrevious", "MergedWithNext", "Contiguous")
     behavior = "Removed" if rng.random() < 0.04 else rng.choice(behaviors)
     if kind == "Split":
         pattern = {"String": " "} if rng.random() < 0.15 else {"Regex": rng.choice(PATTERNS)}
-        return {
-            "type": kind,
-            "pattern": pattern,
-            "behavior": behavior,
-            "invert": rng.random() < 0.1,
-        }
+        invert = rng.random() < 0.1
+        return {"type": kind, "pattern": pattern, "behavior": behavior, "invert": invert}
     if kind == "FixedLength":
         return {"type": kind, "length": rng.randint(1, 3)}
     if kind == "CharDelimiterSplit":
@@ -414,11 +392,7 @@ def random_texts(rng: random.Random, made: Made, count: int) -> list[str]:
     added = [one["content"] for one in made.added]
     texts = [""] if rng.random() < 0.1 else []
     known = {b for token in [*tokens, *added] for b in token.encode()}
-    complete = (
-        made.model.get("byte_fallback")
-        or made.model.get("unk_token")
-        or made.model.get("unk_id") == 0
-    )
+    complete = made.model["byte_fallback"] or made.unknown is not None
     while len(texts) < count:
         parts = []
         for _ in range(rng.randint(1, 7)):
@@ -428,11 +402,8 @@ def random_texts(rng: random.Random, made: Made, count: int) -> list[str]:
             elif kind < 0.72 and added:
                 content = rng.choice(added)
                 change = rng.random()
-                if change > 0.85:
-                    content = rng.choice(
-                        (content.upper(), content.lower(), content[:-1], content * 2)
-                    )
-                parts.append(content)
+                changes = (content.upper(), content.lower(), content[:-1], content * 2)
+                parts.append(rng.choice(changes) if change > 0.85 else content)
             elif kind < 0.88:
                 parts.append(rng.choice((" ", " ", "  ", "a", "b", "ab", "\n")))
             elif kind < 0.94:

@@ -23,8 +23,9 @@ from robustok.guard import Guard
 from robustok.ragged import Ragged
 from robustok.tokenizer import gigatoken as gigatoken_encoder
 from robustok.tokenizer.comparison import KINDS
+from robustok.tokenizer.data import Text
 from robustok.tokenizer.gigatoken import GigatokenEncoder
-from robustok.tokenizer.vocabulary import Text, Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 pytest.importorskip("gigatoken")
 documents = pytest.importorskip("tests.corpus.conftest").documents  # imports pyarrow

@@ -49,7 +49,8 @@ from robustok.kernels.numbers import stream
 from robustok.ragged import Ragged
 from robustok.runtime.environment import available_cores, computed_once
 from robustok.samplers.spec import SCHEMES, Scheme, Spec, has_ramp, spec_string
-from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
+from robustok.tokenizer.data import Text
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
 _SMALL_BYTES = 1 << 16  # bytes of text; a smaller batch is not worth a second thread

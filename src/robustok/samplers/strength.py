@@ -30,7 +30,8 @@ from robustok.samplers.spec import (
     read_call,
     spec_string,
 )
-from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
+from robustok.tokenizer.data import Text
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
 _STEPS = 40  # halvings at most

@@ -49,7 +49,7 @@ from robustok.tokenizer.stages import Stages
 USED_BYTES = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 256)}  # those of UTF-8
 _SPANS = re.compile("(?P<valid>[^\udc80-\udcff]+)|[\udc80-\udcff]+")
 
-
+Text = str | bytes
 MARK = "▁".encode()  # SentencePiece's way to write a space
 
 

@@ -32,6 +32,7 @@ from robustok.runtime.environment import ForkSafeLock, give_back_memory, import_
 from robustok.runtime.packages import missing_line
 from robustok.tokenizer.comparison import Characters, check_texts
 from robustok.tokenizer.data import (
+    Text,
     TokenizerData,
     byte_alphabet,
     library_error,
@@ -50,7 +51,6 @@ from robustok.tokenizer.tokenizers_api import (
     tokenizer_json,
 )
 
-Text = str | bytes
 Encode: TypeAlias = Callable[[str], np.ndarray]  # uint32 ids of a text
 
 TABLE = 1 << 29  # characters after which the table is replaced; a new word takes 7 bytes for each

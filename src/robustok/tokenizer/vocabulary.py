@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from robustok.kernels.verification import WORD, Heads, heads_of, spelled_rows
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, computed_once, give_back_memory
 from robustok.tokenizer.canonical import Canonicalizer
-from robustok.tokenizer.data import TokenizerData, split_at_broken
+from robustok.tokenizer.data import Text, TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.sources import read_tokenizer
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 # Texts whose ids show how a tokenizer treats spaces, numbers and other characters.
 PROBES = ("hello world", " a  b ", "a\nb ", "the year 1234", "naïve 根", "I'm not…", "\t{}()=>")
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
-Text = str | bytes
 T = TypeVar("T")
 
 MOST_BYTES = (1 << 16) - 2  # of a token of text: kernels keep one more in 16 bits
@@ -196,7 +196,7 @@ class Vocabulary:
         text = _as_text(check_text(text))
         ids = self.encode_unchecked(text, parse_special=parse_special)
         if parse_special or not self._ids_spell(text, ids):
-            self._check([text], Ragged(ids, np.array([0, len(ids)])), parse_special)
+            self._check_ids([text], Ragged(ids, np.array([0, len(ids)])), parse_special)
         return ids
 
     def encode_unchecked(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
@@ -221,7 +221,7 @@ class Vocabulary:
         """
         texts = [*map(_as_text, check_texts(texts))]
         rows = self.encode_batch_unchecked(texts, parse_special)
-        self._check(texts, rows, parse_special)
+        self._check_ids(texts, rows, parse_special)
         return rows
 
     @computed_once
@@ -240,7 +240,7 @@ class Vocabulary:
         expected, rows = self._expected(texts), None
         if not (self.spells_ordinary and all(isinstance(text, str) for text in texts)):
             rows = self.encode_batch_unchecked(texts)
-            is_exact = self._check(texts, rows, expected=expected)
+            is_exact = self._check_ids(texts, rows, expected=expected)
             if not (is_exact and self.ordinary.take(rows.values).all()):
                 return rows, None
         return rows, (expected.text[:-WORD], expected.starts)
@@ -339,7 +339,7 @@ class Vocabulary:
         text = np.frombuffer(bytearray().join([*parts, bytes(WORD)]), np.uint8)
         return _Expected(text, starts, np.array([part is not None for part in expected], np.bool_))
 
-    def _check(
+    def _check_ids(
         self,
         texts: Sequence[Text],
         rows: Ragged,
@@ -365,7 +365,7 @@ class Vocabulary:
         return not left
 
     def _ids_spell(self, text: Text, ids: np.ndarray) -> bool:
-        """Whether ids spell what is expected of one text: `_check` without a kernel, for few ids.
+        """Whether ids spell what is expected of one text: `_check_ids` without a kernel, for few.
 
         False where this does not show that they are canonical.
         """
@@ -618,11 +618,12 @@ def _second_ids(data: TokenizerData) -> list[int]:
     if len({*data.tokens}) == len(data.tokens):
         return []
     added, given = data.plain_added, set[int]()
-    by_token: dict[bytes, list[int]] = {}
-    for i in data.ordinary:
-        by_token.setdefault(data.tokens[i], []).append(i)
-    twins = [ids for ids in by_token.values() if len(ids) > 1]
-    for ids in twins:
+    counted = Counter(map(data.tokens.__getitem__, data.ordinary))
+    twins: dict[bytes, list[int]] = {token: [] for token in counted if counted[token] > 1}
+    for i in data.ordinary if twins else ():
+        if data.tokens[i] in twins:
+            twins[data.tokens[i]].append(i)
+    for ids in twins.values():
         if len({*ids} - {*added} - data.byte_fallback) > 1:
             with suppress(RobustokError, UnicodeDecodeError):
                 text = data.tokens[ids[0]].decode()
@@ -631,7 +632,7 @@ def _second_ids(data: TokenizerData) -> list[int]:
     def rank(i: int) -> tuple[bool, bool, bool, int]:
         return i in data.byte_fallback, i not in added, i not in given, i
 
-    return [i for ids in twins for i in sorted(ids, key=rank)[1:]]
+    return [i for ids in twins.values() for i in sorted(ids, key=rank)[1:]]
 
 
 def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
