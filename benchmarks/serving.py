@@ -30,8 +30,7 @@ import psutil
 
 import robustok as rt
 from common import options_of, print_heads, print_row
-from robustok.integrations.asgi import GuardMiddleware
-from robustok.integrations.serving import PromptGuard
+from robustok.integrations.serving import GuardMiddleware, PromptGuard
 from robustok.tasks import frequent_words
 
 CLIENTS = 32

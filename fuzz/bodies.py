@@ -25,7 +25,6 @@ import pydantic_core
 from pydantic import TypeAdapter
 
 import robustok as rt
-from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.bodies import (
     EXIST,
     IDS,
@@ -36,7 +35,7 @@ from robustok.integrations.bodies import (
     fields_of,
     known_path,
 )
-from robustok.integrations.serving import PromptGuard
+from robustok.integrations.serving import GuardMiddleware, PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
 OWN = "own_field"  # named by the setting

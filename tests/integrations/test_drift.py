@@ -10,7 +10,7 @@ from tests.integrations.conftest import TEXTS, VOCAB, make_trainer, trl_trainer
 
 import robustok as rt
 from robustok.guard import Guard
-from robustok.integrations.drift import DriftCallback
+from robustok.integrations.trainer import DriftCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 

@@ -27,8 +27,7 @@ GUARDED = """
 import json
 
 import robustok as rt
-from robustok.integrations.asgi import GuardMiddleware
-from robustok.integrations.serving import PromptGuard
+from robustok.integrations.serving import GuardMiddleware, PromptGuard
 
 PROMPTS = PromptGuard(rt.Vocabulary.load(MODEL), policy="repair", max_length=200)
 

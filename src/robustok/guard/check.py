@@ -1,19 +1,20 @@
 """The guard: decodes ids, encodes their text again, and reports where the two differ.
 
-All rows at once: ids that the vocabulary does not have are set aside, special ids split
-each row into segments, and the tokenizer itself encodes the text of every segment. No state is
-kept between calls, so a request cannot slow down another one.
+All rows at once: ids that the vocabulary does not have are set aside, special ids split each row
+into segments, and the tokenizer itself encodes the text of every segment. Tokenizers that add a
+space before a text, normalize it or find added tokens in it are tried with every text that could
+give the ids. No state is kept between calls, so a request cannot slow down another one.
 
 One short row of plain text is compared in Python lists first, since creating arrays takes longer
 than the comparison itself.
-
-`robustok.guard.segments` encodes the texts, also of tokenizers that change them.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,11 +42,11 @@ from robustok.guard.findings import (
     describe,
     join_tables,
 )
-from robustok.guard.segments import SegmentEncoder
 from robustok.kernels import comparison as kernels
 from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
+from robustok.tokenizer.canonical import Segment
 from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
@@ -53,6 +54,7 @@ MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists first
 IdSequences = Ragged | Iterable[Sequence[int] | np.ndarray]
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
+_ROUNDS = 4  # for a normalizer that changes its own output
 
 
 class KnownIds(NamedTuple):
@@ -110,7 +112,6 @@ class Guard:
         self.max_length = max_length
         if max_length is not None:
             self.max_length = check_integer("max_length", max_length, 1)
-        self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
         vocab.gigatoken.load()  # not in the first request
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
@@ -197,58 +198,35 @@ class Guard:
         known = (given >= 0) & (given < self.vocab.size)
         known[known] = self.vocab.token_lengths[given[known]] > 0
         before = np.concatenate([[0], np.cumsum(known)])
-        ids, position = given[known].astype(np.int32), np.flatnonzero(known)
-        row_ids = KnownIds(ids, position, before[offsets])
-        segments, beside = self._segments(row_ids)
-        text, texts = self._encoder.decode(segments)
-        canonical = self._encoder.encode(texts, segments, beside)
-        if self.mid_text:
-            first = np.isin(segments.begin, row_ids.offsets[:-1])
-            canonical = self._encoder.continued(canonical, texts, segments, np.flatnonzero(first))
-        comparison, repaired = self._compare(segments, canonical, row_ids.offsets)
+        ids = KnownIds(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
+        segments = Segments(ids.ids, *_runs(self.vocab.readable[ids.ids], ids.offsets))
+        text, texts = self._decode(segments)
+        canonical = self._canonical(ids, segments, texts)
+        comparison, repaired = self._compare(segments, canonical, ids.offsets)
 
-        marks = self._marks(row_ids, comparison.matches, known)
-        row, rows = row_ids.row_of(segments.begin), len(offsets) - 1
-        distance = np.bincount(row, comparison.distance, rows).astype(np.int64)
-        distance += np.diff(offsets) - np.diff(row_ids.offsets)  # unknown ids
-        splits = np.bincount(row, comparison.splits, rows).astype(np.int64)
-        deviations = self._deviations(row_ids, segments, canonical, comparison, repaired)
-        in_text = join_tables([deviations, *self._text_findings(row_ids, segments, text)])
-        unknown, special = np.flatnonzero(~known), np.flatnonzero(marks == SPECIAL)
-        ids_alone = [
+        marks = self._marks(ids, comparison.matches, known)
+        deviations = self._deviations(ids, segments, canonical, comparison, repaired)
+        in_text = join_tables([deviations, *self._text_findings(ids, segments, text)])
+        unknown, special = np.flatnonzero(marks == UNKNOWN), np.flatnonzero(marks == SPECIAL)
+        table = join_tables([
+            in_text,
             FindingTable.of(UNKNOWN_ID, unknown, unknown + 1, 0, 0),
             FindingTable.of(SPECIAL_ID, special, special + 1),
-        ]
-        table = join_tables([in_text, *ids_alone])
-        is_canonical = distance == 0
+        ])  # fmt: skip
+        before = np.concatenate([[0], np.cumsum((marks == DEVIATES) | (marks == UNKNOWN))])
+        distance = np.diff(before[offsets])
+        splits = np.bincount(ids.row_of(segments.begin), comparison.splits, len(distance))
         return Verdicts(
             given,
             offsets,
             marks,
-            is_canonical,
+            distance == 0,
             distance,
-            splits,
-            self._round_trip(row_ids, is_canonical, in_text),
+            splits.astype(np.int64),
+            self._round_trip(ids, distance == 0, in_text),
             Ragged(repaired.ids, repaired.offsets),
             table,
         )
-
-    def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
-        """The segments, each of which is encoded alone, and the special ids beside each, or -1.
-
-        These are int32 [segments, 2].
-        """
-        begin, end = _runs(self.vocab.readable[row_ids.ids], row_ids.offsets)
-        row = row_ids.row_of(begin)
-        row_begin, row_end = row_ids.offsets[row], row_ids.offsets[row + 1]
-        before = np.where(begin > row_begin, row_ids.ids[begin - 1], -1)
-        after = np.where(end < row_end, row_ids.ids[np.minimum(end, len(row_ids.ids) - 1)], -1)
-        head, _ = self.vocab.frame
-        if head:
-            for s in np.flatnonzero(row_begin + len(head) == begin).tolist():
-                if row_ids.ids[row_begin[s] : begin[s]].tolist() == head:
-                    before[s] = -1
-        return Segments(row_ids.ids, begin, end), np.stack([before, after], 1)
 
     def _compare(
         self, segments: Segments, canonical: CanonicalIds, row_offsets: np.ndarray
@@ -267,6 +245,118 @@ class Guard:
         )
         kernels.join(segments, row_offsets, canonical, comparison.canonical_matches, repaired)
         return comparison, repaired
+
+    # --- texts and their canonical ids --------------------------------------------------------
+
+    def _decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
+        """The bytes of all segments, one 0 after each, and the bytes of each."""
+        ids, begin, end = segments
+        total = np.concatenate([[0], np.cumsum(self.vocab.token_lengths[ids])])
+        text = np.empty(int((total[end] - total[begin]).sum()) + len(begin), np.uint8)
+        offsets = np.empty(len(begin) + 1, np.int64)
+        kernels.decode(segments, self.vocab.token_bytes, self.vocab.token_offsets, text, offsets)
+        joined = text.tobytes()
+        return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
+
+    def _canonical(self, ids: KnownIds, segments: Segments, texts: list[bytes]) -> CanonicalIds:
+        """The canonical ids of each segment.
+
+        Where no text gives ids that spell ``texts[s]``, they are those of the nearest text that the
+        tokenizer has, or none where it can encode no such text, and ``same_text[s]`` is false.
+        """
+        vocab, (_, begin, end) = self.vocab, segments
+        placed = np.concatenate([[0], np.cumsum(vocab.is_placed[ids.ids])])
+        sources = list(map(vocab.data.spelling.plain_source, texts))
+        for s in np.flatnonzero(placed[end] > placed[begin]).tolist():
+            sources[s] = next(vocab.sources(ids.ids[begin[s] : end[s]]), texts[s])
+        encoded = vocab.canonicalizer.encode_batch(sources)
+        same = np.ones(len(texts), np.bool_)
+        if not (
+            np.array_equal(encoded.values, ids.ids) and np.array_equal(encoded.offsets[:-1], begin)
+        ):  # nearly never: an id is not canonical, or special
+            same = self._same_text(encoded, texts)
+            placed_at = vocab.is_placed[encoded.values]
+            if self.mid_text or placed[-1] or placed_at.any() or not same.all():
+                rows = list(encoded)
+                self._try_other_texts(rows, same, ids, segments)
+                self._encode_until_stable(rows, np.flatnonzero(~same).tolist())
+                if self.mid_text:
+                    self._try_continuations(rows, same, ids, segments, texts)
+                encoded = Ragged.from_rows(rows)
+        return CanonicalIds(encoded.values, encoded.offsets, same)
+
+    def _same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+        """Whether each row spells its text and has no special ids, bool [rows]."""
+        spelled = self._decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
+        same = np.fromiter(map(bytes.__eq__, spelled, texts), np.bool_, len(texts))
+        readable = self.vocab.readable[rows.values]
+        if not readable.all():  # such as an unknown token that the model reads by its name
+            same[np.searchsorted(rows.offsets, np.flatnonzero(~readable), "right") - 1] = False
+        return same
+
+    def _try_other_texts(
+        self, rows: list[np.ndarray], same: np.ndarray, ids: KnownIds, segments: Segments
+    ) -> None:
+        """Replace rows that the first source does not explain, and set ``same``."""
+        canonicalizer, other = self.vocab.canonicalizer, dict[int, Segment]()
+        for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
+            given = ids.ids[begin:end]
+            if not np.array_equal(rows[s], given) and (
+                not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(given)
+            ):
+                other[s] = self._segment(ids, int(begin), int(end))
+        exact = canonicalizer.exact_batch([*other.values()], [rows[s] for s in other])
+        for (s, segment), canonical in zip(other.items(), exact, strict=True):
+            if canonical is None and self.vocab.is_placed[segment.ids].any():
+                with suppress(RobustokError):
+                    canonical = canonicalizer.canonicalize(segment.ids)
+            if canonical is not None:
+                rows[s] = canonical
+                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(segment.ids)
+
+    def _segment(self, ids: KnownIds, begin: int, end: int) -> Segment:
+        """Ids with the special ones beside them in their row, but for those before every text."""
+        row = int(ids.row_of(np.array(begin)))
+        first, last = ids.offsets[row : row + 2].tolist()
+        head, _ = self.vocab.frame
+        before = ids.ids[max(first, begin - len(head) - 1) : begin].tolist()
+        return Segment(
+            ids.ids[begin:end],
+            before[-1] if before and before != head else -1,
+            int(ids.ids[end]) if end < last else -1,
+        )
+
+    def _encode_until_stable(self, rows: list[np.ndarray], left: list[int]) -> None:
+        """Encode changed texts again until the normalizer leaves them as they are."""
+        plain_source = self.vocab.data.spelling.plain_source
+        for _ in range(_ROUNDS if left else 0):
+            texts = [plain_source(self.vocab.decode_bytes(rows[i])) for i in left]
+            again = dict(zip(left, self.vocab.canonicalizer.encode_batch(texts), strict=True))
+            left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
+            for i in left:
+                rows[i] = again[i]
+
+    def _try_continuations(
+        self,
+        rows: list[np.ndarray],
+        same: np.ndarray,
+        ids: KnownIds,
+        segments: Segments,
+        texts: list[bytes],
+    ) -> None:
+        """Replace the ids of the first segment of a row by those of a text that goes on.
+
+        Where these are the given ones, or where no text gives ids that spell the segment.
+        """
+        for s in np.flatnonzero(np.isin(segments.begin, ids.offsets[:-1])).tolist():
+            given = ids.ids[segments.begin[s] : segments.end[s]]
+            if np.array_equal(rows[s], given):
+                continue
+            continued = np.empty(0, np.int32)
+            with suppress(RobustokError):
+                (continued,) = self.vocab.encode_continuations_unchecked([texts[s]])
+            if np.array_equal(continued, given) or not same[s]:
+                rows[s], same[s] = continued, self.vocab.decode_bytes(continued) == texts[s]
 
     # --- marks and findings -------------------------------------------------------------------
 

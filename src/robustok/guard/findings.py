@@ -62,6 +62,8 @@ class FindingTable(NamedTuple):
         canonical_end: np.ndarray | int = SAME,
     ) -> FindingTable:
         """Findings of one kind."""
+        if not len(begin):
+            return NO_FINDINGS
         columns = (KINDS.index(kind), begin, end, canonical_begin, canonical_end)
         kinds, *positions = np.broadcast_arrays(*columns)
         return cls(kinds.astype(np.uint8), *(p.astype(np.int64) for p in positions))

@@ -252,7 +252,7 @@ class Vocabulary:
         """
         if parse_special:
             return Ragged.from_rows(self._encode_by_library(list(texts), True))
-        fast = [self.gigatoken.encode(text) for text in texts]
+        fast = [self.gigatoken.encode(_as_text(text)) for text in texts]
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_by_library(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
