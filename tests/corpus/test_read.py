@@ -164,8 +164,6 @@ def test_the_field_of_the_documents_is_found(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="its fields are 'body'; give the one of the documents"):
         fields_of(path)
     assert fields_of(path, "body").field(0) == pa.field("body", TEXT)
-    with pytest.raises(RobustokError, match="'id', which names them"):
-        fields_of(path, "id")
     assert fields_of(write_jsonl(path, [[5]], "ids")).field(0).type == IDS
     write_jsonl(path, [*[None] * 300, "x"], "body")
     assert fields_of(path, "body").field(0).type == TEXT

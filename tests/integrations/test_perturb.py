@@ -24,6 +24,7 @@ from tests.integrations.conftest import (
 )
 from tests.oracles.lattice import splits
 from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
@@ -456,6 +457,25 @@ def test_rows_without_labels_are_drawn_where_the_caller_says_so() -> None:
             make(rt.sampler("uniform", VOCAB), seed=0)([{"input_ids": IDS[0], "labels": None}])
         for where in ("unlabeled", "all"):
             make(rt.sampler("uniform", VOCAB), seed=0, where=where)([{"input_ids": IDS[0]}])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_pass_without_set_epoch_is_warned_of(workers: int, caplog: Any) -> None:
+    rows: Any = [{"input_ids": ids, "labels": [-100, *ids[1:]]} for ids in IDS]
+    collate = TorchCollator(rt.sampler("uniform", VOCAB), seed=0, pad_id=0)
+    loader = DataLoader(
+        rows, batch_size=4, collate_fn=collate, num_workers=workers, shuffle=True,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    for epoch in range(3):
+        collate.set_epoch(epoch)
+        assert len(list(loader)) == 6
+        assert not collate._first[1].any()
+    with caplog.at_level("WARNING"):
+        assert len(list(loader)) == 6
+    assert collate._first[1].min() < 0
+    if not workers:  # the log of a worker is its own
+        assert "call set_epoch(epoch) before each pass" in caplog.records[-1].getMessage()
 
 
 def test_a_schedule_needs_the_steps_of_a_trainer() -> None:

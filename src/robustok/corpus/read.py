@@ -1,8 +1,8 @@
 """Cuts input files into tasks, and reads a task as tables of documents.
 
 A task is the input of one shard: a range of lines of a JSON Lines file, a range of row groups of a
-Parquet file, which `pyarrow.dataset` reads and casts, or a whole compressed file. Tasks depend on
-the files only. A row that holds no document is a reject; a task whose file is damaged raises.
+Parquet file, which `pyarrow.dataset` reads and casts, or a whole compressed file. A row that holds
+no document is a reject; a task whose file is damaged raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from robustok.corpus.transform import check_column, check_kept, is_list
+from robustok.corpus.transform import is_list
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.inputs import DAMAGE, InputFile, damage_of, json_of, lines_of, open_input
 
@@ -122,16 +122,13 @@ def find_fields(
     They are the fields of the first file that has documents: in ``column``, or the first of text,
     input_ids and ids. The documents' type is `TEXT` or `IDS` (canonical ids). ``keep`` has names,
     or is ``"all"`` for all but the documents' own; they are strings where a file is JSON Lines.
-    Raises RobustokError where no file has documents, or that file no field to keep, and for one
-    that has the name of an output column.
+    Raises RobustokError where no file has documents, or that file no field to keep.
     """
-    check_column(column)
     file, types, document = _first_documents(files, COLUMNS if column is None else (column,))
     names = [name for name in types if name not in (document.name, "id")] if keep == "all" else keep
     for name in names:
         if name not in types:
             raise RobustokError(f"no field '{name}' to keep in {file.path}; {nearest(name, types)}")
-    check_kept(names)
     as_strings = any(file.format == "jsonl" for file in files)
     kept = (
         (name, pa.string() if as_strings else _VIEWS.get(types[name], types[name]))

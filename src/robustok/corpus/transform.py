@@ -55,13 +55,12 @@ class Retokenize:
             the name of an output column.
 
     The output has a row for each draw, those of a document one after another, with the schema
-    :data:`SCHEMA`: the draw's number, its ids, how many splits it has and its distance from the
-    canonical tokens. An ``id`` column is copied. Every engine runs this function; ``map_batches``
-    of Ray Data and ``map(..., batched=True)`` of `datasets` accept it as it is. Batches may also be
-    mappings of columns.
+    :data:`SCHEMA`. An ``id`` column is copied. ``map_batches`` of Ray Data and
+    ``map(..., batched=True)`` of `datasets` accept it as it is; batches may also be mappings of
+    columns.
 
-    A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
-    else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
+    A document's draws depend on its key (:func:`document_keys`), the seed, the epoch and the draw's
+    number, and on nothing else.
 
     Raises RobustokError for a document that cannot be tokenized, a column of labels (the id itself
     or -100 at each place, whatever its name), a kept column with a value for each id, an ``id``
@@ -78,9 +77,16 @@ class Retokenize:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_column(self.column)
+        if self.column == "id":
+            raise RobustokError(
+                "the documents cannot be in the field 'id', which names them: rename the field"
+            )
         keep = tuple(dict.fromkeys(check_list("keep", self.keep, "[column]")))
-        check_kept(keep)
+        if names := [name for name in keep if name in SCHEMA.names]:
+            raise RobustokError(
+                f"the field '{names[0]}' has the name of an output column and cannot be kept: "
+                "rename it, or name the others to keep"
+            )
         object.__setattr__(self, "keep", keep)
 
     def __call__(self, batch: pa.Table | Mapping[str, object]) -> pa.Table:
@@ -98,27 +104,27 @@ class Retokenize:
                 self._check_size(column.nbytes * self.draws, f"bytes of the column '{name}'")
         rows = self._canonical(table.column(self.column))
         self._check_beside(table, rows)
-        count = len(rows)
         keys = document_keys(names.to_pylist(), rows)
         samples = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
         )
         self._check_size(len(samples.values), "ids")
         strength = measure(self.vocab, rows, samples)
-        again = np.repeat(np.arange(count), self.draws)
-        ids = pa.ListArray.from_arrays(samples.offsets.astype(np.int32), pa.array(samples.values))
-        columns = [
-            names.take(pa.array(again)),
-            keys[again],
-            np.tile(np.arange(self.draws), count),
-            ids,
-            strength.canonical,
-            strength.splits,
-            strength.distance,
-        ]
-        out = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+        again = pa.array(np.repeat(np.arange(len(rows)), self.draws))
+        columns = {
+            "id": names.take(again),
+            "key": pa.array(keys).take(again),
+            "draw": np.tile(np.arange(self.draws), len(rows)),
+            "input_ids": pa.ListArray.from_arrays(
+                samples.offsets.astype(np.int32), pa.array(samples.values)
+            ),
+            "canonical_tokens": strength.canonical,
+            "splits": strength.splits,
+            "distance": strength.distance,
+        }
+        out = pa.table(columns, schema=SCHEMA)
         for name, column in zip(self.keep, kept, strict=True):
-            out = out.append_column(name, column.take(pa.array(again)))
+            out = out.append_column(name, column.take(again))
         return out
 
     def _check_beside(self, table: pa.Table, rows: Ragged) -> None:
@@ -179,8 +185,7 @@ def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
     array([ 6933950176632136053, -4556091524326757107])
 
     It is the first eight bytes of BLAKE2b over the id in UTF-8, a zero byte, and the ids as
-    little-endian int32: independent of the file and the position of the document, and the same for
-    a text and its ids. Documents equal in both have the same draws.
+    little-endian int32, the same for a text and its ids.
     """
     content = rows.values.astype("<i4", copy=False).tobytes()
     edges = (4 * rows.offsets).tolist()
@@ -206,24 +211,6 @@ def document_ids(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column.cast(pa.string()).combine_chunks()
     except pa.ArrowException as error:
         raise RobustokError(f"the field 'id' is not text: {error}") from None
-
-
-def check_column(name: str | None) -> None:
-    """Raise RobustokError for a column of documents that has the name of their ids."""
-    if name == "id":
-        raise RobustokError(
-            "the documents cannot be in the field 'id', which names them: rename the field"
-        )
-
-
-def check_kept(names: Sequence[str]) -> None:
-    """Raise RobustokError for a column to keep that has the name of an output column."""
-    for name in names:
-        if name in SCHEMA.names:
-            raise RobustokError(
-                f"the field '{name}' has the name of an output column and cannot be kept: rename "
-                "it, or name the others to keep"
-            )
 
 
 def is_list(kind: pa.DataType) -> bool:

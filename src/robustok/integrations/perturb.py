@@ -43,6 +43,7 @@ _ENOUGH_IDS = 256  # that are judged: fewer rows are checked
 _EDGE = 4  # ids beside a border that may not be canonical: texts are cut or encoded apart there
 _FEWEST_IDS = 16  # that are judged
 _MOST_DEVIATING = 0.05  # share of the ids, as where texts were encoded in parts
+_REMEMBERED = 64  # first rows of an epoch, of which it is noticed that they come again
 
 
 class EpochCounts(NamedTuple):
@@ -386,13 +387,15 @@ class TorchCollator:
             rows, for a spec; ``where`` and ``max_length``, as of `robustify`.
 
     Tensors are int64 [rows, length]; other columns must hold numbers, as many in each row. Call
-    :meth:`set_epoch` before each epoch: rows that come again without it have the same draws. Worker
-    processes that are forked or spawned follow it. A log line then says how much the epoch before
-    perturbed, as a warning where a row was not.
+    :meth:`set_epoch` before each epoch: rows that come again without it have the same draws, of
+    which a line warns. Worker processes that are forked or spawned follow it. A log line then says
+    how much the epoch before perturbed, as a warning where a row was not.
     """  # noqa: E501
 
     def __init__(self, scheme: str | Spec | Sampler, *, pad_id: int, **settings: Any) -> None:
         self.perturb, self.pad_id = Perturb(scheme, **settings), pad_id
+        # Keys of the epoch's first rows, and how often each came again; of all worker processes.
+        self._first = torch.zeros((2, _REMEMBERED), dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws.
@@ -402,11 +405,31 @@ class TorchCollator:
         """
         self.perturb.log_epoch()
         self.perturb.counts.zero_()
+        self._first.zero_()
         self.perturb.state.epoch = check_epoch(epoch)
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         full = padded(self.perturb.drawn(rows), self.pad_id)
+        self._warn_of_a_second_pass(rows)
         return {name: _tensor(name, [row.get(name) for row in full]) for name in full[0]}
+
+    def _warn_of_a_second_pass(self, rows: Sequence[Row]) -> None:
+        """Log one line an epoch where half of its first rows have come again."""
+        keys, again = self._first
+        for row in rows:
+            key = row_key(np.asarray(row["input_ids"]))
+            known = int(keys.count_nonzero())
+            same = keys[:known] == key
+            again[:known] += same
+            if not same.any() and known < _REMEMBERED:
+                keys[known] = key
+        if (again > 0).sum() >= max(2, int(keys.count_nonzero()) // 2):
+            again.fill_(-(1 << 62))
+            _log.warning(
+                "rows come again in epoch %d, with the same draws: call set_epoch(epoch) before "
+                "each pass",
+                self.perturb.state.epoch,
+            )
 
 
 def _tensor(name: str, values: list[Any]) -> torch.Tensor:

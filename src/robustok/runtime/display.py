@@ -14,15 +14,6 @@ def no_progress(done: int, total: int) -> None:
     """What is called by default, which reports nothing."""
 
 
-def part_of_progress(progress: Progress, before: int, total: int) -> Progress:
-    """The progress of one part of a work: ``before`` was done, of ``total`` in all parts.
-
-    >>> part_of_progress(lambda done, total: print(done, total), 10, 30)(1, 5)
-    11 30
-    """
-    return lambda done, _: progress(before + done, total)
-
-
 def counted(count: int, noun: str) -> str:
     """A number with its noun.
 

@@ -126,11 +126,7 @@ def give_back_memory() -> None:
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """The environment variables that limit the threads of numerical libraries.
-
-    >>> thread_limits(2)["OMP_NUM_THREADS"]
-    '2'
-    """
+    """The environment variables that limit the threads of numerical libraries."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
     limits = dict.fromkeys(names, str(threads))
     return limits | ({"TOKENIZERS_PARALLELISM": "false"} if threads == 1 else {})
@@ -152,11 +148,7 @@ def variables(values: dict[str, str]) -> Iterator[None]:
 
 
 def available_cores() -> int:
-    """The cores this process may use: its affinity, and the CPU quota of its container.
-
-    >>> available_cores() >= 1
-    True
-    """
+    """The cores this process may use: its affinity, and the CPU quota of its container."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, math.ceil(min(cores, _cgroup_quota())))

@@ -28,17 +28,9 @@ JsonFields = Mapping[str, Any]
 def part_of(path: Path) -> Iterator[Path]:
     """A temporary file that replaces ``path`` when the block ends without an error.
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> with part_of(path) as part:
-    ...     _ = part.write_text("whole")
-    >>> path.read_text()
-    'whole'
-
     The file is synced to disk before it gets its name, so a reader sees the old content or the new
-    one. A killed writer leaves at most a hidden ``.part`` file. The temporary name is random: two
-    writers do not share it. A link stays, and the file that it names is replaced. Raises
-    RobustokError for a device or a pipe.
+    one. A killed writer leaves at most a hidden ``.part`` file, of a random name. A link stays, and
+    the file that it names is replaced. Raises RobustokError for a device or a pipe.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise RobustokError(f"'{path}' is a device or a pipe: give the name of a file")
@@ -55,26 +47,13 @@ def part_of(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file atomically. Text is written as UTF-8 without translating line ends.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> write_whole(path, "whole")
-    >>> path.read_text()
-    'whole'
-    """
+    """Write a file atomically. Text is written as UTF-8 without translating line ends."""
     with _errors_name(path), part_of(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON, with its characters as they are.
-
-    >>> json_text({"ü": 0.5})
-    '{"ü": 0.5}'
-
-    Raises RobustokError for a number that JSON has not: NaN or infinity.
-    """
+    """A value as JSON, with its characters as they are; raises RobustokError for NaN, infinity."""
     try:
         return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
@@ -167,10 +146,7 @@ def disk_full_in_one_line(folder: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
-
-    Raises RobustokError where the file cannot be read or is not JSON.
-    """
+    """The value of a JSON file; raises RobustokError where it cannot be read or is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:

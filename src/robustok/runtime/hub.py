@@ -37,11 +37,7 @@ SOURCE = "source.json"  # written last into a prepared folder
 
 
 def is_served(name: object) -> bool:
-    """Whether a model's name is the address of a server.
-
-    >>> is_served("http://127.0.0.1:8000/v1"), is_served("runs/model")
-    (True, False)
-    """
+    """Whether a model's name is the address of a server."""
     return str(name).startswith(("http://", "https://"))
 
 
@@ -56,11 +52,7 @@ def served_label(url: str) -> str:
 
 
 def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
-    """The repository and the revision of a name; a path that exists has no revision.
-
-    >>> split_revision("gpt2@main"), split_revision("gpt2")
-    (('gpt2', 'main'), ('gpt2', None))
-    """
+    """The repository and the revision of a name; a path that exists has no revision."""
     name = str(path_or_name)
     if "@" not in name or Path(name).exists():
         return name, None
@@ -72,13 +64,6 @@ def check_hub_name(name: str, kind: str) -> None:
     """Raise RobustokError for a name that is a path, or that no repository of the hub can have.
 
     Asks no server. ``kind`` is what the caller loads, such as "model".
-
-    >>> check_hub_name("openai-community/gpt2@main", "model")
-    >>> try:
-    ...     check_hub_name("./runs/model", "model")
-    ... except RobustokError as error:
-    ...     print(error)
-    no file or folder './runs/model': give one that exists, or a hub name
     """
     if is_served(name):
         raise RobustokError(
@@ -138,11 +123,7 @@ def hub_arguments(path_or_name: str | Path) -> tuple[str, dict[str, Any]]:
 
 
 def hub_failure(error: BaseException) -> str:
-    """Why a library could not load a hub name, in one line; names offline mode and a lost network.
-
-    >>> hub_failure(OSError("config.json is damaged"))
-    'config.json is damaged'
-    """
+    """Why a library could not load a hub name, in one line, such as that the network is lost."""
     from huggingface_hub import constants
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -199,35 +180,20 @@ PACKAGED = {
 
 
 def is_packaged(name: str | Path) -> bool:
-    """Whether a model name is one of a packaged model, and no folder or file of that name exists.
-
-    >>> is_packaged("smollm2-135m"), is_packaged("gpt2")
-    (True, False)
-
-    Args:
-        name: the name of a model, or a path.
-    """
+    """Whether a name is one of a packaged model, and no folder or file of that name exists."""
     return str(name) in PACKAGED and not Path(name).exists()
 
 
 def own_tokenizer(name: str | Path) -> Path | None:
     """The file of the tokenizer ``demo``, which this package carries; None for any other name.
 
-    >>> own_tokenizer("demo").name, own_tokenizer("gpt2")
-    ('demo.json', None)
-
-    A byte-level BPE of 4,000 tokens, trained by `.ci/demo_tokenizer.py`. A file or folder of that
-    name comes first.
+    `.ci/demo_tokenizer.py` trained it. A file or folder of that name comes first.
     """
     return _DEMO if str(name) == "demo" and not Path(name).exists() else None
 
 
 def packaged_hint(name: str | Path) -> str:
-    """What ends the error message on a model name that is nearly one of a packaged model.
-
-    >>> packaged_hint("smollm2-135"), packaged_hint("demo"), packaged_hint("gpt2")
-    ("; did you mean 'smollm2-135m'?", '; demo is a tokenizer, not a model', '')
-    """
+    """What ends the error message on a model name that is nearly one of a packaged model."""
     if own_tokenizer(name):
         return "; demo is a tokenizer, not a model"
     close = get_close_matches(str(name).lower(), [*PACKAGED, "demo"], n=1, cutoff=0.8)
@@ -235,14 +201,7 @@ def packaged_hint(name: str | Path) -> str:
 
 
 def packaged_identity(name: str) -> str:
-    """What identifies the content of a packaged model: its name and the digest of its weights.
-
-    >>> packaged_identity("smollm2-135m")
-    'smollm2-135m@b179c9523d0e6a0f'
-
-    Args:
-        name: the name of a packaged model.
-    """
+    """What identifies the content of a packaged model: its name and the digest of its weights."""
     return f"{name}@{PACKAGED[name].file_sha256[:16]}"
 
 
@@ -253,11 +212,6 @@ def model_cache() -> Path:
 
 def packaged_folder(name: str) -> Path:
     """The folder of a packaged model; the first call prepares it, which takes half a minute.
-
-    ``packaged_folder("smollm2-135m")`` is a folder that every command takes as ``--model``.
-
-    Args:
-        name: the name of a packaged model, a key of ``PACKAGED``.
 
     Processes that prepare the same model wait for one another. Raises RobustokError where the wheel
     cannot be had or differs from the known one, and where the cache cannot be written.

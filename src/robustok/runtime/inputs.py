@@ -78,10 +78,6 @@ def find_inputs(
 ) -> Inputs:
     """The files of paths, folders and patterns that have one of ``formats``, sorted by name.
 
-    >>> _ = Path("a.jsonl").write_text("{}")
-    >>> [file.name for file in find_inputs("a.jsonl").files]
-    ['a.jsonl']
-
     A folder is searched with its subfolders. Raises RobustokError for a missing file, a named file
     of another format, anything but a regular file, a link in a folder that leads out of it, and
     where no file is left.
@@ -106,21 +102,13 @@ def find_inputs(
 
 
 def named(names: Sequence[str]) -> str:
-    """The first names, and how many more there are.
-
-    >>> named(["a.csv", "b.csv"]), named(["a", "b", "c", "d", "e"])
-    ('a.csv, b.csv', 'a, b, c and 2 more')
-    """
+    """The first three names, and how many more there are."""
     rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + rest
 
 
 def kind_of(path: Path) -> tuple[str, str] | None:
-    """Format and compression of a file by its name, or None.
-
-    >>> kind_of(Path("a.JSONL.zst")), kind_of(Path("a.parquet")), kind_of(Path("a.csv"))
-    (('jsonl', '.zst'), ('parquet', ''), None)
-    """
+    """Format and compression of a file by its name, as ``("jsonl", ".zst")``, or None."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     kind = FORMATS.get(suffixes[-1]) if suffixes else None

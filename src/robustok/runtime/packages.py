@@ -19,11 +19,7 @@ class Extra(NamedTuple):
     extra: str  # the extra of robustok; empty if the package is installed by its own name
 
     def install(self, package: str) -> str:
-        """The command that installs a package.
-
-        >>> EXTRAS["torch"].install("torch")
-        "pip install 'robustok[models]', or '.[models]' in a checkout"
-        """
+        """The command that installs a package."""
         if not self.extra:
             return f"pip install {package}"
         return f"pip install 'robustok[{self.extra}]', or '.[{self.extra}]' in a checkout"
@@ -60,11 +56,7 @@ def missing_line(package: str) -> str:
 
 
 def require(*packages: str) -> None:
-    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed.
-
-    Args:
-        *packages: names of importable modules, each a key of ``EXTRAS``.
-    """
+    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed."""
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(missing_line(package), name=package)

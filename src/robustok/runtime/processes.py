@@ -288,11 +288,6 @@ def _end_with_parent() -> None:
 class State:
     """The epoch of the draws and whether draws are on, in memory that worker processes share.
 
-    >>> state = State()
-    >>> state.epoch = 3
-    >>> state.epoch, state.training
-    (3, True)
-
     Workers that are forked, or spawned by multiprocessing, see later changes. Any other pickle
     holds the two values of its moment.
     """

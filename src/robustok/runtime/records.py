@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.runtime.display import Progress, part_of_progress
+from robustok.runtime.display import Progress
 from robustok.runtime.files import (
     JsonObject,
     disk_full_in_one_line,
@@ -32,14 +32,7 @@ def write_record(path: Path, record: JsonObject) -> None:
 
 
 def read_record(path: Path) -> JsonObject | None:
-    """The object of a file of :func:`write_record`, or None where it is missing or damaged.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.json"
-    >>> write_record(path, {"seed": 0})
-    >>> read_record(path)
-    {'seed': 0}
-    """
+    """The object of a file of :func:`write_record`, or None where it is missing or damaged."""
     record = read_json_or_none(path)
     if not isinstance(record, dict):
         return None
@@ -104,12 +97,6 @@ def find_damage(folder: Path, digests: object) -> str | None:
 def claim(folder: Path, name: str, settings: JsonObject) -> None:
     """Write the settings of a run into a new or empty folder, or check that they are this run's.
 
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> claim(folder, "plan.json", {"seed": 0})
-    >>> read_record(folder / "plan.json")
-    {'seed': 0}
-
     ``name`` is the path of their file in the folder. Only for the holder of the folder's lock.
     Raises RobustokError where the folder holds other files, or a run with other settings.
     """
@@ -170,7 +157,9 @@ def in_groups(
             path = folder and folder / f"{begin:06}.json"
             result = path and _finished(path, config)
             if result is None:
-                result = run(group, part_of_progress(progress, begin, len(questions)))
+                result = run(
+                    group, lambda done, _, begin=begin: progress(begin + done, len(questions))
+                )
                 if path is not None:
                     write_record(path, {"config": config, "result": result})
             results.append(result)

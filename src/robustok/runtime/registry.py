@@ -23,13 +23,6 @@ _place = attrgetter("__module__", "__qualname__")  # where a function or a class
 class Registry(Mapping[str, T]):
     """Functions or classes of one kind by name.
 
-    >>> registry = Registry("search")
-    >>> @registry.register("nothing")
-    ... def nothing(trial):
-    ...     yield []
-    >>> list(registry), registry["nothing"] is nothing
-    (['nothing'], True)
-
     Args:
         kind: what it holds, for errors.
         group: entry-point group of packages with more of them. They are loaded once a process, when
@@ -147,9 +140,6 @@ def import_for_all(path: str) -> None:
 
 def function_named(name: str) -> Callable[..., Any]:
     """The function of a ``name`` MODULE:FUNCTION, of the working folder or an installed package.
-
-    >>> function_named("math:sqrt")(9)
-    3.0
 
     Raises RobustokError where there is no such module or function.
     """
