@@ -64,7 +64,6 @@ _GROUP = 1 << 20  # least number of ids in a row group
 class Receipt:
     """Settings and totals of a run; `__run__/receipt.json` holds the same.
 
-    >>> from pathlib import Path
     >>> _ = Path("small.jsonl").write_text('{"text": "hello world"}\\n{"text": "a revolution"}')
     >>> receipt = run_corpus("small.jsonl", "drawn", "tokenizer.json", "uniform", seed=0)
     >>> receipt.documents, len(receipt.shards)
@@ -120,7 +119,6 @@ def run_corpus(
 ) -> Receipt:
     """Re-tokenize a corpus by a scheme: every document drawn ``draws`` times, into shards.
 
-    >>> from pathlib import Path
     >>> _ = Path("corpus.jsonl").write_text('{"text": "hello world"}\\n')
     >>> receipt = run_corpus("corpus.jsonl", "out", "tokenizer.json", "uniform-k(alpha=1)", seed=0)
     >>> receipt.realized
@@ -142,13 +140,12 @@ def run_corpus(
         shard_bytes: input bytes of a shard; by default a 256th of the input, within 2 and 64 MiB.
         progress: called with (shards done, all shards).
 
-    The files written are the same from any number of workers. A run that was stopped continues
-    when called again with the same arguments; finished shards are recognized by their checksums.
-    Rows that cannot be read are written to ``out/__run__/rejects``.
+    The files written are the same from any number of workers. Finished shards are recognized by
+    their checksums. Rows that cannot be read are written to ``out/__run__/rejects``.
 
     Raises RobustokError for settings that are wrong or have no effect, an ``out`` that holds other
-    files, input that changes during the run, a full disk, and for a run that changed nothing,
-    unless its scheme is canonical.
+    files, input that changes during the run, a full disk, and a run that changed nothing, unless
+    its scheme is canonical.
     """
     seed, epoch = check_integer("seed", seed), check_epoch(epoch)
     draws = check_integer("draws", draws, 1)
@@ -257,10 +254,7 @@ class Job:
 def _work(
     job: Job, tasks: Sequence[Task], workers: int | None, progress: Progress
 ) -> list[JsonObject]:
-    """Make the shard of every task; returns the manifests.
-
-    A worker that dies is replaced and its task repeated, at most twice.
-    """
+    """Make the shard of every task; returns the manifests."""
     manifests: dict[int, JsonObject] = {}
     deaths: Counter[Task] = Counter()
 
@@ -297,9 +291,7 @@ def _prepare(job: Job) -> RunTask:
 def make_shard(job: Job, task: Task, _progress: object = None) -> JsonObject:
     """Write the shard of a task, its rejects, and last its manifest, which is returned.
 
-    A shard with a sound manifest and intact files is kept. The files depend on the input of the
-    task and the settings only, and are renamed when complete: a kill loses the work on this shard
-    only. A damaged input file is one reject.
+    A shard with a sound manifest and intact files is kept. A damaged input file is one reject.
     """
     name = f"part-{task.number:06d}"
     read = {"file": task.file.name, "start": task.start, "stop": task.stop}

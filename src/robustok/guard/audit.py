@@ -7,9 +7,10 @@ of a text, as completions do. `robustok.guard.layouts` reads the rollouts of fil
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 FIRST = (256, 1024, 4096)  # sampled tokens of a rollout
 _ROLLOUTS, _IDS = 1024, 1 << 18  # checked at once, one rollout at least
-_MOST_EXCHANGES = 1 << 17  # of which the rarer half is forgotten
+_MOST_EXCHANGES = 1 << 16  # of which the rarer half is forgotten
 _LONGEST_EXCHANGE = 64  # ids; longer runs are counted by their kind only
 _FIRST_ROWS = 10  # drifted ones that a report names
 
@@ -79,7 +80,7 @@ class Drift:
         parts: one for all ids, for the first 256, 1,024 and 4,096 sampled ids of each rollout, each
             role, each kind (``split``: more ids than the encoder gives, ``merge``: fewer,
             ``boundary``: as many, ``byte fragment``: an id that is a part of a character,
-            ``id outside`` the vocabulary), and the most frequent exchanges of ids. Of about 130,000
+            ``id outside`` the vocabulary), and the most frequent exchanges of ids. Of about 65,000
             different exchanges the rarer half is forgotten.
         first_rows: numbers of the first ten rollouts with an event.
     """
@@ -115,11 +116,9 @@ class Audit:
         self.vocab = vocab
         self._guard = Guard(vocab, allow_special=True, max_length=None, mid_text=True)
         # By group and name: rollouts, those with events, ids, drifted ids, events.
-        self._counts: defaultdict[tuple[str, str], np.ndarray] = defaultdict(
+        self._counts: defaultdict[tuple[str, Any], np.ndarray] = defaultdict(
             lambda: np.zeros(5, np.int64)
         )
-        self._exchanges: Counter[tuple[bytes, bytes]] = Counter()
-        self._in_rollouts: Counter[tuple[bytes, bytes]] = Counter()
         self._sequences = self._changed = 0
         self._first_rows: list[int] = []
         self.by_prompt: dict[bytes | int, tuple[int, int]] = {}
@@ -205,7 +204,7 @@ class Audit:
         key = number if rollout.prompt is None else rollout.prompt
         before = self.by_prompt.get(key, (0, 0))
         self.by_prompt[key] = (before[0] + bool(events), before[1] + 1)
-        spans: list[tuple[tuple[str, str], int, int]] = []
+        spans: list[tuple[tuple[str, Any], int, int]] = []
         sampled = 0
         for ids, parts in rollout.sequences:
             spans.append((("all", ""), begin, begin + len(ids)))
@@ -218,7 +217,7 @@ class Audit:
                         spans.append((("first", f"{size:,}"), first, end))
                 sampled += (last - first) * part.is_sampled
             begin += len(ids)
-        totals: dict[tuple[str, str], np.ndarray] = {("all", ""): np.zeros(3, np.int64)}
+        totals: dict[tuple[str, Any], np.ndarray] = {("all", ""): np.zeros(3, np.int64)}
         starts = np.array([event.begin for event in events])
         for name, first, last in spans:
             inside = int(((starts >= first) & (starts < last)).sum()) if events else 0
@@ -226,25 +225,16 @@ class Audit:
             totals[name] = totals.get(name, 0) + np.array(counts)
         for event in events:
             size = event.end - event.begin
-            kind = "kind", event.kind
-            totals[kind] = totals.get(kind, 0) + np.array([size, size, 1])
+            names: list[tuple[str, Any]] = [("kind", event.kind)]
+            if len(event.ids) + len(event.canonical) <= _LONGEST_EXCHANGE:
+                names.append(("exchange", (event.ids, event.canonical)))
+            for name in names:
+                totals[name] = totals.get(name, 0) + np.array([size, size, 1])
         for name, (size, off, count) in totals.items():
             self._counts[name] += (1, count > 0, size, off, count)
-        self._add_exchanges(events)
-
-    def _add_exchanges(self, events: list[_Event]) -> None:
-        """Count the exchanges of a rollout, and forget the rarest where there are too many."""
-        exchanges = Counter(
-            (_as_bytes(event.ids), _as_bytes(event.canonical))
-            for event in events
-            if len(event.ids) + len(event.canonical) <= _LONGEST_EXCHANGE
-        )
-        self._exchanges.update(exchanges)
-        self._in_rollouts.update(exchanges.keys())
-        if len(self._exchanges) > _MOST_EXCHANGES:
-            self._exchanges = Counter(dict(self._exchanges.most_common(_MOST_EXCHANGES // 2)))
-            kept = {exchange: self._in_rollouts[exchange] for exchange in self._exchanges}
-            self._in_rollouts = Counter(kept)
+        if len(self._counts) > _MOST_EXCHANGES:
+            kept = sorted(self._counts.items(), key=_order)[: _MOST_EXCHANGES // 2]
+            self._counts = defaultdict(self._counts.default_factory, kept)
 
     def report(self, top: int = 10) -> Drift:
         """All that was added, with the ``top`` most frequent exchanges."""
@@ -252,13 +242,13 @@ class Audit:
         parts: list[DriftPart] = []
         for (group, name), counts in sorted(self._counts.items(), key=_order):
             of, *others = counts.tolist()
-            parts.append(DriftPart(group, name, rows if group == "kind" else of, *others))
-        for exchange, times in self._exchanges.most_common(top):
-            ids, canonical = (np.frombuffer(x, np.int64).tolist() for x in exchange)
-            name = f"{spelled(self.vocab, ids)} for {spelled(self.vocab, canonical)}"
-            size = len(ids) * times
-            held = self._in_rollouts[exchange]
-            parts.append(DriftPart("exchange", name, rows, held, size, size, times))
+            if group == "exchange":
+                if not top:
+                    break
+                top -= 1
+                name = " for ".join(spelled(self.vocab, ids) for ids in name)
+            of = rows if group in ("kind", "exchange") else of
+            parts.append(DriftPart(group, name, of, *others))
         return Drift(
             rows,
             drifted_rows,
@@ -269,8 +259,7 @@ class Audit:
         )
 
 
-@dataclass(frozen=True)
-class _Event:
+class _Event(NamedTuple):
     """A run of ids that drifted, from ``begin`` to ``end`` in the batch."""
 
     begin: int
@@ -280,15 +269,12 @@ class _Event:
     kind: str
 
 
-def _order(entry: tuple[tuple[str, str], np.ndarray]) -> tuple[int, int, str]:
+def _order(entry: tuple[tuple[str, Any], np.ndarray]) -> tuple[int, int, str]:
     """Where a part stands in the table: the first ids by their number, others by their events."""
     (group, name), counts = entry
     size = int(name.replace(",", "")) if group == "first" else -int(counts[4])
-    return ("all", "first", "role", "kind").index(group), size, name
-
-
-def _as_bytes(ids: tuple[int, ...]) -> bytes:
-    return np.array(ids, np.int64).tobytes()
+    last = "" if group == "exchange" else name  # of equally frequent ones the first that was seen
+    return ("all", "first", "role", "kind", "exchange").index(group), size, last
 
 
 def _is_whole(token: bytes) -> bool:

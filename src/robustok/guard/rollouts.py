@@ -245,7 +245,6 @@ def _difference(a: bytes, b: bytes) -> str:
 class PrefixCheck:
     """Whether ids are a prefix of others, and the first difference; :func:`prefix_of` makes it.
 
-    >>> from robustok.guard.rollouts import prefix_of
     >>> bool(prefix_of(vocab, vocab.encode("the"), vocab.encode("the revolution")))
     True
 
@@ -270,7 +269,6 @@ def prefix_of(
 ) -> PrefixCheck:
     """Check that the ids of a step begin the ids of the next step.
 
-    >>> from robustok.guard.rollouts import prefix_of
     >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
     >>> print(prefix_of(vocab, sampled, vocab.encode("the revolution")).explanation)
     ids 0 to 1 't|he' became 'the': the same text was encoded again; keep the sampled ids

@@ -163,11 +163,7 @@ _PATHS = sorted({p for row in ROWS for p in row.paths.split()} - {ANY}, key=len,
 
 
 def known_path(path: str) -> str | None:
-    """The path of the table that ends ``path``, the longest one.
-
-    >>> known_path("/gateway/v1/chat/completions/"), known_path("/v1/models")
-    ('/v1/chat/completions', None)
-    """
+    """The longest path of the table that ends ``path``; None for another one."""
     return next((known for known in _PATHS if path.rstrip("/").endswith(known)), None)
 
 
@@ -232,15 +228,7 @@ class RequestBody:
     def replaced(self, rows: dict[int, np.ndarray]) -> bytes:
         """The body with other ids in some rows, written anew; all other values stay as they are.
 
-        >>> from robustok.integrations.serving import PromptGuard
-        >>> body = PromptGuard(vocab).read(b'{"prompt": [83, 258], "n":1}', "/v1/completions")
-        >>> body.replaced({0: np.array([266])})
-        b'{"prompt": [266], "n": 1}'
-
-        Args:
-            rows: ids by the number of the row, each int [n].
-
-        Raises Refused for infinite numbers and NaN.
+        ``rows``: ids by the number of the row, each int [n]. Raises Refused for infinite numbers.
         """
         for number, ids in rows.items():
             prompt = self.prompts[number]
@@ -277,15 +265,7 @@ def read_body(
 ) -> RequestBody:
     """Parse a body and find its prompts of ids.
 
-    >>> fields = fields_of("/v1/completions")
-    >>> read_body(b'{"prompt": [[83, 258], "the"]}', fields, Limits(9, 9)).rows
-    [[83, 258]]
-
-    Args:
-        raw: the bytes of the body.
-        fields: the fields that are known.
-        limits: the greatest numbers of values in the body.
-        strict: whether to refuse integers in lists of fields that are not known.
+    ``strict``: whether to refuse integers in lists of fields that are not known.
 
     Takes time linear in the length of the body. Raises Refused for a body that is not JSON in
     UTF-8, has too many values, or a key twice or in another case than the table has it, or has a

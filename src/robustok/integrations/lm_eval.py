@@ -2,11 +2,9 @@
 
 With ``scheme=canonical`` it is lm-eval's own ``hf``, to the digit, except where a continuation
 begins inside a token. Otherwise every context is drawn anew, its special tokens left in place, and
-continuations stay canonical, also those that a metric asks for without their context; a request of
-a document without contexts, such as a whole sentence, is drawn itself, and a generation goes on
-from its drawn context.
-Draws depend on (seed, draw, context), so they are the same for every model, and for all
-continuations of one context.
+continuations stay canonical, also those that a metric asks for without their context. A request of
+a document without contexts, such as a whole sentence, is drawn itself. Draws depend on (seed, draw,
+context), so they are the same for every model and for all continuations of one context.
 """
 
 from __future__ import annotations
@@ -93,10 +91,7 @@ class Drawing(Base):
 
     @property
     def number(self) -> int:
-        """The number of the draw that answers; raises RobustokError where several were asked for.
-
-        lm-eval takes one answer to a request, so several draws are as many runs.
-        """
+        """The number of the draw that answers; raises RobustokError where several were asked."""
         if self.draw is None and self.draws > 1 and not self.canonical:
             raise RobustokError(
                 f"one run answers for one draw: ask for {self.draws} with `robustok lm-eval`, "
@@ -142,7 +137,6 @@ class Drawing(Base):
         return answers
 
     def _name_of(self, request: tuple[Any, list[int], list[int]]) -> str:
-        """The end of the text of a request."""
         text = self.tokenizer.decode([*request[1], *request[2]])
         return f"the request {text[-80:]!r}"
 
@@ -189,7 +183,6 @@ class Drawing(Base):
         return [self._rolling(request.args[0]) for request in requests]
 
     def _rolling(self, text: str) -> float:
-        """The log-likelihood of a drawn text."""
         requests = [(None, *window) for window in self._windows(text)]
         answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
         return sum(answer[0] for answer in answers)
@@ -208,13 +201,6 @@ class Drawing(Base):
 @register_model("robustok")
 class RobustokLM(Drawing, Transformers):
     """A causal language model evaluated under drawn tokenizations.
-
-    >>> from robustok.models import save_tokenizer
-    >>> model.save_pretrained("runs/lm")
-    >>> save_tokenizer("tokenizer.json", "runs/lm")
-    >>> wrapped = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
-    >>> wrapped.sampler, wrapped.draws
-    (<uniform>, 3)
 
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
 
@@ -309,14 +295,9 @@ class RobustokLM(Drawing, Transformers):
 class ServedLM(Drawing):
     """A model behind a server, as :class:`RobustokLM` is one of this process.
 
-    Args:
-        pretrained: address of the server, as `ServedModel` takes it.
-        tokenizer: folder or hub name of the tokenizer of its model.
-        scheme, draws, seed, draw: as `RobustokLM` has them.
-        max_gen_toks: new tokens of a generation whose task names no number.
-        local: what lm-eval gives every model; ``device`` and batches are of models in this process.
-
-    Raises RobustokError where the server's tokenizer is another one.
+    ``pretrained`` is the address of the server, as `ServedModel` takes it, ``tokenizer`` that of
+    its model, and ``max_gen_toks`` how long a generation is whose task names no number. ``local``
+    is what lm-eval gives every model. Raises RobustokError where the server has another tokenizer.
     """
 
     def __init__(
@@ -544,8 +525,7 @@ def evaluate_draws(
 ) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
 
-    A model with ``draw`` is asked for that draw alone. ``loaded``: the models of earlier calls by
-    what they were loaded with; a new one is added.
+    A model with ``draw`` is asked for that draw alone. ``loaded`` has the models of earlier calls.
 
     The standard error of a mean over documents treats them as the sample, each with the mean of its
     draws; a group pools the errors of its tasks, as lm-eval does. Of another aggregation, such as a

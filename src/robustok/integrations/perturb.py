@@ -47,8 +47,8 @@ _REMEMBERED = 64  # first rows of an epoch, of which it is noticed that they com
 
 
 class EpochCounts(NamedTuple):
-    """What was perturbed: rows, rows changed, rows that stayed canonical for their length, and of
-    the tokens that may change how many there were, how many were replaced, and the splits.
+    """Rows, rows changed, rows that stayed canonical for their length; tokens that may change, how
+    many were replaced, and the splits.
     """
 
     rows: int
@@ -59,11 +59,7 @@ class EpochCounts(NamedTuple):
     splits: int
 
     def metrics(self) -> dict[str, float]:
-        """What a trainer logs.
-
-        >>> EpochCounts(4, 3, 1, 100, 20, 30).metrics()["perturb/splits_per_token"]
-        0.3
-        """
+        """What a trainer logs."""
         tokens = max(self.tokens, 1)
         return {
             "perturb/changed_rows": self.changed,
@@ -99,9 +95,9 @@ class Perturb:
     sequences of a packed row are drawn one by one and packed again, with new boundaries. Padding at
     the ends of a row is not drawn: a longer draw takes its place, a shorter one gets more of it.
 
-    ``counts`` is int64 [_PROCESSES, 6]: the fields of :class:`EpochCounts`, by the process that
-    collated the rows, 0 for the main one. ``state`` has the epoch of the draws, and ``batches``,
-    int64 [3], what :meth:`set_batches` sets. Worker processes share all three.
+    ``counts``, int64 [_PROCESSES, 6], has the fields of :class:`EpochCounts` by the process that
+    collated the rows, ``batches``, int64 [3], what :meth:`set_batches` sets, and ``state`` the
+    epoch. Worker processes share them.
 
     Raises RobustokError for rows and columns that cannot be read (:func:`rows.read_rows`), rows
     without labels where ``where`` is not given, rows of which nothing may be perturbed, and where
@@ -150,7 +146,6 @@ class Perturb:
         return [columns.row for columns in self.drawn(rows, numbers)]
 
     def drawn(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> list[Columns]:
-        """The rows drawn anew, as columns."""
         whole, split = self._read(rows)
         numbers = numbers or [0] * len(rows)
         owners = [number for number, (parts, *_) in zip(numbers, split, strict=True) for _ in parts]
@@ -191,11 +186,7 @@ class Perturb:
         return EpochCounts(*self.counts.sum(dim=0).tolist())
 
     def summed(self, device: torch.device | str = "cpu") -> EpochCounts:
-        """The counts of all processes of a distributed training, each of which calls this.
-
-        Args:
-            device: of the tensor that they exchange.
-        """
+        """The counts of all processes of a distributed training, each of which calls this."""
         counts = self.counts.sum(dim=0).to(device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
@@ -206,9 +197,7 @@ class Perturb:
     ) -> None:
         """Write what was perturbed since :attr:`counts` were zero; log a warning if not every row.
 
-        Args:
-            write: gets the line where every row was perturbed.
-            counts: by default those of this process.
+        ``counts`` are by default those of this process.
         """
         counts = counts or self.total
         if not counts.rows:
@@ -398,11 +387,7 @@ class TorchCollator:
         self._first = torch.zeros((2, _REMEMBERED), dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next draws.
-
-        Args:
-            epoch: number of the epoch or step; each value gives other draws.
-        """
+        """Set the number of the epoch or step of the next draws: each gives other ones."""
         self.perturb.log_epoch()
         self.perturb.counts.zero_()
         self._first.zero_()

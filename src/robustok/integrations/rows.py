@@ -190,10 +190,6 @@ def padded(rows: Sequence[Columns], pad_id: int, side: str = "right") -> list[Ro
 
     Rows with ``position_ids`` get no mask: with one, models attend across packed sequences. Their
     padding has position 0.
-
-    >>> rows = [{"input_ids": [5, 6], "labels": [-100, 6]}, {"input_ids": [7], "labels": [7]}]
-    >>> padded(read_rows(rows, set()), pad_id=0)[1]
-    {'input_ids': [7, 0], 'labels': [7, -100], 'attention_mask': [1, 0]}
     """
     longest = max(len(row.ids) for row in rows)
     results = []
@@ -214,14 +210,8 @@ def padded(rows: Sequence[Columns], pad_id: int, side: str = "right") -> list[Ro
 def split_row(row: Columns) -> tuple[list[Columns], int, int]:
     """The sequences of a row, a row each, and at which ids they begin and end: padding is outside.
 
-    >>> split_row(read_rows([{"input_ids": [5, 6, 7, 0], "attention_mask": [1, 1, 2, 0]}], set())[0])[1:]
-    (0, 3)
-    >>> packed = {"input_ids": [5, 6, 7], "seq_lengths": [2, 1]}
-    >>> [part.row for part in split_row(read_rows([packed], set())[0])[0]]
-    [{'input_ids': [5, 6]}, {'input_ids': [7]}]
-
     Raises RobustokError for boundaries that are not understood or do not fit the ids.
-    """  # noqa: E501
+    """
     unknown = [name for name in _UNKNOWN if row.rest.get(name) is not None]
     if unknown:
         raise RobustokError(
@@ -253,11 +243,6 @@ def split_row(row: Columns) -> tuple[list[Columns], int, int]:
 def join_row(row: Columns, parts: Sequence[Columns], begin: int, end: int) -> Columns:
     """``row`` with new sequences, with boundaries in its form, and padding up to its length.
 
-    >>> row = read_rows([{"input_ids": [5, 6, 7, 0], "position_ids": [0, 1, 0, 0]}], set())[0]
-    >>> parts = read_rows([{"input_ids": [5, 8]}, {"input_ids": [7]}], set())
-    >>> join_row(row, parts, 0, 3).row
-    {'input_ids': [5, 8, 7, 0], 'position_ids': [0, 1, 0, 0]}
-
     ``begin``, ``end``: as from :func:`split_row`. A row without padding is not filled.
     """
     size, lengths = len(row.ids), [len(part.ids) for part in parts]
@@ -276,12 +261,7 @@ def join_row(row: Columns, parts: Sequence[Columns], begin: int, end: int) -> Co
 
 
 def repacked(rows: Sequence[Columns], block_size: int) -> list[Columns]:
-    """Rows joined and cut into blocks, as TRL's `wrapped` packing does: the last may be shorter.
-
-    >>> rows = read_rows([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6]}], set())
-    >>> [block.row for block in repacked(rows, 4)]
-    [{'input_ids': [1, 2, 3, 4]}, {'input_ids': [5, 6]}]
-    """
+    """Rows joined and cut into blocks, as TRL's `wrapped` packing does: the last may be shorter."""
     joined = {name: np.concatenate([row.per_id[name] for row in rows]) for name in rows[0].per_id}
     whole = Columns(joined, rows[0].labels, {})
     starts = range(0, len(whole.ids), block_size)

@@ -85,10 +85,7 @@ def _counters() -> dict[str, Any]:
 
 
 def count(name: str, kind: str = "", amount: float = 1) -> None:
-    """Add to ``robustok_guard_NAME_total``, by its label ``kind``; does nothing without counters.
-
-    >>> count("requests", "ids")
-    """
+    """Add to ``robustok_guard_NAME_total``, by its label ``kind``, where there are counters."""
     counter = _counters().get(name)
     if counter is not None:
         (counter.labels(kind) if kind else counter).inc(amount)
@@ -144,17 +141,9 @@ class PromptGuard:
         self.guard.check_batch([[0]])  # compiles kernels before the first request
 
     def read(self, raw: bytes | bytearray, path: str = "") -> RequestBody:
-        """The prompts of ids in a JSON body.
+        """The prompts of ids in a JSON body; raises Refused as :func:`read_body` does.
 
-        >>> raw = b'{"prompt": [[83, 258], "the"], "seed": 0}'
-        >>> PromptGuard(vocab).read(raw, "/v1/completions").rows
-        [[83, 258]]
-
-        Args:
-            raw: the bytes of the body.
-            path: the path of the request's URL, or ``any`` for the fields of all known paths.
-
-        Raises Refused as :func:`read_body` does.
+        ``path``: that of the request's URL, or ``any`` for the fields of all known paths.
         """
         fields = fields_of(path if path == ANY else known_path(path), self.fields)
         body = read_body(raw, fields, self.limits, strict=self.policy == "strict")

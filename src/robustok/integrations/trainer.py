@@ -224,8 +224,7 @@ def _is_of_trl(value: object) -> bool:
 class EpochCallback(TrainerCallback):
     """Sets the epoch that worker processes share, and reports how much was perturbed in it.
 
-    Counts are summed over the processes of a distributed training where all of them take part:
-    after a step that is logged, and after an epoch.
+    Processes of a distributed training sum their counts after a logged step and after an epoch.
     """
 
     def __init__(self, perturb: Perturb) -> None:
@@ -319,12 +318,6 @@ class StochasticCollator:
 def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
     """Rows with drawn prompts; all completions stay, and share the drawn prompt.
 
-    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
-    >>> prompt = vocab.encode("hello world").tolist()
-    >>> row = {"prompt_ids": prompt, "chosen_ids": [275], "rejected_ids": [276]}
-    >>> perturbed_preferences(perturb, [row])
-    [{'prompt_ids': [272, 79, 275], 'chosen_ids': [275], 'rejected_ids': [276]}]
-
     A prompt stays canonical where its draw would push a completion beyond ``max_length``. Rows of a
     reward model, which have no prompt, have their texts drawn.
 
@@ -367,13 +360,7 @@ def _texts_of(rows: Sequence[Row], perturb: Perturb) -> list[Row]:
 
 
 def _perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> None:
-    """Draw the prompts of a trainer with rollouts while it trains; completions are its own.
-
-    ``share_group``: the generations of one prompt share its draw. Otherwise each has its own, by
-    its number in the group.
-
-    Raises RobustokError for groups apart with vLLM, which takes one prompt for a group.
-    """
+    """Draw the prompts of a trainer with rollouts while it trains; completions are its own."""
     if not share_group and getattr(trainer, "use_vllm", False):
         raise RobustokError(
             "vLLM generates a whole group from one prompt: choose share_group=True, or "

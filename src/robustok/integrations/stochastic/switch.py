@@ -149,10 +149,7 @@ class Wrapper(Switch):
 
 
 class SeededScheme:
-    """A scheme with its seed, epoch and mode, on the vocabulary of a tokenizer.
-
-    Arguments are those of `Wrapper`.
-    """
+    """A scheme with its seed, epoch and mode, on the vocabulary of a tokenizer."""
 
     def __init__(
         self, tokenizer: Any, scheme: Scheme, seed: int, state: State | None = None
@@ -258,11 +255,7 @@ def check_deterministic(tokenizer: Any) -> None:
 
 
 def row_key(ids: np.ndarray, place: int = 0, number: int = 0) -> int:
-    """An int64 that names a run by its ids, its place in the sequence and the number of the draw.
-
-    >>> row_key(np.array([276, 275])) == row_key(np.array([276, 275])) != row_key(np.array([276]))
-    True
-    """
+    """An int64 that names a run by its ids, its place in the sequence and the draw's number."""
     salt = struct.pack("<qq", place, number)
     little_endian = np.ascontiguousarray(ids, _INT32)
     digest = hashlib.blake2b(little_endian.data, digest_size=8, salt=salt).digest()
