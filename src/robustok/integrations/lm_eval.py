@@ -202,6 +202,13 @@ class Drawing(Base):
 class RobustokLM(Drawing, Transformers):
     """A causal language model evaluated under drawn tokenizations.
 
+    >>> from robustok.models import save_tokenizer
+    >>> model.save_pretrained("runs/lm")
+    >>> save_tokenizer("tokenizer.json", "runs/lm")
+    >>> wrapped = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
+    >>> wrapped.sampler, wrapped.draws
+    (<uniform>, 3)
+
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
 
     A run answers for one draw, number ``draw``. ``robustok lm-eval`` asks draw after draw, of

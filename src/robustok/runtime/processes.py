@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import parent_process
 from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.sharedctypes import RawArray
-from typing import Any, Protocol
+from typing import Any
 
 from robustok.runtime.environment import thread_limits, variables
 
@@ -103,20 +103,6 @@ class Worker:
             self.pipe.send(message)
 
 
-class Pool(Protocol):
-    """Where :func:`dispatch` runs tasks."""
-
-    def has_room(self) -> bool:
-        """Whether another task can begin now."""
-        ...
-
-    def begin(self, task: object) -> None: ...
-
-    def wait(self) -> Iterator[tuple[Any, Any]]:
-        """Wait until something happens; yield (task, result) of each task that is finished."""
-        ...
-
-
 def dispatch(
     tasks: Iterable[object],
     pool: Pool,
@@ -142,7 +128,11 @@ def dispatch(
 
 
 class InProcess:
-    """A pool that runs one task at a time, in this process."""
+    """A pool that runs one task at a time, in this process.
+
+    ``has_room`` says whether another task can begin now, ``wait`` waits until something happens and
+    yields (task, result) of each task that is finished.
+    """
 
     def __init__(self, run: RunTask, progress: OnProgress) -> None:
         self._run, self._progress = run, progress
@@ -209,6 +199,9 @@ class Processes:
             else:
                 worker.task = None
                 yield task, value
+
+
+Pool = InProcess | Processes
 
 
 def portable(error: Exception) -> Exception:
