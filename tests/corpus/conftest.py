@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from robustok.corpus import Receipt, run_corpus
-from robustok.corpus.read import Task
+from robustok.corpus.documents import Task
 from robustok.corpus.run import Job, make_shard
 from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl, write_rows
 
-from robustok.corpus.read import (
+from robustok.corpus.documents import (
     IDS,
     POSITION,
     TEXT,

@@ -13,7 +13,7 @@ from tests.oracles.lattice import splits
 
 import robustok as rt
 from robustok.corpus import Retokenize
-from robustok.corpus.transform import SCHEMA, document_keys
+from robustok.corpus.documents import SCHEMA, document_keys
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 
@@ -127,7 +127,7 @@ def test_names_of_columns_are_checked_when_it_is_made(vocab: rt.Vocabulary) -> N
 def test_draws_beyond_what_a_column_holds_are_errors(
     vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robustok.corpus.transform._MOST", 1000)
+    monkeypatch.setattr("robustok.corpus.documents._MOST", 1000)
     text, long = "a b c d", "u" * 200
     work = Retokenize(vocab, SCHEME, seed=0, draws=50, keep=("url",))
     assert len(work(pa.table({"text": [text], "url": ["u"]}))) == 50

@@ -20,18 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustok.checks import check_epoch, check_integer
-from robustok.corpus.read import (
+from robustok.corpus.documents import (
     POSITION,
     TEXT,
     DamagedFile,
     Reject,
+    Retokenize,
     Task,
     as_text,
     cut_tasks,
     find_fields,
     read_task,
 )
-from robustok.corpus.transform import Retokenize
 from robustok.errors import RobustokError
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.environment import available_cores, give_back_memory

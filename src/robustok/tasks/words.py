@@ -113,7 +113,7 @@ def _of_json(file: InputFile) -> Iterator[str]:
 
 
 def _of_parquet(file: InputFile) -> Iterator[str]:
-    from robustok.corpus.read import DamagedFile, cut_tasks, find_fields, read_task
+    from robustok.corpus.documents import DamagedFile, cut_tasks, find_fields, read_task
 
     try:
         schema = find_fields([file], "text", ())
