@@ -298,33 +298,28 @@ class Guard:
         self, rows: list[np.ndarray], same: np.ndarray, ids: KnownIds, segments: Segments
     ) -> None:
         """Replace rows that the first source does not explain, and set ``same``."""
-        canonicalizer, other = self.vocab.canonicalizer, dict[int, Segment]()
+        canonicalizer, wanted = self.vocab.canonicalizer, []
         for s, (begin, end) in enumerate(zip(segments.begin, segments.end, strict=True)):
             given = ids.ids[begin:end]
             if not np.array_equal(rows[s], given) and (
                 not same[s] or canonicalizer.places(rows[s]) != canonicalizer.places(given)
             ):
-                other[s] = self._segment(ids, int(begin), int(end))
-        exact = canonicalizer.exact_batch([*other.values()], [rows[s] for s in other])
-        for (s, segment), canonical in zip(other.items(), exact, strict=True):
-            if canonical is None and self.vocab.is_placed[segment.ids].any():
+                wanted.append(s)
+        beside: dict[int, Segment] = {}  # all segments of their rows, with the special ids beside
+        for row in np.unique(ids.row_of(segments.begin[wanted])).tolist():
+            first, last = ids.offsets[row : row + 2]
+            parts = canonicalizer.segments(ids.ids[first:last])
+            texts = (part for part in parts if not canonicalizer.is_special(part))
+            beside |= enumerate(texts, int(np.searchsorted(segments.begin, first)))
+        exact = canonicalizer.exact_batch([beside[s] for s in wanted], [rows[s] for s in wanted])
+        for s, canonical in zip(wanted, exact, strict=True):
+            given = beside[s].ids
+            if canonical is None and self.vocab.is_placed[given].any():
                 with suppress(RobustokError):
-                    canonical = canonicalizer.canonicalize(segment.ids)
+                    canonical = canonicalizer.canonicalize(given)
             if canonical is not None:
                 rows[s] = canonical
-                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(segment.ids)
-
-    def _segment(self, ids: KnownIds, begin: int, end: int) -> Segment:
-        """Ids with the special ones beside them in their row, but for those before every text."""
-        row = int(ids.row_of(np.array(begin)))
-        first, last = ids.offsets[row : row + 2].tolist()
-        head, _ = self.vocab.frame
-        before = ids.ids[max(first, begin - len(head) - 1) : begin].tolist()
-        return Segment(
-            ids.ids[begin:end],
-            before[-1] if before and before != head else -1,
-            int(ids.ids[end]) if end < last else -1,
-        )
+                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(given)
 
     def _encode_until_stable(self, rows: list[np.ndarray], left: list[int]) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
