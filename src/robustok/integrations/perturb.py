@@ -400,16 +400,16 @@ class TorchCollator:
 
     def _warn_of_a_second_pass(self, rows: Sequence[Row]) -> None:
         """Log one line an epoch where half of its first rows have come again."""
-        keys, again = self._first
+        keys, again = self._first.numpy()
+        known = np.count_nonzero(keys)
         for row in rows:
             key = row_key(np.asarray(row["input_ids"]))
-            known = int(keys.count_nonzero())
-            same = keys[:known] == key
-            again[:known] += same
-            if not same.any() and known < _REMEMBERED:
-                keys[known] = key
-        if (again > 0).sum() >= max(2, int(keys.count_nonzero()) // 2):
-            again.fill_(-(1 << 62))
+            same = keys == key
+            again += same
+            if known < _REMEMBERED and not same.any():
+                keys[known], known = key, known + 1
+        if np.count_nonzero(again > 0) >= max(2, known // 2):
+            again[:] = -(1 << 62)
             _log.warning(
                 "rows come again in epoch %d, with the same draws: call set_epoch(epoch) before "
                 "each pass",

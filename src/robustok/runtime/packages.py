@@ -56,7 +56,11 @@ def missing_line(package: str) -> str:
 
 
 def require(*packages: str) -> None:
-    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed."""
+    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed.
+
+    Args:
+        *packages: names of importable modules, each a key of ``EXTRAS``.
+    """
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(missing_line(package), name=package)
