@@ -44,7 +44,7 @@ class Finding:
 
 
 class FindingTable(NamedTuple):
-    """Findings of a batch or of one row, a row each, sorted by ``begin``, ``end`` and kind."""
+    """Findings, sorted by ``begin``, ``end`` and kind."""
 
     kind: np.ndarray  # uint8: index into KINDS
     begin: np.ndarray  # int64: position in the given ids
@@ -166,11 +166,7 @@ def _shown(vocab: Vocabulary, ids: Sequence[int]) -> str:
 
 
 def spelled(vocab: Vocabulary, ids: Iterable[int]) -> str:
-    """The tokens of ids with ``|`` between them; an id that the vocabulary has not is ``<99999?>``.
-
-    >>> spelled(vocab, [84, 257, 99999])
-    't|he|<99999?>'
-    """
+    """The tokens of ids with ``|`` between them; an unknown id is ``<99999?>``."""
     return "|".join(visible(vocab.tokens[i]) if 0 <= i < vocab.size else f"<{i}?>" for i in ids)
 
 

@@ -80,32 +80,25 @@ def robustify(
 
     Training rows are perturbed before the trainer's own collator; evaluation and prediction stay
     canonical. Rows hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`,
-    `bfd_split` and `wrapped`), of a map-style or iterable data set. A column that holds the id or
-    -100 at each place is labels, whatever its name. Of preferences and rollouts the prompts are
-    perturbed, of a reward model's both texts. With a collator that labels every id itself, as
-    DataCollatorForLanguageModeling without ``mlm``, ``where`` must be ``all``.
-
-    A draw longer than ``max_length`` is cut, as the trainer cuts rows; where the cut would take ids
-    that are not perturbed (an answer, a role name, a special token) from a shorter row, the row
-    stays canonical in that epoch. So does the prompt of a rollout whose draw is longer. Each
-    sequence of a packed row is a row here, and packed rows grow.
+    `bfd_split` and `wrapped`), of a map-style or iterable data set. Labels, and draws that are too
+    long, are those of `Perturb`; the prompt of a rollout whose draw is too long stays canonical. Of
+    preferences and rollouts the prompts are perturbed, of a reward model's both texts. With a
+    collator that labels every id itself, as DataCollatorForLanguageModeling without ``mlm``,
+    ``where`` must be ``all``.
 
     The trainer's log has ``perturb/changed_rows``, ``perturb/overflow`` (rows whose draws do not
     fit), ``perturb/replaced`` (share of the tokens) and ``perturb/splits_per_token`` of the epoch
-    so far, beside each loss. After each epoch a line says how much was perturbed: it is printed as
-    the losses are, and logged as a warning where a row was not. Both count the rows of all
-    processes of a distributed training.
+    so far, beside each loss. After each epoch a line says how much was perturbed, as a warning
+    where a row was not. Both count the rows of all processes of a distributed training.
 
     The draw of a row depends only on ``seed``, the epoch and the row's ids (of groups that do not
     share, also on the number in the group): not on workers, batches, processes, or a restart. The
     strength of a schedule also depends on the step, and moves from the first to the last.
 
     Raises RobustokError at the call for what the first rows show (a stream of PyTorch is read when
-    the training begins): an unknown scheme or ``where``, a tokenizer that cannot be read or draws
-    itself, rows, columns or packing of an unknown form, rows without labels where ``where`` is not
-    given, labels that are not the ids, rows that another tokenizer encoded, rows of which nothing
-    may be perturbed, reference probabilities computed before training, processes that the trainer
-    does not join, and a trainer that is robustified already.
+    the training begins) as `Perturb` does, for a tokenizer that draws itself, packing of an unknown
+    form, reference probabilities computed before training, processes that the trainer does not
+    join, and a trainer that is robustified already.
     """
     if max_length is not None:
         check_integer("max_length", max_length, 1)

@@ -42,11 +42,7 @@ def is_served(name: object) -> bool:
 
 
 def served_label(url: str) -> str:
-    """What a served model is called in results: the name that its address chooses, or the host.
-
-    >>> served_label("http://127.0.0.1:8000/v1"), served_label("http://h/v1#adapter")
-    ('127.0.0.1:8000', 'adapter')
-    """
+    """What a served model is called in results: the name after ``#``, or the host."""
     address = urlsplit(url)
     return address.fragment or address.netloc
 

@@ -78,9 +78,8 @@ def find_inputs(
 ) -> Inputs:
     """The files of paths, folders and patterns that have one of ``formats``, sorted by name.
 
-    A folder is searched with its subfolders. Raises RobustokError for a missing file, a named file
-    of another format, anything but a regular file, a link in a folder that leads out of it, and
-    where no file is left.
+    Raises RobustokError for a missing file, a named file of another format, anything but a regular
+    file, a link in a folder that leads out of it, and where no file is left.
     """
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     files: dict[Path, InputFile] = {}
@@ -166,10 +165,7 @@ def _input_file(path: Path, name: str, format: str, compression: str) -> InputFi
 
 @contextmanager
 def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """The decompressed stream of a file.
-
-    A file that is cut off or damaged raises an error of :data:`DAMAGE`, here or when it is read.
-    """
+    """The decompressed stream of a file; a damaged one raises `DAMAGE`, here or when it is read."""
     suffix = path.suffix.lower()
     with path.open("rb") as raw:
         if suffix in COMPRESSIONS and path.stat().st_size == 0:

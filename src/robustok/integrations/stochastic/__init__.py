@@ -42,11 +42,10 @@ def stochastic(
     so tokens added to either are in both.
 
     A draw depends on ``seed``, the epoch, and the canonical ids of the text (of each run between
-    special tokens: its ids and its number), and on nothing else: not on the call, the order of
-    texts, the batch, the process or the thread. So the same text has the same ids within an epoch,
-    and ``set_epoch`` must be called with the number of the epoch or of the step for new ones.
-    Worker processes that are forked, or spawned by multiprocessing, follow ``set_epoch``, ``train``
-    and ``eval``.
+    special tokens: its ids and its number), and on nothing else. So the same text has the same ids
+    within an epoch, and ``set_epoch`` must be called with the number of the epoch or of the step
+    for new ones. Worker processes that are forked, or spawned by multiprocessing, follow
+    ``set_epoch``, ``train`` and ``eval``.
 
     Raises RobustokError for a tokenizer that cannot be read, such as a slow one of transformers,
     for one that has draws of its own on, as BPE-dropout, and for an unknown scheme.
