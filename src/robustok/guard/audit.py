@@ -223,13 +223,8 @@ class Audit:
             inside = int(((starts >= first) & (starts < last)).sum()) if events else 0
             counts = last - first, int(drifted[last] - drifted[first]), inside
             totals[name] = totals.get(name, 0) + np.array(counts)
-        for event in events:
-            size = event.end - event.begin
-            names: list[tuple[str, Any]] = [("kind", event.kind)]
-            if len(event.ids) + len(event.canonical) <= _LONGEST_EXCHANGE:
-                names.append(("exchange", (event.ids, event.canonical)))
-            for name in names:
-                totals[name] = totals.get(name, 0) + np.array([size, size, 1])
+        for name, size in _names(events):
+            totals[name] = totals.get(name, 0) + np.array([size, size, 1])
         for name, (size, off, count) in totals.items():
             self._counts[name] += (1, count > 0, size, off, count)
         if len(self._counts) > _MOST_EXCHANGES:
@@ -267,6 +262,15 @@ class _Event(NamedTuple):
     ids: tuple[int, ...]
     canonical: tuple[int, ...]
     kind: str
+
+
+def _names(events: Iterable[_Event]) -> Iterator[tuple[tuple[str, Any], int]]:
+    """The groups and names of events, each with the number of ids of its event."""
+    for event in events:
+        size = event.end - event.begin
+        yield ("kind", event.kind), size
+        if size + len(event.canonical) <= _LONGEST_EXCHANGE:
+            yield ("exchange", (event.ids, event.canonical)), size
 
 
 def _order(entry: tuple[tuple[str, Any], np.ndarray]) -> tuple[int, int, str]:
