@@ -21,7 +21,6 @@ from urllib.request import urlopen
 import torch
 import uvicorn
 from prometheus_client import make_asgi_app
-from robustok.integrations.asgi import GuardMiddleware
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -29,6 +28,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 import robustok as rt
+from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.serving import PromptGuard
 from robustok.models import Shape, small_model
 
