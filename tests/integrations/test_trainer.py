@@ -109,21 +109,6 @@ def test_epochs_differ_a_seed_repeats_and_workers_change_nothing(tmp_path, capsy
     assert evaluated[-1][: len(row)].tolist() == row
 
 
-@pytest.mark.parametrize("form", ["torch", "numpy"])
-def test_rows_of_arrays_are_rows_of_lists(tmp_path, form):
-    rows: Any = Dataset.from_list(
-        [{**row, "text": text} for row, text in zip(ROWS, TEXTS, strict=True)]
-    )
-    batches = []
-    for given in (rows, rows.with_format(form)):
-        trainer = make_trainer(tmp_path, given, TOKENIZER, data_collator=PADS)
-        robustify(trainer, "uniform", seed=0)
-        batches.append(next(iter(trainer.get_train_dataloader())))
-    # The Trainer drops the column of text, as before.
-    assert len(trainer.predict(rows).predictions) == len(TEXTS)
-    assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
-
-
 class Reporter(TrainerCallback):
     """Keeps what W&B or TensorBoard would get."""
 
