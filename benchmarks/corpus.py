@@ -4,25 +4,22 @@
 
 Every round runs, one after another, the same corpus through (a) a loop that reads it and encodes it
 canonically with `tokenizers`, once on one thread and once on as many as `--workers`, and (b)
-`run_corpus` with one worker and with `--workers`. Prints medians and ratios, as Markdown or --json:
-the rate from the first shard on, without the seconds that processes and vocabularies take to start;
-the wall and processor seconds of the whole job; and the peak memory of all its processes together
-(their proportional set size: shared libraries count once). A byte is one of the files as they are
-stored: compare rates of one format only. On a busy machine compare rates to each
-other only, and processor seconds before wall seconds.
+`run_corpus` with one worker and with `--workers`. Prints medians and ratios as Markdown: the rate
+from the first shard on, without the seconds that processes and vocabularies take to start, and the
+wall and processor seconds of the whole job. A byte is one of the files as they are stored: compare
+rates of one format only. On a busy machine compare rates to each other only, and processor seconds
+before wall seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -68,47 +65,19 @@ def baseline(files: list[Any], tokenizer: str, rate: Rate) -> None:
 
 
 def in_process(arguments: list[str], threads: int) -> dict[str, float]:
-    """Rate, wall seconds, processor seconds and peak bytes of one job, in its own process."""
+    """Rate, wall seconds and processor seconds of one job, in its own process."""
     env = os.environ | {
         "RAYON_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
         "OMP_NUM_THREADS": "1",
     }
     before, start = os.times(), time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--job", *arguments], env=env, stdout=subprocess.PIPE
-    )
-    peak = [0]
-    watch = threading.Thread(target=_watch, args=(process, peak))
-    watch.start()
-    output, _ = process.communicate()
+    command = [sys.executable, __file__, "--job", *arguments]
+    output = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout
     seconds, after = time.perf_counter() - start, os.times()
-    watch.join()
-    if process.returncode:
-        raise SystemExit(f"the job {arguments} failed")
     spent = after.children_user - before.children_user
     spent += after.children_system - before.children_system
-    return {"MB/s": float(output) / 1e6, "seconds": seconds, "processor seconds": spent,
-            "peak MB": peak[0] / 1e6}  # fmt: skip
-
-
-def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
-    while process.poll() is None:
-        peak[0] = max(peak[0], memory_of(process.pid))
-        time.sleep(0.1)
-
-
-def memory_of(pid: int) -> int:
-    """The proportional set size of a process and its children, in bytes."""
-    import psutil
-
-    size = 0
-    with contextlib.suppress(psutil.Error):
-        whole = psutil.Process(pid)
-        for process in (whole, *whole.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                size += process.memory_full_info().pss
-    return size
+    return {"MB/s": float(output) / 1e6, "seconds": seconds, "processor seconds": spent}
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -119,7 +88,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         jobs[name] = (["baseline", args.tokenizer, *args.inputs], threads)
     for scheme in args.scheme:
         for workers in (1, args.workers):
-            job = ["drawn", args.tokenizer, scheme, str(workers), "-", *args.inputs]
+            job = ["drawn", args.tokenizer, scheme, str(workers), *args.inputs]
             jobs[f"{scheme}, {workers} worker(s)"] = (job, workers)
     rates: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for _ in range(args.rounds):
@@ -154,18 +123,15 @@ def job(arguments: list[str]) -> None:
     from robustok.runtime.inputs import find_inputs
 
     kind, tokenizer, *rest = arguments
-    inputs = rest if kind == "baseline" else rest[3:]
+    inputs = rest if kind == "baseline" else rest[2:]
     files = find_inputs(inputs).files
     rate = Rate(sum(file.size for file in files))
     if kind == "baseline":
         baseline(files, tokenizer, rate)
     else:
-        scheme, workers, out = rest[:3]
-        with tempfile.TemporaryDirectory() as folder:
-            run_corpus(
-                inputs, folder if out == "-" else out, tokenizer, scheme, seed=0,
-                workers=int(workers), progress=rate,
-            )  # fmt: skip
+        scheme, workers = rest[:2]
+        with tempfile.TemporaryDirectory() as out:
+            run_corpus(inputs, out, tokenizer, scheme, seed=0, workers=int(workers), progress=rate)
     print(float(rate))
 
 
@@ -179,13 +145,9 @@ def main() -> None:
     parser.add_argument("--scheme", action="append", default=[])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.scheme = args.scheme or ["uniform-k(alpha=0.5)"]
     rows = measure(args)
-    if args.json:
-        print(json.dumps(rows))
-        return
     keys = list(rows[0])
     print_heads(*keys)
     for row in rows:

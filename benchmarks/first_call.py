@@ -1,6 +1,6 @@
 """Cost of the first draw of a process, without compiled kernels and with them.
 
-    python benchmarks/first_call.py [--tokenizer T.json] [--rounds 5] [--json]
+    python benchmarks/first_call.py [--tokenizer T.json] [--rounds 5]
 
 Each measurement is a new process. ``cold`` starts with an empty cache of kernels, once a scheme:
 processor seconds of the first draw. ``warm`` has the cache: wall and processor seconds of the first
@@ -64,12 +64,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--schemes", nargs="+", default=SPECS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     rows = {s: measure(given.tokenizer, s, given.rounds) for s in given.schemes}
-    if given.json:
-        print(json.dumps(rows, indent=2))
-        return
     print_heads("scheme", "cold, CPU s", "warm, s", "range", "warm, CPU s", "import, s")
     for spec, row in rows.items():
         low, high = row["warm_range"]

@@ -6,19 +6,12 @@ One process, one thread, medians of processor time in turns. `batch` judges all 
 by one` each alone; the rows are canonical, drifted by one token in a hundred (stochastok), or drawn
 uniformly. A guard remembers nothing, but the encoder remembers pre-tokens, for both. A second table
 has single requests of 20 to 100,000 characters beside decoding, encoding and comparing with
-`tokenizers` alone, in microseconds. Prints Markdown tables, or --json.
+`tokenizers` alone, in microseconds. Prints Markdown tables.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for the encoder too
-os.environ["RAYON_NUM_THREADS"] = "1"
 
 import numpy as np
 
@@ -27,6 +20,7 @@ from common import arguments, medians, print_heads, print_row, read_documents
 
 SIZES = (20, 100, 1000, 10_000, 100_000)
 KINDS = ("canonical", "stochastok(alpha=0.01)", "uniform")
+SLOW = "decode, encode, compare"
 
 
 def by_encoding(vocab: rt.Vocabulary, rows: rt.Ragged) -> list[bool]:
@@ -36,26 +30,29 @@ def by_encoding(vocab: rt.Vocabulary, rows: rt.Ragged) -> list[bool]:
     return [np.array_equal(a, b) for a, b in zip(rows, again, strict=True)]
 
 
-def measured(vocab: rt.Vocabulary, rows: rt.Ragged, rounds: int) -> dict[str, float]:
-    """Seconds for these rows by each way."""
-    guard = rt.Guard(vocab)
-    jobs: dict[str, Callable[[], object]] = {
-        "decode, encode, compare": lambda: by_encoding(vocab, rows),
-        "guard, batch": lambda: guard.check_batch(rows),
-        "guard, one by one": lambda: [guard.check(row) for row in rows],
-    }
-    return medians(jobs, rounds)
+def print_batches(name: str, vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
+    """Rows of each kind, judged by each way."""
+    canonical, guard = vocab.encode_batch(texts), rt.Guard(vocab)
+    for kind in KINDS:
+        rows = rt.sampler(kind, vocab).sample_batch(canonical, seed=0)
+        jobs = {
+            SLOW: lambda rows=rows: by_encoding(vocab, rows),
+            "guard, batch": lambda rows=rows: guard.check_batch(rows),
+            "guard, one by one": lambda rows=rows: [guard.check(row) for row in rows],
+        }
+        seconds = medians(jobs, rounds)
+        for way, s in seconds.items():
+            speeds = f"{len(rows.values) / s / 1e6:.2f}", f"{seconds[SLOW] / s:.1f}"
+            print_row(name, kind, way, *speeds)
 
 
-def requests(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> list[dict[str, object]]:
+def print_requests(name: str, vocab: rt.Vocabulary, text: str, rounds: int) -> None:
     """Microseconds of one request of each size, canonical or drifted, by both ways."""
-    guard, tokenizer, text = rt.Guard(vocab), vocab.data.library, " ".join(texts)
-    timings: list[dict[str, object]] = []
+    guard, tokenizer = rt.Guard(vocab), vocab.data.library
     for size in SIZES:
         canonical = vocab.encode(text[1000 : 1000 + size])
         repeats = max(1, 20_000 // size)
-        for name in KINDS[:2]:
-            spec = name.replace("0.01", "0.1")  # so that a short row drifts, too
+        for spec in ("canonical", "stochastok(alpha=0.1)"):  # so that a short row drifts, too
             ids = rt.sampler(spec, vocab).sample(canonical, seed=1).tolist()
 
             def library(ids: list[int] = ids, repeats: int = repeats) -> None:
@@ -67,49 +64,23 @@ def requests(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> list[dict[s
                 for _ in range(repeats):
                     guard.check(ids)
 
-            seconds = medians({"library": library, "guard": by_guard}, rounds)
-            timings.append({
-                "characters": size, "rows": spec,
-                **{what: s / repeats * 1e6 for what, s in seconds.items()},
-            })  # fmt: skip
-    return timings
+            slow, fast = medians({"library": library, "guard": by_guard}, rounds).values()
+            micro = (f"{seconds / repeats * 1e6:.1f}" for seconds in (slow, fast))
+            print_row(name, spec, f"{size:,}", *micro, f"{slow / fast:.1f}")
 
 
 def main() -> None:
     options = arguments(__doc__)
     texts = read_documents(options.text, options.bytes)
-    timings, singles = [], []
-    for path in options.tokenizer:
-        vocab = rt.Vocabulary.load(path)
-        canonical = vocab.encode_batch(texts)
-        name = Path(path).parent.name
-        singles += [{"tokenizer": name, **row} for row in requests(vocab, texts, options.rounds)]
-        for name in KINDS:
-            rows = rt.sampler(name, vocab).sample_batch(canonical, seed=0)
-            seconds = measured(vocab, rows, options.rounds)
-            slow = seconds["decode, encode, compare"]
-            timings += [
-                {
-                    "tokenizer": Path(path).parent.name, "rows": name, "what": what,
-                    "ids_per_second": len(rows.values) / s, "times": slow / s,
-                }
-                for what, s in seconds.items()
-            ]  # fmt: skip
-    if options.json:
-        json.dump({"batches": timings, "requests": singles}, sys.stdout, indent=1)
-        return
+    vocabularies = {Path(path).parent.name: rt.Vocabulary.load(path) for path in options.tokenizer}
     print_heads("tokenizer", "rows", "what", "million ids/s", "times encoding again", texts=3)
-    for r in timings:
-        speed = f"{r['ids_per_second'] / 1e6:.2f}"
-        print_row(r["tokenizer"], r["rows"], r["what"], speed, f"{r['times']:.1f}")
+    for name, vocab in vocabularies.items():
+        print_batches(name, vocab, texts, options.rounds)
     print()
-    print_heads(
-        "tokenizer", "rows", "characters", "`tokenizers`, us", "guard, us", "times", texts=2
-    )
-    for r in singles:
-        times = r["library"], r["guard"], r["library"] / r["guard"]
-        cells = (f"{value:.1f}" for value in times)
-        print_row(r["tokenizer"], r["rows"], f"{r['characters']:,}", *cells)
+    heads = "characters", "`tokenizers`, us", "guard, us", "times"
+    print_heads("tokenizer", "rows", *heads, texts=2)
+    for name, vocab in vocabularies.items():
+        print_requests(name, vocab, " ".join(texts), options.rounds)
 
 
 if __name__ == "__main__":

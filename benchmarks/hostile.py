@@ -1,33 +1,28 @@
 """Growth of time on hostile inputs: the exponent of every operation, from 64 KB to 4 MB.
 
-    python benchmarks/hostile.py --tokenizer tokenizer.json
-    python benchmarks/hostile.py --tokenizer tokenizer.json --only guard encode --json out.json
+    python benchmarks/hostile.py [--tokenizer tokenizer.json] [--only guard encode]
 
 For each operation and each class of input this measures processor seconds at growing sizes (the
 median of three calls where they are short) and fits the slope of log time over log size by least
 squares, leaving out times below a millisecond, where fixed costs dominate. An exponent of 1 is
 linear. gigatoken looks up a pre-token that it has seen, one of 64 KB at a fifteenth of the time, so
 what encodes gets a text that its vocabulary has not seen in each call. A series stops where the
-next size would take more than ``--cap`` seconds; the largest size reached is printed beside the
-exponent.
+next size would take more than 20 seconds; the largest size reached is printed beside the exponent.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import robustok as rt
-from common import options_of
+from common import options_of, print_heads, print_row, tokenizer_file
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 SCHEMES = (
@@ -35,6 +30,7 @@ SCHEMES = (
     "uniform-k(alpha=1)", "uniform-k(alpha=3)", "bpe-dropout(p=0.1)", "grampa(temperature=2)",
     "maxmatch-dropout(p=0.3)",
 )  # fmt: skip
+CAP = 20.0  # seconds of one call
 SHORTEST = 1e-3  # seconds; shorter times are left out of the fit
 REPEATS = 3  # calls of each size, unless one takes a hundredth of the cap
 ENCODING = ("encode", "guard", "guard bytes", "canonicalize")  # operations that encode the text
@@ -76,121 +72,74 @@ INPUTS: dict[str, Callable[[int], bytes]] = {
 def operations(vocab: rt.Vocabulary) -> dict[str, Callable[[bytes, np.ndarray], Any]]:
     """Each takes a text and its canonical ids."""
     guard = rt.Guard(vocab, max_length=None)
+    of_byte = np.full(256, -1, np.int64)
+    for i in np.flatnonzero(vocab.ordinary & (vocab.token_lengths == 1)).tolist():
+        of_byte[vocab.tokens[i][0]] = i
     calls: dict[str, Callable[[bytes, np.ndarray], Any]] = {
         "encode": lambda text, ids: vocab.encode(text),
         "guard": lambda text, ids: guard.check(ids),
-        "guard bytes": lambda text, ids: guard.check(_byte_ids(vocab, text)),
+        "guard bytes": lambda text, ids: guard.check(of_byte[np.frombuffer(text, np.uint8)]),
         "canonicalize": lambda text, ids: vocab.canonicalize(ids),
-        "distance": lambda text, ids: rt.distance(vocab, ids, _byte_ids(vocab, text)),
-        "enumerate 20": lambda text, ids: list(rt.Lattice(vocab, ids).enumerate(limit=20)),
-        "log_count": lambda text, ids: rt.Lattice(vocab, ids).log_count(),
-        "count": lambda text, ids: rt.Lattice(vocab, ids).count(),
-        "log_count(distance)": lambda text, ids: _log_count_at(rt.Lattice(vocab, ids), len(ids)),
     }
     for spec in SCHEMES:
-        try:
-            sampler = rt.sampler(spec, vocab)
-        except rt.RobustokError:
-            continue  # not for this tokenizer
+        sampler = rt.sampler(spec, vocab)
         calls[spec] = lambda text, ids, s=sampler: s.sample(ids, seed=0)
-        try:
-            sampler.log_prob(vocab.encode("a"))
-        except rt.RobustokError:
-            continue  # no exact log_prob
-        calls[f"log_prob {spec}"] = lambda text, ids, s=sampler: s.log_prob(ids)
     return calls
 
 
-def _log_count_at(lattice: rt.Lattice, distance: int) -> float:
-    return lattice.log_count(distance=min(distance, lattice.farthest))
-
-
-def _byte_ids(vocab: rt.Vocabulary, text: bytes) -> np.ndarray:
-    table = np.full(256, -1, np.int64)
-    for i in np.flatnonzero(vocab.ordinary).tolist():
-        if len(vocab.tokens[i]) == 1:
-            table[vocab.tokens[i][0]] = i
-    return table[np.frombuffer(text, np.uint8)]
-
-
-def series(
-    call: Callable[..., Any], text_of: Callable[[int], Any], cap: float, number: int | None
-) -> dict:
-    """Processor seconds by size, the exponent, and the error that ended the series, if any.
+def growth(call: Callable[..., Any], text_of: Callable[[int], Any], number: int | None) -> str:
+    """The exponent of an operation and the largest size that it reached.
 
     ``number``: that of an operation whose calls get different texts, else None.
     """
     seconds: dict[int, float] = {}
-    error = ""
     for size in SIZES:
         times: list[float] = []
         try:
-            while len(times) < REPEATS and (not times or times[-1] < cap / 100):
+            while len(times) < REPEATS and (not times or times[-1] < CAP / 100):
                 shift = 0 if number is None else _SHORTER * (number * REPEATS + len(times))
                 text, ids = text_of(size - shift)
                 start = time.process_time()
                 call(text, ids)
                 times.append(time.process_time() - start)
-        except rt.RobustokError as e:
-            error = str(e)
+        except rt.RobustokError:
             break
         seconds[size] = statistics.median(times)
-        if seconds[size] * 8 > cap:
+        if seconds[size] * 8 > CAP:
             break
-    return {"seconds": seconds, "exponent": exponent(seconds), "error": error}
-
-
-def exponent(seconds: dict[int, float]) -> float:
-    """Least-squares slope of log seconds over log size; nan below two measurable sizes."""
+    if not seconds:
+        return "refused"
     points = [(math.log(n), math.log(s)) for n, s in seconds.items() if s >= SHORTEST]
-    if len(points) < 2:
-        return math.nan
-    sizes, times = zip(*points, strict=True)
-    return statistics.linear_regression(sizes, times).slope
+    slope = math.nan
+    if len(points) > 1:
+        slope = statistics.linear_regression(*zip(*points, strict=True)).slope
+    return f"{slope:.2f} to {max(seconds) >> 10:,} KB"
 
 
 def main() -> None:
     parser = options_of(__doc__)
-    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--tokenizer", default=tokenizer_file("gpt2"))
     parser.add_argument("--only", nargs="*", help="operations whose names hold one of these")
-    parser.add_argument(
-        "--inputs", nargs="*", help="classes of input whose names hold one of these"
-    )
-    parser.add_argument("--cap", type=float, default=20.0, help="seconds one call may take")
-    parser.add_argument("--json", type=Path, help="write all seconds to this file")
     options = parser.parse_args()
     vocab, other = (rt.Vocabulary.load(options.tokenizer) for _ in range(2))
     vocab.gigatoken.load()
     cache: dict[tuple[str, int], tuple[bytes, np.ndarray]] = {}
 
-    def encode(name: str, size: int) -> tuple[bytes, np.ndarray]:
+    def encoded(name: str, size: int) -> tuple[bytes, np.ndarray]:
+        text = INPUTS[name](size)
         if size not in SIZES:  # a text of one call, which ``vocab`` must not know
-            return (text := INPUTS[name](size), other.encode(text))
+            return text, other.encode(text)
         if (name, size) not in cache:
-            cache[name, size] = (text := INPUTS[name](size), other.encode(text))
+            cache[name, size] = text, other.encode(text)
         return cache[name, size]
 
-    inputs = [
-        name for name in INPUTS
-        if not options.inputs or any(part in name for part in options.inputs)
-    ]  # fmt: skip
-    results: dict[str, dict[str, Any]] = {}
-    print(f"{'operation':38}" + "".join(f"{name:>19}" for name in inputs))
+    print_heads("operation", *INPUTS)
     for name, call in operations(vocab).items():
         if options.only and not any(part in name for part in options.only):
             continue
         number = ENCODING.index(name) + 1 if name in ENCODING else None
-        results[name] = {
-            key: series(call, partial(encode, key), options.cap, number) for key in inputs
-        }
-        cells = []
-        for row in results[name].values():
-            largest = max(row["seconds"], default=0)
-            reached = f"{largest >> 10} KB" if largest < 1 << 20 else f"{largest >> 20} MB"
-            cells.append("refused" if not largest else f"{row['exponent']:.2f} to {reached}")
-        print(f"{name:38}" + "".join(f"{cell:>19}" for cell in cells), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1), encoding="utf8")
+        cells = [growth(call, lambda size, key=key: encoded(key, size), number) for key in INPUTS]
+        print_row(name, *cells)
 
 
 if __name__ == "__main__":

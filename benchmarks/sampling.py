@@ -2,176 +2,172 @@
 
     python benchmarks/sampling.py [--part english] [--tokenizer T.json ...] [--text FILE.jsonl]
 
-Three tables, or one of them with ``--part``. `english` and `languages` draw new text from strings
-(`new_text.py`). `known` draws English documents of 1 to 16 KB, which it repeats, from canonical ids
-(`uniform` from strings), as medians of processor time, all jobs in turns. There, `bpe-dropout` is
-compared with `tokenizers`' own dropout and all else with its canonical encoding. All on one thread.
-`encoding.py` measures the canonical encoding of new text. Prints Markdown tables; --json: the last
-table alone.
+Three tables, or one of them with ``--part``. `english` and `languages` draw new text from strings:
+each measurement begins with empty caches, draws other text first, and then times documents of 8 KB
+that it has not seen. `known` draws English documents of 1 to 16 KB, which it repeats, from
+canonical ids (`uniform` from strings), all jobs in turns. There, `bpe-dropout` is compared with
+`tokenizers`' own dropout and all else with its canonical encoding. Medians of processor time on one
+thread. `encoding.py` measures the canonical encoding of new text. Prints Markdown tables.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
-import os
-import sys
-from collections.abc import Callable
+import lzma
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for the encoder too
-os.environ["RAYON_NUM_THREADS"] = "1"
 
 import robustok as rt
-from common import DATA, arguments, medians, print_heads, print_row, read_documents
-from new_text import print_english, print_languages
+from common import (
+    DATA,
+    Encode,
+    arguments,
+    cut,
+    medians,
+    print_heads,
+    print_row,
+    read_documents,
+    sentencepiece_sampler,
+    tiktoken_encoding,
+)
 
-FLOORS = {
-    "stochastok(alpha=0.1)": 20, "stochastok(alpha=1)": 20, "stochastok(alpha=3)": 20,
-    "stochastok-uniform(alpha=0.1)": 8, "stochastok-uniform(alpha=1)": 8,
-    "stochastok-uniform(alpha=3)": 8, "uniform": 8, "uniform-k(alpha=0.1)": 3,
-    "uniform-k(alpha=0.5)": 3, "uniform-k(alpha=1)": 3, "uniform-k(alpha=3)": 3,
-    "bpe-dropout(p=0.1, rule=provilkov)": 1, "bpe-dropout(p=0.1, rule=hf)": 1,
-    "bpe-dropout(p=0.1, rule=sentencepiece)": 1,
-    "grampa(temperature=2, min_length=2)": None, "maxmatch-dropout(p=0.2)": None,
-}  # fmt: skip
-LANGUAGES = DATA / "corpus" / "multilingual_code.jsonl.xz"
-ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=0.1"
+NEW = (
+    "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=0.1)",
+    "uniform-k(alpha=1)", "uniform-k(alpha=3)", "bpe-dropout(p=0.1)",
+)  # fmt: skip
+IN_LANGUAGES = (*NEW[:3], "uniform-k(alpha=1)", "bpe-dropout(p=0.1)")
+KNOWN = (
+    "stochastok(alpha=0.1)", "stochastok(alpha=1)", "stochastok(alpha=3)",
+    "stochastok-uniform(alpha=0.1)", "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=3)",
+    "uniform", "uniform-k(alpha=0.1)", "uniform-k(alpha=0.5)", "uniform-k(alpha=1)",
+    "uniform-k(alpha=3)", "bpe-dropout(p=0.1, rule=provilkov)", "bpe-dropout(p=0.1, rule=hf)",
+    "bpe-dropout(p=0.1, rule=sentencepiece)",
+)  # fmt: skip
+ENCODER, DROPOUT = "tokenizers", "tokenizers, dropout=0.1"
+LANGUAGES = {"code": "python", "Chinese": "zh", "Hindi": "hi", "Arabic": "ar"}
+OF_LANGUAGES = DATA / "corpus" / "multilingual_code.jsonl.xz"
+
+
+def call_of(vocab: rt.Vocabulary, name: str) -> Encode:
+    """A fresh encoder or sampler as a function of texts or ids."""
+    if name == ENCODER:
+        return lambda texts: vocab.data.library.encode_batch(texts, add_special_tokens=False)
+    if name == "Vocabulary.encode_batch":
+        return vocab.encode_batch
+    sampler = rt.sampler(name, vocab)
+    return lambda texts: sampler.sample_batch(texts, seed=0, threads=1)
+
+
+def read_languages() -> dict[str, str]:
+    """The texts of `multilingual_code.jsonl.xz` by the names of `LANGUAGES`, and all mixed."""
+    by_code: dict[str, list[str]] = {}
+    mixed: list[str] = []
+    with lzma.open(OF_LANGUAGES, "rt", encoding="utf8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            by_code.setdefault(row["lang"], []).append(row["text"])
+            mixed.append(row["text"][:500])
+    texts = {name: "\n".join(by_code[code]) for name, code in LANGUAGES.items()}
+    return texts | {"mixed": "\n".join(mixed)}
+
+
+def cells_of(
+    vocab: rt.Vocabulary, documents: list[str], known: float, rounds: int, specs: Sequence[str]
+) -> dict[str, str]:
+    """MB/s of each encoder and spec on new text, after the ``known`` share of the documents."""
+    other, new = documents[: int(known * len(documents))], documents[int(known * len(documents)) :]
+    names = (ENCODER, "Vocabulary.encode_batch", *specs)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            vars(vocab).pop("gigatoken", None)  # the caches that grow with the text
+            vocab.gigatoken.load()
+            for key in [k for k in vocab._derived if str(k).startswith("bpe-dropout merges")]:
+                vocab._derived.pop(key)
+            call = call_of(vocab, name)
+            call(other)
+            start = time.process_time()
+            call(new)
+            seconds[name].append(time.process_time() - start)
+    size = sum(len(text.encode("utf8")) for text in new)
+    rates = {name: size / statistics.median(times) / 1e6 for name, times in seconds.items()}
+    return {name: f"{rate:.1f} ({rate / rates[ENCODER]:.1f})" for name, rate in rates.items()}
+
+
+def print_english(paths: Sequence[str], english: str, rounds: int) -> None:
+    """A table of all specs on the last fifth of the documents, after drawing the others."""
+    print("New English text, from strings, one thread: MB/s (times `tokenizers`)\n")
+    print_heads("what", *(Path(path).parent.name for path in paths))
+    documents = cut(english[: 5 << 20])
+    columns = [cells_of(rt.Vocabulary.load(path), documents, 0.8, rounds, NEW) for path in paths]
+    for name in columns[0]:
+        print_row(name, *(column[name] for column in columns))
+
+
+def print_languages(paths: Sequence[str], english: str, rounds: int) -> None:
+    """A table of tokenizers by languages."""
+    texts = {"English": english[:300_000], **read_languages()}
+    print("\nNew text by tokenizer and language, from strings: MB/s (times `tokenizers`)\n")
+    print_heads("tokenizer", "text", ENCODER, "encode_batch", *IN_LANGUAGES, texts=2)
+    for path in paths:
+        vocab = rt.Vocabulary.load(path)
+        for language, text in texts.items():
+            raw = text.encode("utf8")[:300_000]
+            documents = cut(raw.decode("utf8", "ignore"))
+            cells = cells_of(vocab, documents, 0.5, rounds, IN_LANGUAGES)
+            print_row(Path(path).parent.name, language, *cells.values())
 
 
 def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
     """The encoder, its own dropout, every scheme, and the public competitors that are installed."""
     ids = vocab.encode_batch(texts)
-    tokenizer = vocab.data.library
-    dropping = type(tokenizer).from_str(tokenizer.to_str())
+    dropping = type(vocab.data.library).from_str(vocab.data.library.to_str())
     dropping.model.dropout = 0.1
-
     jobs: dict[str, Callable[[], object]] = {
-        ENCODER: lambda: tokenizer.encode_batch(texts, add_special_tokens=False),
+        ENCODER: lambda: vocab.data.library.encode_batch(texts, add_special_tokens=False),
         DROPOUT: lambda: dropping.encode_batch(texts, add_special_tokens=False),
-        "Vocabulary.encode_batch, again": lambda: vocab.encode_batch(texts),
     }
-    for spec in FLOORS:
-        scheme = rt.sampler(spec, vocab)
-        rows = texts if spec == "uniform" else ids
-        jobs[spec] = lambda scheme=scheme, rows=rows: scheme.sample_batch(rows, seed=0, threads=1)
+    for spec in KNOWN:
+        call, rows = call_of(vocab, spec), texts if spec == "uniform" else ids
+        jobs[spec] = lambda call=call, rows=rows: call(rows)  # type: ignore[misc]
     # The fastest canonical encoder, and the fastest other sampler of `uniform`, which draws from
     # the whole lattice: sentencepiece over the same tokens with equal scores.
     encoding = tiktoken_encoding(vocab)
     if encoding is not None:
         jobs["tiktoken.encode_ordinary"] = lambda: [encoding.encode_ordinary(t) for t in texts]
-    return jobs | sentencepiece_job(vocab, texts)
-
-
-def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """Uniform sampling with sentencepiece, of the first 20 texts."""
     sample = sentencepiece_sampler(vocab)
-    if sample is None:
-        return {}
-    share = sum(len(t.encode("utf8")) for t in texts[:20]) / sum(
-        len(t.encode("utf8")) for t in texts
-    )
-
-    def job() -> float:
-        for text in texts[:20]:
-            sample(text)
-        return share
-
-    return {"sentencepiece, uniform": job}
+    if sample is not None:
+        few = texts[:20]
+        share = sum(map(len, few)) / sum(map(len, texts))
+        jobs["sentencepiece, uniform"] = lambda: [sample(text) for text in few] and share
+    return jobs
 
 
-def sentencepiece_sampler(vocab: rt.Vocabulary) -> Callable[[str], list[int]] | None:
-    """Sampling by sentencepiece over the same tokens with equal scores; None without it.
-
-    Bytes travel as the printable GPT-2 alphabet.
-    """
-    try:
-        import sentencepiece
-
-        pb: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")  # needs protobuf
-    except ImportError:
-        return None
-    from robustok.tokenizer.data import byte_alphabet
-
-    letters = {byte: letter for letter, byte in byte_alphabet().items()}
-    model = pb.ModelProto()
-    model.trainer_spec.model_type = pb.TrainerSpec.UNIGRAM
-    model.normalizer_spec.add_dummy_prefix = False
-    model.normalizer_spec.remove_extra_whitespaces = False
-    model.normalizer_spec.escape_whitespaces = False
-    model.pieces.add(piece="<unk>", type=pb.ModelProto.SentencePiece.UNKNOWN)
-    for i in vocab.ordinary.nonzero()[0].tolist():
-        model.pieces.add(piece="".join(letters[b] for b in vocab.tokens[i]), score=0.0)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    table = {byte: ord(letter) for byte, letter in letters.items()}
-
-    def sample(text: str) -> list[int]:
-        spelled = text.encode("utf8").decode("latin1").translate(table)
-        return processor.encode(spelled, enable_sampling=True, alpha=1.0, nbest_size=-1)
-
-    return sample
-
-
-def tiktoken_encoding(vocab: rt.Vocabulary) -> Any:
-    """tiktoken's encoding of a byte-level vocabulary; None for others, or where it is missing."""
-    try:
-        import tiktoken
-    except ImportError:
-        return None
-    if not vocab.data.family.startswith("byte-level"):
-        return None
-    pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        if vocab.size > 100_000
-        else r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-    )
-    ranks = {vocab.tokens[i]: i for i in vocab.ordinary.nonzero()[0].tolist()}
-    return tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+def print_known(paths: Sequence[str], texts: list[str], rounds: int) -> None:
+    """The table of repeated documents, from canonical ids."""
+    size = sum(len(t.encode("utf8")) for t in texts)
+    print("\nKnown text, from ids\n")
+    print_heads("tokenizer", "what", "times the encoder", "MB/s", texts=2)
+    for path in paths:
+        seconds = medians(jobs_for(rt.Vocabulary.load(path), texts), rounds)
+        for name, spent in seconds.items():
+            base = seconds[DROPOUT if name.startswith("bpe-dropout") else ENCODER]
+            speeds = f"{base / spent:.1f}", f"{size / spent / 1e6:.1f}"
+            print_row(Path(path).parent.name, name, *speeds)
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    print_new_text(options)
-    if options.part in (None, "known"):
-        print_known(options)
-
-
-def print_new_text(options: argparse.Namespace) -> None:
-    """The tables of new text; the one by language needs the data of ROBUSTOK_DATA."""
-    if options.json:
-        return
+    options = arguments(__doc__, parts=("english", "languages", "known"))
     english = "\n".join(read_documents(options.text, 6 << 20))
     if options.part in (None, "english"):
         print_english(options.tokenizer, english, options.rounds)
-    if options.part in (None, "languages") and LANGUAGES.exists():
-        print_languages(options.tokenizer, english, LANGUAGES, options.rounds)
-
-
-def print_known(options: argparse.Namespace) -> None:
-    """The table of repeated documents, from canonical ids."""
-    texts = read_documents(options.text, options.bytes)
-    size = sum(len(t.encode("utf8")) for t in texts)
-    rows = []
-    for path in options.tokenizer:
-        vocab = rt.Vocabulary.load(path)
-        rates = medians(jobs_for(vocab, texts), options.rounds)
-        for name, seconds in rates.items():
-            base = rates[DROPOUT if name.startswith("bpe-dropout") else ENCODER]
-            rows.append({
-                "tokenizer": Path(path).parent.name, "what": name, "times": base / seconds,
-                "megabytes_per_second": size / seconds / 1e6, "floor": FLOORS.get(name),
-            })  # fmt: skip
-    if options.json:
-        json.dump(rows, sys.stdout, indent=1)
-        return
-    print("\nKnown text, from ids\n")
-    print_heads("tokenizer", "what", "times the encoder", "floor", "MB/s", texts=2)
-    for r in rows:
-        speeds = f"{r['times']:.1f}", r["floor"] or "", f"{r['megabytes_per_second']:.1f}"
-        print_row(r["tokenizer"], r["what"], *speeds)
+    if options.part in (None, "languages") and OF_LANGUAGES.exists():
+        print_languages(options.tokenizer, english, options.rounds)
+    if options.part in (None, "known"):
+        texts = read_documents(options.text, options.bytes)
+        print_known(options.tokenizer, texts, options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The scoring engine beside two loops over the same requests, and beside the matrix rate.
+"""The scoring engine beside a loop over the same requests, and beside the matrix rate.
 
     python benchmarks/scoring.py [--case tiny attack few-shot long-target vocabulary] [--rounds 3]
 
-The padded loop scores each (tokenization, option) as a sequence of its own, in padded batches. The
-careful loop scores each distinct sequence once, reads the prefix that all of a request share from a
-key-value cache, and computes logits only where a token is scored. Both are plain PyTorch. The limit
-is the time that the linear layers alone take for the nodes of the prefix tree, at the best rate of
+The careful loop, plain PyTorch, scores each distinct sequence once, reads the prefix that all of a
+request share from a key-value cache, and computes logits only where a token is scored. The limit is
+the time that the linear layers alone take for the nodes of the prefix tree, at the best rate of
 this machine, and the output layer for the scored positions.
 
 All take turns on the same model, process and thread; times are processor seconds. A case prints the
@@ -43,27 +42,6 @@ PROMPT = (
     "behind the house in the same season?"
 )
 TARGET = "The sky is blue and the grass is green, as far as anyone can see from the old garden."
-
-
-def naive(model: Any, request: Request) -> np.ndarray:
-    """Log-probabilities [questions, options] from padded batches of whole sequences."""
-    prefix = [] if request.prefix is None else list(request.prefix)
-    pairs = [(list(q), list(o)) for q in request.questions for o in request.options]
-    size = max(1, _BATCH_TOKENS // max(len(prefix) + len(q) + len(o) for q, o in pairs))
-    scores = []
-    with torch.inference_mode():
-        for begin in range(0, len(pairs), size):
-            batch = pairs[begin : begin + size]
-            rows = [prefix + q + o for q, o in batch]
-            width = max(map(len, rows))
-            ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-            mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-            logits = model(input_ids=ids, attention_mask=mask).logits
-            for i, (row, (_, option)) in enumerate(zip(rows, batch, strict=True)):
-                at = torch.arange(len(row) - len(option), len(row))
-                log_probs = logits[i, at - 1].log_softmax(-1)
-                scores.append(float(log_probs[torch.arange(len(at)), ids[i, at]].double().sum()))
-    return np.array(scores).reshape(len(request.questions), len(request.options))
 
 
 def prefix_tree_nodes(requests: list[Request]) -> int:
@@ -190,18 +168,16 @@ def timed(function: Any) -> tuple[float, Any]:
     return time.process_time() - began, result
 
 
-def compare(name: str, model: Any, rounds: list[list[Request]], padded: bool) -> None:
-    loops = {"careful loop": careful} | ({"padded loop": naive} if padded else {})
-    ratios: dict[str, list[float]] = {key: [] for key in [*loops, "limit"]}
+def compare(name: str, model: Any, rounds: list[list[Request]]) -> None:
+    ratios: dict[str, list[float]] = {"careful loop": [], "limit": []}
     ours, off = 0.0, 0.0
     for requests in rounds:
         seconds, scores = timed(lambda requests=requests: score_many(model, requests))
         ours += seconds
-        for key, loop in loops.items():
-            slow, wanted = timed(lambda r=requests, loop=loop: [loop(model, x) for x in r])
-            ratios[key].append(slow / seconds)
-            for score, want in zip(scores, wanted, strict=True):
-                off = max(off, float(np.abs(score.log_probs - want).max()))
+        slow, wanted = timed(lambda requests=requests: [careful(model, r) for r in requests])
+        ratios["careful loop"].append(slow / seconds)
+        for score, want in zip(scores, wanted, strict=True):
+            off = max(off, float(np.abs(score.log_probs - want).max()))
         nodes = prefix_tree_nodes(requests)
         ratios["limit"].append(limit(model, nodes, scored_positions(requests)) / seconds)
     parts = [
@@ -235,10 +211,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--large", type=Path, default=tokenizer_file("llama3"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--skip-padded", action="store_true", help="leave the padded loop out")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    padded = not chosen.skip_padded
     vocab = Vocabulary.load(chosen.tokenizer)
     large = Vocabulary.load(chosen.large)
     if {"attack", "few-shot"} & set(chosen.case):
@@ -246,22 +220,22 @@ def main() -> None:
     if "tiny" in chosen.case:
         small = llama(vocab.size, 128, 336, 3)
         rounds = rounds_of_an_attack(small, vocab, 3, 24, chosen.rounds, None)
-        compare("attack, 3 layers of width 128", small, rounds, padded)
+        compare("attack, 3 layers of width 128", small, rounds)
     if "attack" in chosen.case:
         rounds = rounds_of_an_attack(model, vocab, 3, 24, chosen.rounds, None)
-        compare("attack, 12 layers of width 512", model, rounds, padded)
+        compare("attack, 12 layers of width 512", model, rounds)
     if "few-shot" in chosen.case:
         solved = langgame(frequent_words(500), 10, seed=1, split="train", format="short")
         prefix = solved_examples(vocab, solved, seed=0)
         rounds = rounds_of_an_attack(model, vocab, 2, 12, chosen.rounds, prefix)
-        compare(f"attack, K = 10 ({len(prefix)} tokens), 12 layers", model, rounds, padded)
+        compare(f"attack, K = 10 ({len(prefix)} tokens), 12 layers", model, rounds)
     rounds = long_target(large, PROMPT, TARGET) * chosen.rounds
     if "long-target" in chosen.case:
         small = llama(large.size, 64, 192, 4)
-        compare("long target, 4 layers of width 64, 128k tokens", small, rounds, padded)
+        compare("long target, 4 layers of width 64, 128k tokens", small, rounds)
     if "vocabulary" in chosen.case:
         model = llama(large.size, 512, 1376, 12)
-        compare("long target, 12 layers of width 512, 128k tokens", model, rounds, padded)
+        compare("long target, 12 layers of width 512, 128k tokens", model, rounds)
 
 
 if __name__ == "__main__":

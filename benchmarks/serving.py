@@ -108,50 +108,21 @@ def _joined(item: bytes, count: int) -> bytes:
 # Halfway between two floats, the slowest number to read.
 _HALF = format(Context(prec=1_100).multiply(Decimal.from_float(5e-324), Decimal("1.5")), "f")
 
-# Bodies of at most 2 MB that cost a JSON parser or the guard most, and short ones of many prompts.
+# Bodies of at most 2 MB that cost a JSON parser or the guard most.
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "1,000 short prompts": lambda: b'{"prompt":[%s]}' % _joined(b"[83,258,3797]", 1_000),
-    "1,024 prompts of one id": lambda: b'{"prompt":[%s]}' % _joined(b"[83]", 1_024),
     "1,024 prompts of broken UTF-8": lambda: b'{"prompt":[%s]}' % _joined(b"[129,83,130]", 1_024),
-    "1,024 prompts, NFC": lambda: b'{"prompt":[%s]}' % _joined(b"[68,136,223]", 1_024),
     "160,000 ids, 1,024 prompts": lambda: (
         b'{"prompt":[%s]}' % _joined(b"[%s]" % _joined(b"83", 155), 1_024)
     ),
-    "130,000 ids, 1 prompt": lambda: b'{"prompt":[%s]}' % _joined(b"83", 130_000),
     "130,000 ids, no UTF-8": lambda: b'{"prompt":[%s]}' % _joined(b"129,83", 65_000),
     "130,000 unknown ids": lambda: b'{"prompt":[%s]}' % _joined(b"99999999999", 130_000),
-    "1 million ids": lambda: b'{"prompt":[%s]}' % _joined(b"1", 990_000),
-    "32,000 empty lists": lambda: b'{"prompt":[%s]}' % _joined(b"[]", 32_000),
     "660,000 empty lists": lambda: b'{"prompt":[%s]}' % _joined(b"[]", 660_000),
-    "32,000 empty objects": lambda: b'{"messages":[%s]}' % _joined(b"{}", 32_000),
     "32,000 keys, one doubled": lambda: b'{%s,"k0":0}' % _keys(32_000),
-    "16,000 objects of one key": lambda: b'{"messages":[%s]}' % _joined(b'{"":0}', 16_000),
-    "160,000 floats": lambda: b'{"x":[%s]}' % _joined(b"0.5", 160_000),
     "160,000 floats, repaired": lambda: b'{"prompt":[83,258],"x":[%s]}' % _joined(b"0.5", 160_000),
-    "160,000 strings of digits": lambda: b'{"x":["a",%s]}' % _joined(b'"1"', 160_000),
-    "660,000 strings": lambda: b'{"prompt":[%s]}' % _joined(b'""', 660_000),
-    "1 million commas in a text": lambda: b'{"prompt":"%s"}' % (b"1," * 990_000),
     "text with escapes": lambda: b'{"prompt":"%s"}' % (b'\\",' * 660_000),
-    "2 million digits in a string": lambda: b'{"prompt_token_ids":["%s"]}' % (b"0" * 1_970_000),
-    "2 million minus signs in a string": lambda: (
-        b'{"prompt_token_ids":["%s"]}' % (b"-" * 1_970_000)
-    ),
-    "2 million spaces in a string": lambda: b'{"prompt_token_ids":["%s"]}' % (b" " * 1_970_000),
-    "2 million backslashes": lambda: b'{"prompt":"%s"}' % (b"\\" * 1_980_000),
-    "330,000 escaped letters": lambda: b'{"prompt":"%s"}' % (b"\\u0041" * 330_000),
-    "660,000 surrogates": lambda: b'{"prompt":"%s"}' % (b"\xed\xa0\x80" * 660_000),
-    "2 million spaces": lambda: b"{%s}" % (b" " * 1_990_000),
-    "2 million minus signs": lambda: b"-" * 1_990_000,
-    "one integer of 2 million digits": lambda: b'{"prompt":[%s]}' % (b"9" * 1_980_000),
     "500 integers of 4,000 digits": lambda: b'{"prompt":[%s]}' % _joined(b"9" * 4_000, 490),
-    "160,000 numbers 1e9": lambda: b'{"prompt":[%s]}' % _joined(b"1e9", 160_000),
     "1,800 halves of the least float": lambda: b'{"x":[%s]}' % _joined(_HALF.encode(), 1_800),
-    "130,000 rows of a tensor": lambda: (
-        b'{"inputs":[{"name":"input_ids","shape":[130000,1],"data":[%s]}]}' % _joined(b"1", 130_000)
-    ),
-    "open brackets": lambda: b"[" * 32_000,
     "2 million open brackets": lambda: b"[" * 1_990_000,
-    "2 million open braces": lambda: b"{" * 1_990_000,
 }
 
 

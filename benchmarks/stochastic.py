@@ -7,30 +7,31 @@ around it, and sentencepiece's own sampling over the same tokens, whose ids are 
 `tokenizers` wrapped. Ids and masks are read; "+ lists" reads token strings, words and offsets too.
 The fast encoder is loaded, as it is in any training. One process, one thread. Every text is new to
 every tokenizer. In each round all of them encode the same texts, in turns; a row has the medians
-over the rounds of ratios of processor time. --json also has the median microseconds of a call.
+over the rounds of ratios of processor time.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for all
-os.environ["RAYON_NUM_THREADS"] = "1"
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
-from common import arguments, print_heads, print_row, read_documents
-from sampling import sentencepiece_sampler
+from common import (
+    Encode,
+    arguments,
+    print_heads,
+    print_row,
+    read_documents,
+    sentencepiece_sampler,
+)
 
 SPEC = "stochastok(alpha=0.5)"
 SHORT, BATCH = 50, 64  # characters of a short text, texts of a batch
@@ -41,7 +42,6 @@ SHAPES = {
     "one text, 8,000 characters": (8_000, 1, 1),
     "one text, 64 KB": (65_536, 1, 1),
 }
-Encode = Callable[[list[str]], object]
 
 
 def encoders(path: Path) -> dict[str, Encode]:
@@ -122,7 +122,9 @@ def slices(text: str, size: int) -> Iterator[str]:
 def main() -> None:
     options = arguments(__doc__, 12 << 20)
     text = "\n".join(read_documents(options.text, options.bytes))
-    rows = []
+    pairs = [("tokenizers wrapped", "tokenizers"), ("transformers wrapped", "transformers"),
+             ("+ lists wrapped", "+ lists"), ("tokenizers wrapped", "sentencepiece")]  # fmt: skip
+    print_heads("tokenizer", "texts", *(f"{a} / {b}" for a, b in pairs), texts=2)
     for path in map(Path, options.tokenizer):
         jobs = encoders(path)
         at = 0
@@ -132,27 +134,11 @@ def main() -> None:
                 sys.exit(f"--rounds {options.rounds} needs {need} characters more: pass more text")
             seconds = measured(jobs, slices(text[at : at + need], shape[0]), shape, options.rounds)
             at += need
-            ratios = {
-                f"{a} / {b}": statistics.median(
-                    x / y for x, y in zip(seconds[a], seconds[b], strict=True)
-                )
-                for a, b in (
-                    ("tokenizers wrapped", "tokenizers"),
-                    ("transformers wrapped", "transformers"),
-                    ("+ lists wrapped", "+ lists"),
-                    ("tokenizers wrapped", "sentencepiece"),
-                )
-                if b in jobs
-            }
-            micro = {n: 1e6 * statistics.median(s) / shape[2] for n, s in seconds.items()}
-            rows.append({"tokenizer": path.parent.name, "texts": name, **ratios, "us": micro})
-    if options.json:
-        json.dump(rows, sys.stdout, indent=1)
-        return
-    heads = [key for key in rows[0] if key not in ("tokenizer", "texts", "us")]
-    print_heads("tokenizer", "texts", *heads, texts=2)
-    for row in rows:
-        print_row(row["tokenizer"], row["texts"], *(f"{row[head]:.2f}" for head in heads))
+            cells = []
+            for a, b in pairs:
+                ratios = zip(seconds[a], seconds.get(b, ()), strict=b in jobs)
+                cells.append(statistics.median([x / y for x, y in ratios] or [float("nan")]))
+            print_row(path.parent.name, name, *(f"{cell:.2f}" for cell in cells))
 
 
 if __name__ == "__main__":

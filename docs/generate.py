@@ -44,7 +44,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _defined_at(name: str) -> str:
-    """Where in the package a public name is defined, as ``lattice.lattice.Lattice``."""
+    """Where in the package a public name is defined, as ``lattice.Lattice``."""
     module, _, attribute = name.rpartition(".")
     value = getattr(importlib.import_module(module), attribute)
     return f"{value.__module__}.{value.__qualname__}".removeprefix("robustok.")

@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.lattice import Lattice, counting
+from robustok.lattice import Lattice, counts_product
 from robustok.ragged import Ragged
 from robustok.runtime.display import visible
 from robustok.samplers import (
@@ -192,9 +192,7 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     """
     by_degree = [(c[0], *[0] * (first_split - 1), *c[1:]) for c in counts]
     others = Counter(by_degree[:token] + by_degree[token + 1 :])
-    rest = counting.product(
-        [(list(coefficients), power) for coefficients, power in others.items()], k
-    )
+    rest = counts_product([(list(coefficients), power) for coefficients, power in others.items()], k)
     this = by_degree[token]
     k = max(
         a + b

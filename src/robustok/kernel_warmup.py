@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 _COMPLETE = "all"  # file that marks a cache of all kernels
 _OTHERS = "others"  # kernels of the guard, the lattice and measures
 _MOST_PROCESSES = 4  # of half a GB each; the longest scheme alone takes a third of the time
-_COSTS = {"uniform-k": 6, "bpe-dropout": 4, "stochastok-uniform": 3}  # compile time, others 1
+_LONGEST = ("uniform-k", "bpe-dropout", "stochastok-uniform")  # to compile: they begin
 _WORKER = "import sys; from robustok.kernel_warmup import compile_jobs; compile_jobs(sys.argv[1:])"
 
 
@@ -52,27 +53,20 @@ def warmup() -> None:
 
 
 def _compile_in_processes(jobs: list[str], processes: int) -> None:
-    """Compile in processes that share the cache.
+    """Compile in processes that share the cache, one for each job.
 
     They are started as commands, for a script that calls :func:`warmup` at its top level would call
     it again where it is imported. What a process fails to compile is left to the caller.
     """
-    shares: list[list[str]] = [[] for _ in range(processes)]
-    for job in sorted(jobs, key=lambda job: -_COSTS.get(job, 1)):
-        share = min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share))
-        share.append(job)
-    path = os.pathsep.join(p for p in sys.path if p)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", _WORKER, *share],  # nothing of the working folder
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for share in shares
-    ]
-    for process in running:
-        process.wait()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def compile_job(job: str) -> None:
+        command = [sys.executable, "-P", "-c", _WORKER, job]  # nothing of the working folder
+        subprocess.run(command, env=env, check=False, **silent)
+
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(compile_job, sorted(jobs, key=lambda job: job not in _LONGEST)))
 
 
 def compile_jobs(jobs: list[str]) -> None:

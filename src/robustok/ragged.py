@@ -5,15 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
 from robustok.checks import check_id_rows, check_ids, check_offsets, shown
 from robustok.errors import RobustokError
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +25,7 @@ class Ragged:
 
     ``values`` is int32 of shape [total], ``offsets`` int64 of shape [rows + 1],
     starting at 0 and never falling; both are the memory layout of an Arrow
-    ``large_list<int32>``, so :meth:`to_arrow` copies nothing.
+    ``large_list<int32>``.
     """
 
     values: np.ndarray
@@ -71,12 +68,6 @@ class Ragged:
         offsets = column.offsets.to_numpy().astype(np.int64, copy=False)
         values = column.values.to_numpy(zero_copy_only=False)
         return cls(values[offsets[0] : offsets[-1]], offsets - offsets[0])
-
-    def to_arrow(self) -> pyarrow.LargeListArray:
-        """The same memory as an Arrow ``large_list<int32>`` array."""
-        import pyarrow as pa
-
-        return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.values))
 
     @property
     def lengths(self) -> np.ndarray:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.oracles.scripts import ROOT
 
-from robustok import checks
+from robustok import checks, lattice
 from robustok.guard import check, findings
-from robustok.lattice import lattice
 from robustok.play import server
 from robustok.runtime import inputs
 from robustok.samplers import spec

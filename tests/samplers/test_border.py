@@ -67,16 +67,17 @@ def test_a_sampler_of_another_vocabulary_is_refused() -> None:
 
 
 def test_one_text_and_a_batch_are_not_exchanged() -> None:
+    uniform = rt.Uniform(TOY)
     for texts in ("hello", b"hello", 5, None):
-        for call in (rt.Uniform(TOY).sample_batch, TOY.encode_batch):
+        for call in (lambda x: uniform.sample_batch(x, seed=0), TOY.encode_batch):
             with pytest.raises(rt.RobustokError, match="give a list"):
-                call(texts, **({"seed": 0} if call != TOY.encode_batch else {}))  # type: ignore
+                call(texts)  # type: ignore[arg-type]
     for rows in (["ab", [1]], [[1], "ab"]):
         with pytest.raises(rt.RobustokError):
-            rt.Uniform(TOY).sample_batch(rows, seed=0)  # type: ignore[arg-type]
+            uniform.sample_batch(rows, seed=0)  # type: ignore[arg-type]
     for rows in (["a", "b"], [b"a"], ("a", "b")):
         with pytest.raises(rt.RobustokError, match="use sample_batch for a list of texts"):
-            rt.Uniform(TOY).sample(rows, seed=0)  # type: ignore[arg-type]
+            uniform.sample(rows, seed=0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -256,12 +256,12 @@ def test_a_byte_that_no_token_has_raises(text: str) -> None:
     batch = np.frombuffer(text.encode(), np.uint8)
     scheme = rt.Uniform(vocab)
     from robustok.kernels.batch import Batch
-    from robustok.samplers.base import _draw_texts
+    from robustok.samplers.base import draw_texts
 
     offsets, zero = np.array([0, len(batch)]), np.zeros(1, np.int64)
     one = Batch(batch.copy(), offsets, zero, zero, np.uint64(0), np.int64(0), np.int64(1))
     with pytest.raises(rt.RobustokError, match="lacks a token for one of its bytes"):
-        _draw_texts(scheme, one, offsets, 1)
+        draw_texts(scheme, one, offsets, 1)
     assert vocab.decode_bytes(scheme.sample("ab ab", seed=0)) == b"ab ab"
 
 

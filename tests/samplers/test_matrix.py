@@ -39,6 +39,8 @@ RANDOM = [spec for spec in SPECS if not scheme_of(spec).deterministic]
 
 def test_the_metadata_of_every_scheme_is_complete() -> None:
     assert {scheme_of(spec) for spec in SPECS} == set(BUILT_IN)
+    for spec in SPECS:
+        assert toy_sampler(spec).spec == str(rt.Spec.parse(spec))
     for scheme in BUILT_IN:
         assert scheme.strength in (*scheme.parameters, "weight", "")
         keywords = {
@@ -167,12 +169,6 @@ def test_no_global_generator_is_touched() -> None:
     state = str(np.random.get_state())  # noqa: NPY002
     rt.Uniform(TOY).sample_batch(["abc"] * 10, seed=0)
     assert str(np.random.get_state()) == state  # noqa: NPY002
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_specs_read_back(spec: str) -> None:
-    scheme = toy_sampler(spec)
-    assert toy_sampler(scheme.spec).spec == scheme.spec == str(rt.Spec.parse(spec))
 
 
 def test_wrong_calls_are_errors() -> None:

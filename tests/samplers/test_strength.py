@@ -48,23 +48,6 @@ def test_measure_reads_bytes_and_not_lengths() -> None:
     assert rt.measure(vocab, [[5, 2, 5]], [[2]]).distance.tolist() == [0]
 
 
-@given(
-    rows=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
-    drawn=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
-)
-@settings(max_examples=300)
-def test_measure_of_any_rows_is_a_result_or_an_error(rows, drawn) -> None:
-    vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"", b"<s>"])
-    try:
-        result = rt.measure(vocab, rows, drawn)
-    except rt.RobustokError:
-        return
-    each = len(drawn) // max(len(rows), 1)
-    for i, row in enumerate(drawn):
-        assert vocab.decode_bytes(row) == vocab.decode_bytes(rows[i // each])
-        assert 0 <= result.splits[i] <= result.distance[i] <= result.tokens[i] == len(row)
-
-
 @pytest.mark.parametrize(
     ("scheme", "target"),
     [

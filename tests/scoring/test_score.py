@@ -245,17 +245,6 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
         score(model, [[1, 2]], [[3]])
 
 
-def test_a_model_that_ignores_the_mask_is_detected() -> None:
-    model = tiny_model("llama")
-    inner = model.model.forward
-
-    def without_mask(*args, attention_mask=None, **kwargs):
-        return inner(*args, attention_mask=None, **kwargs)
-
-    model.model.forward = without_mask
-    assert checked_scores(model, neighbors(5), OPTIONS).mode == "plain"
-
-
 def test_training_mode_and_gradients_are_left_as_they_were() -> None:
     model = tiny_model("gpt2").train()  # GPT-2 drops out by default
     first = score(model, [[1, 2, 3]], [[4]]).log_probs

@@ -1,12 +1,8 @@
 """Load any causal language model, from a folder first and only then from the hub.
 
 A model is loaded in the precision that the device computes fastest in. The choice depends on the
-hardware and on the size of the model alone, so that a repeated run has the same bits. On a
-processor bfloat16 is faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the
-speed of float32 (CONTRIBUTING.md, design).
-
-Low-rank adapters are added with the paper's numbers as the default, and merged where a folder has
-them.
+hardware and on the size of the model alone, so that a repeated run has the same bits. Low-rank
+adapters are added with the paper's numbers as the default, and merged where a folder has them.
 """
 
 from __future__ import annotations
@@ -108,7 +104,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
 def _fast_bfloat16() -> bool:
     """Whether products of bfloat16 are faster than those of float32 on the processor, by its flags.
 
-    Intel's processors with AVX512_BF16 but without AMX, which a hypervisor may hide, are slower.
+    Faster with AMX, and with AVX512_BF16 on AMD; Intel's AVX512_BF16 has half the speed.
     """
     import torch
 
@@ -223,8 +219,7 @@ def _from_pretrained(path_or_name: str | Path, dtype: str, device: str) -> PreTr
 def _fastest_type(config: Any, device: str) -> str:
     """``"float32"`` or ``"bfloat16"``, as the device computes faster, or ``"auto"``: as saved.
 
-    The type is decided before the weights are read: ``to`` would also round what transformers keeps
-    in float32, such as the frequencies of rotary positions.
+    Decided before the weights are read: ``to`` would also round the frequencies of positions.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -2,10 +2,9 @@
 
 All requests are `POST /v1/completions` with prompts as lists of ids, in batches and several at
 once. An option of several tokens is a chain: after the question the first token is wanted, after
-both the second, and so on. Prompts that several options share are asked once. This form can use the
-server's prefix cache. Losses of texts are read from the log-probabilities of the prompt itself. A
-request that meets a lost connection or a busy server (429, 502, 503, 504) is sent again. The
-server's own tokenizer is asked only to compare it with a vocabulary.
+both the second, and so on; prompts that several options share are asked once, which can use the
+server's prefix cache. Losses of texts are read from the log-probabilities of the prompt. The
+server's own tokenizer is only compared with a vocabulary.
 
 The fields `logprob_token_ids`, `prompt_logprobs`, `return_token_ids` and
 `return_tokens_as_token_ids` are vLLM's; tried with 0.32. A server without them ends in an error

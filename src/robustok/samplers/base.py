@@ -4,22 +4,10 @@ A scheme draws for one *text*: a run of ordinary tokens. This module checks the 
 into texts at fixed ids (special, placed and kept ones), spreads the texts over threads, and joins
 the rows again.
 
-A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks for a kernel:
-
-- ``_draw(batch, first, last, out, ends)`` writes the ids of texts first..last of a
-  ``kernels.batch.Batch``, all draws of a text one after another, to ``out`` (int32), and the end of
-  each draw in ``out`` to ``ends`` (int64 of shape [(last - first) * draws]). It runs in several
-  threads at once, each with its own texts and arrays.
-- ``_max_ids(texts, tokens, size)`` is an upper bound of the ids in one draw of ``texts`` texts with
-  ``tokens`` canonical tokens and ``size`` bytes in all. ``out`` has at least ``_max_ids`` times
-  ``draws`` entries, and kernels write without bounds checks: a bound that is too small corrupts
-  memory. The default, one id a byte, is always enough.
-- ``_kernel`` is the kernel of a `stored.StoredSampler`, which keeps tables of blocks.
-- ``_reads_bytes`` says that the kernel reads the bytes of a text in place of its ids.
-- ``_log_prob_text(ids, canonical)`` is the log-probability of the ids of one text, given its
-  canonical ids (set ``exact``); ``_reads_canonical = False`` where it does not need them.
-
-Attributes whose names start with ``_`` are caches: they are not pickled.
+A scheme overrides ``draw`` (plain Python, one text at a time), or ``_draw`` for a kernel, with
+``_max_ids``; ``_reads_bytes`` where the kernel reads the bytes of a text in place of its ids; and
+``_log_prob_text`` (set ``exact``), with ``_reads_canonical = False`` where that does not need the
+canonical ids. Attributes whose names start with ``_`` are caches: they are not pickled.
 """
 
 from __future__ import annotations
@@ -229,7 +217,7 @@ class Sampler(Scheme):
                         batch = kernels.Batch(
                             *spelled, keys_, parts, seed_, epoch_, np.int64(draws)
                         )
-                        return _draw_texts(self, batch, spelled[1], threads)
+                        return draw_texts(self, batch, spelled[1], threads)
                 else:
                     rows = self.vocab.encode_batch(rows)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
@@ -293,20 +281,21 @@ class Sampler(Scheme):
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
-        """Upper bound of the ids in a draw of texts with this many tokens and bytes.
+        """Upper bound of the ids in a draw of texts with this many canonical tokens and bytes.
 
-        Memory safety depends on it: kernels write this many ids without bounds checks.
+        ``out`` has so many entries for each draw, and kernels write without bounds checks: a bound
+        that is too small corrupts memory.
         """
         return size  # no token of a text is shorter than a byte
 
     def _draw(
         self, batch: kernels.Batch, first: int, last: int, out: np.ndarray, ends: np.ndarray
     ) -> None:
-        """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``.
+        """Draw texts first..last, all draws of a text one after another; called in several threads.
 
-        By default each draw is a call of ``draw``. Its generator is Philox with the stream's first
-        state as its key, so a draw depends on seed, epoch, key, draw number and part of the row
-        alone.
+        The ids go to ``out`` (int32), the end of each draw in ``out`` to ``ends`` (int64 [(last -
+        first) * draws]). By default each draw is a call of ``draw``, whose generator is Philox with
+        the stream's first state as its key.
         """
         rows = []
         for t in range(first, last):
@@ -322,18 +311,6 @@ class Sampler(Scheme):
                     row = _checked_draw(self, ids, self.draw(ids, random))
                 rows.append(row)
         write_rows(rows, out, ends)
-
-    def _draw_batch(self, batch: kernels.Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Draw all texts of a batch for an outer scheme: ids, and the offsets of the draws.
-
-        int32 [ids or more], int64 [texts * draws + 1].
-        """
-        draws = int(batch.draws)
-        size = int(self.vocab.token_lengths[batch.values].sum())
-        out = np.empty(size * draws, np.int32)  # no token is shorter than a byte
-        offsets = np.zeros(len(batch.keys) * draws + 1, np.int64)
-        self._draw(batch, 0, len(batch.keys), out, offsets[1:])
-        return out, offsets
 
     def __repr__(self) -> str:
         return f"<{self.spec}>"
@@ -452,7 +429,7 @@ def _draw_rows(
     vocab = sampler.vocab
     any_fixed, byte_offsets = _survey(vocab, batch.values, batch.offsets, threads)
     if keep is None and not any_fixed:
-        return _draw_texts(sampler, batch, byte_offsets, threads)
+        return draw_texts(sampler, batch, byte_offsets, threads)
     is_fixed = ~vocab.ordinary[batch.values]
     if keep is not None:
         is_fixed |= keep
@@ -461,7 +438,7 @@ def _draw_rows(
     _, byte_offsets = _survey(vocab, values, offsets, threads)
     keys, parts = batch.keys[texts[:, 0]], texts[:, 1].copy()
     text_batch = batch._replace(values=values, offsets=offsets, keys=keys, parts=parts)
-    samples = _draw_texts(sampler, text_batch, byte_offsets, threads)
+    samples = draw_texts(sampler, text_batch, byte_offsets, threads)
     return Ragged(
         *kernels.reassemble(
             batch.values,
@@ -501,7 +478,7 @@ def _survey(
     return any(any_fixed for _, any_fixed in surveys), byte_offsets
 
 
-def _draw_texts(
+def draw_texts(
     sampler: Sampler, batch: kernels.Batch, byte_offsets: np.ndarray, threads: int
 ) -> Ragged:
     """Draw every text of a batch; ``byte_offsets``: int64 [texts + 1], the bytes before each."""

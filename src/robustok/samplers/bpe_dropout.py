@@ -47,8 +47,7 @@ class BpeDropout(Sampler):
     no BPE, where its merges need a token that stays where the tokenizer puts it, and for a text of
     a tiktoken ``Encoding`` whose pre-tokens are not known.
 
-    The distribution in some 20 lines of plain Python: provilkov, sentencepiece and hf in
-    ``tests/oracles/dropout.py``.
+    In 20 lines of plain Python: provilkov, sentencepiece and hf in ``tests/oracles/dropout.py``.
     """
 
     name = "bpe-dropout"
@@ -75,26 +74,17 @@ class BpeDropout(Sampler):
             return
         v = self.vocab
         texts = texts_between(batch, first, last)
-        ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
-        pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
-        first_undrawn = draw_bpe_dropout(
-            v.trie,
-            self._merges(),
-            pre_tokens,
-            texts,
-            self.p,
-            RULES.index(self.rule),
-            Rows(out, ends),
-        )
-        if first_undrawn < last - first:
+        values, offsets, *_ = texts
+        texts = spelled(texts, v.token_bytes, v.token_offsets)
+        pre_tokens = self._pre_tokens(values, offsets, texts)
+        rule, rows = RULES.index(self.rule), Rows(out, ends)
+        reached = draw_bpe_dropout(v.trie, self._merges(), pre_tokens, texts, self.p, rule, rows)
+        if reached < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
     def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Batch) -> PreTokens:
-        """Cut texts at added tokens, which stay whole, and where the pre-tokenizer cuts.
-
-        Row t of ``values`` and ``offsets`` has the ids of text t, row t of ``texts`` its bytes.
-        """
-        added = self._added()
+        """Cut texts (ids and bytes) at added tokens, and where the pre-tokenizer cuts."""
+        added = self.vocab.derived("bpe-dropout added ids", lambda: _added_ids(self.vocab))
         edges, is_whole = texts.offsets, None
         ids = values[offsets[0] : offsets[-1]]
         is_added, lengths = added[ids], self.vocab.token_lengths[ids]
@@ -105,19 +95,12 @@ class BpeDropout(Sampler):
             is_whole = np.isin(edges[:-1], added_starts)
         borders = np.zeros(len(texts.values) + 1, np.bool_)
         borders[token_ends] = True
-        ends = self._cutter().cut(texts.values, edges, is_whole, borders)
+        cutter = self.vocab.derived("bpe-dropout cutter", lambda: Cutter(self.vocab.data))
+        ends = cutter.cut(texts.values, edges, is_whole, borders)
         first = np.searchsorted(ends, texts.offsets, "right")
         token_offsets = self.vocab.token_offsets
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
-
-    def _cutter(self) -> Cutter:
-        """The cutter of texts into pre-tokens, made once a vocabulary."""
-        return self.vocab.derived("bpe-dropout cutter", lambda: Cutter(self.vocab.data))
-
-    def _added(self) -> np.ndarray:
-        """Which ids are added tokens that stand for text, bool [ids]; made once a vocabulary."""
-        return self.vocab.derived("bpe-dropout added ids", lambda: _added_ids(self.vocab))
 
     def _merges(self) -> Merges:
         """The merge tables of this rule, made once a vocabulary."""
@@ -236,6 +219,7 @@ def _in_bytes(ends: list[int], span: bytes, text: str) -> np.ndarray:
 
 
 def _added_ids(vocab: Vocabulary) -> np.ndarray:
+    """Which ids are added tokens that stand for text, bool [ids]."""
     added = np.zeros(vocab.size, np.bool_)
     added[[i for i in vocab.data.added if i < vocab.size]] = True
     return added & vocab.ordinary

@@ -10,7 +10,7 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Batch, gather
 from robustok.kernels.numbers import uniforms
-from robustok.samplers.base import Sampler, sampler, write_rows
+from robustok.samplers.base import Sampler, draw_texts, sampler, write_rows
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.spec import Parts, Spec
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -103,7 +103,9 @@ class Mix(Sampler):
             sub_batch = batch._replace(
                 values=values, offsets=offsets, keys=batch.keys[rows], parts=batch.parts[rows]
             )
-            ids, bounds = scheme._draw_batch(sub_batch)
+            token_ends = np.append(0, np.cumsum(self.vocab.token_lengths[values]))
+            drawn = draw_texts(scheme, sub_batch, token_ends[offsets], 1)
+            ids, bounds = drawn.values, drawn.offsets
             for row, t in enumerate(drawn_texts.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
                     i = row * draws + d

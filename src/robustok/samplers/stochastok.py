@@ -58,8 +58,7 @@ class StochasTok(StoredSampler):
     The expansions of a token are all its cuts into two tokens (with ``ways=3`` into two or three),
     listed together and equally likely. A pick whose token has none changes nothing.
 
-    The distribution in some 20 lines of plain Python: stochastok in
-    ``tests/oracles/samplers.py``.
+    In 20 lines of plain Python: stochastok in ``tests/oracles/samplers.py``.
     """
 
     name = "stochastok"
@@ -144,8 +143,7 @@ class StochasTokUniform(StoredSampler):
     shares are Dirichlet-multinomial with one unit per token; a share that its token does not allow
     is clipped to the greatest number of splits that it allows.
 
-    The distribution in some 20 lines of plain Python: stochastok_uniform in
-    ``tests/oracles/samplers.py``.
+    In 20 lines of plain Python: stochastok_uniform in ``tests/oracles/samplers.py``.
     """
 
     name = "stochastok-uniform"

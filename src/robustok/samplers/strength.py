@@ -1,9 +1,8 @@
 """Strength of draws in units that compare across schemes: splits, distance and length ratio.
 
-Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
-flattens. This module measures draws, and solves for the parameter of a scheme that gives a target
-strength (bisection over seeded draws), so that schemes are compared at equal strength. A study
-names schemes by this strength.
+This module measures draws, and solves for the parameter of a scheme that gives a target strength
+(bisection over seeded draws), so that schemes are compared at equal strength: alpha counts picks,
+p drops merges, a temperature flattens. A study names schemes by this strength.
 """
 
 from __future__ import annotations
@@ -23,13 +22,7 @@ from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, check_order, sampler
 from robustok.samplers.parameters import SearchRange, show
-from robustok.samplers.spec import (
-    SCHEMES,
-    Call,
-    Spec,
-    read_call,
-    spec_string,
-)
+from robustok.samplers.spec import SCHEMES, Call, Spec, read_call, spec_string
 from robustok.tokenizer.data import Text
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
@@ -146,11 +139,10 @@ def at_strength(
             ``"bpe-dropout(rule=hf)"``.
         vocab: the vocabulary whose texts are tokenized.
         texts: strings, bytes or canonical ids, over which the strength is measured.
-        splits: new boundaries for each canonical token, from 0 to 10,000: 0.5 is one for every
-            second token. Give one of ``splits``, ``distance`` and ``length_ratio``.
-        distance: changed tokens for each canonical token, from 0 to 10,000.
-        length_ratio: drawn tokens for each canonical token, from 0 to 10,000: 1.5 is half as many
-            again.
+        splits: new boundaries for each canonical token. Give one of ``splits``, ``distance`` and
+            ``length_ratio``, each from 0 to 10,000.
+        distance: changed tokens for each canonical token.
+        length_ratio: drawn tokens for each canonical token.
         seed: seed of the draws that are measured, any integer.
 
     Bisection over seeded draws, at least 2,000, brings the mean over ``texts`` within a tenth of
@@ -226,10 +218,7 @@ def _solve(
 def _mixture(
     with_weight: Callable[[float], Sampler], full: float, quantity: str, target: float
 ) -> Sampler:
-    """The mixture with canonical whose mean is the target; ``full`` is the mean of weight 1.
-
-    The mean is linear in the weight.
-    """
+    """The mixture whose mean, linear in the weight, is the target; ``full``: that of weight 1."""
     canonical = _canonical_strength(quantity)
     weight = (target - canonical) / (full - canonical) if full != canonical else np.inf
     if target == canonical:
@@ -253,10 +242,9 @@ def _unreached(name: str, quantity: str, target: float, reach: str) -> RobustokE
 def _bisect(
     strength_at: Callable[[float], float], target: float, search: SearchRange, tolerance: float
 ) -> tuple[list[tuple[float, float]], bool]:
-    """Bisection: pairs of a measured strength and the value of the parameter that has it.
+    """Pairs of a measured strength and its parameter, and whether the target is between the ends.
 
-    It ends within ``tolerance`` of the target. The second result says whether the target is between
-    the strengths of the ends; if not, nothing is bisected.
+    Bisection up to ``tolerance`` of the target; nothing is bisected where it is not between them.
     """
     low, high = search.low, search.high
     at_low, at_high = strength_at(low), strength_at(high)

@@ -27,8 +27,7 @@ class Uniform(StoredSampler):
     >>> round(float(np.exp(Uniform(vocab).log_prob(vocab.encode("the")))), 3)
     0.333
 
-    The distribution in some 20 lines of plain Python: uniform in
-    ``tests/oracles/samplers.py``.
+    In 20 lines of plain Python: uniform in ``tests/oracles/samplers.py``.
     """
 
     name = "uniform"
@@ -66,15 +65,12 @@ class UniformK(StoredSampler):
     Tokens across canonical boundaries are included. Each run of ids between special tokens is a
     text.
 
-    Where T^k is empty, the largest possible distance below k is used, without a warning. Splitting
-    a token is already at distance 2, and nearly no text has a tokenization at distance 1; so a text
-    whose k is 1 (m ≤ 1/α) stays canonical for every seed. With ``alpha=0.5`` these are texts of one
-    or two tokens, 97% of single English words under GPT-2; with ``alpha=0.1`` texts of up to ten.
-    :meth:`robustok.Lattice.feasible` gives the distance that is used, and :func:`robustok.measure`
-    the distances of a batch, 0 for such a text.
+    Where T^k is empty, the largest possible distance below k is used, without a warning
+    (:meth:`robustok.Lattice.feasible`). Splitting a token is already at distance 2, so nearly all
+    texts whose k is 1 (m ≤ 1/α) stay canonical for every seed: with ``alpha=0.5`` those of one or
+    two tokens, 97% of single English words under GPT-2; with ``alpha=0.1`` those of up to ten.
 
-    The distribution in some 20 lines of plain Python: uniform_k in
-    ``tests/oracles/samplers.py``.
+    In 20 lines of plain Python: uniform_k in ``tests/oracles/samplers.py``.
     """
 
     name = "uniform-k"

@@ -69,8 +69,7 @@ class Grampa(WalkSampler):
 
     The walk goes from left to right, the default of the authors' code.
 
-    The distribution in some 20 lines of plain Python: grampa in
-    ``tests/oracles/walks.py``.
+    In 20 lines of plain Python: grampa in ``tests/oracles/walks.py``.
     """
 
     name = "grampa"
@@ -105,8 +104,7 @@ class Unigram(WalkSampler):
     Bytes replace characters that are no token; all bytes of one character together score 10 below
     the least token. Raises RobustokError where the tokenizer has no Unigram scores.
 
-    The distribution in some 20 lines of plain Python: unigram in
-    ``tests/oracles/walks.py``.
+    In 20 lines of plain Python: unigram in ``tests/oracles/walks.py``.
     """
 
     name = "unigram"
@@ -139,8 +137,7 @@ class MaxMatchDropout(WalkSampler):
     strength 0 does in every scheme; but as p falls towards 0 the draws become greedy longest match,
     which is not what BPE or Unigram would have chosen.
 
-    The distribution in some 20 lines of plain Python: maxmatch_dropout in
-    ``tests/oracles/walks.py``.
+    In 20 lines of plain Python: maxmatch_dropout in ``tests/oracles/walks.py``.
     """
 
     name = "maxmatch-dropout"

@@ -2,11 +2,9 @@
 
 Long texts are read in chunks of at most max_length tokens.
 
-Every score is checked here. One that is not a number, since the forward pass overflowed or the
-weights are damaged, is an error that names the question. A probability of zero is no error: a model
-rules an id out by a logit of minus infinity, and in half precision a logit may be out of range. Its
-logarithm is ``LOG_ZERO``, so that margins and means over it are numbers. Where all options of a
-question have it, there is nothing to choose from, which is an error.
+Every score is checked here. One that is not a number is an error that names the question. The
+logarithm of a probability of zero (a logit of minus infinity, or out of range in half precision) is
+``LOG_ZERO``, so that margins and means over it are numbers; an error where all options have it.
 """
 
 from __future__ import annotations
@@ -346,13 +344,10 @@ def check_sequences(model: PreTrainedModel, sequences: Sequences) -> None:
     """Raise RobustokError for ids without an embedding and for more tokens than positions."""
     prefix, matrix, lengths, targets = sequences
     check_embedded(model, prefix, matrix, targets[2])
-    config = model.config.get_text_config()
-    is_rotary = getattr(config, "rope_parameters", None) is not None
-    limit = getattr(config, "max_position_embeddings", None)
-    longest = len(prefix) + int(lengths.max(initial=0))
+    limit, longest = max_length_of(model), len(prefix) + int(lengths.max(initial=0))
     if limit is None or longest <= limit:
         return
-    if not is_rotary:
+    if getattr(model.config.get_text_config(), "rope_parameters", None) is None:
         raise RobustokError(
             f"{longest} tokens are more than the model's {limit} positions: shorten the prefix"
         )

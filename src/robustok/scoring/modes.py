@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import torch
 
+from robustok.models.load import max_length_of
 from robustok.scoring.forward import (
     Outputs,
     PrefixCache,
@@ -298,8 +299,8 @@ def scoring_mode(
 
     "tree" computes shared prefixes of all sequences once, by an attention mask; "plain" shares
     nothing; "single" does not even share a batch. Models treat masks, positions, padding and cached
-    keys differently, some silently, and some only with many tokens. So a mode is tested once a
-    model, on random ids of about the lengths at hand.
+    keys differently, some only with many tokens. So a mode is tested once a model, on random ids of
+    about the lengths at hand.
     """
     attention = str(getattr(model.config, "_attn_implementation", ""))
     tested = _tested.get(model)
@@ -329,18 +330,14 @@ def scoring_mode(
 def _size_at_hand(model: PreTrainedModel, sequences: Sequences) -> tuple[int, int]:
     """Lengths of the prefix and of the sequences of a probe for these sequences.
 
-    The sequences are twice as long, since few tokens beyond a window change little. Both are
-    rounded up, by at most a quarter, so that there are few sizes. The lengths stay unchanged where
-    the rounded sum would pass a limit at which the model computes differently.
+    Twice as long, since few tokens beyond a window change little, and rounded up by at most a
+    quarter, for few sizes; unchanged where that would pass a limit beyond which the model differs.
     """
     lengths = len(sequences.prefix), int(sequences.lengths.max(initial=1))
     rounded = _rounded(max(lengths[0], _SMALLEST[0])), _rounded(2 * max(lengths[1], 8))
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
-    limits = (
-        getattr(config, "max_position_embeddings", None),
-        rope.get("original_max_position_embeddings"),
-    )
+    limits = max_length_of(model), rope.get("original_max_position_embeddings")
     # One more token is read where each sequence is on its own.
     exceeds = [limit and sum(lengths) < limit <= sum(rounded) + 1 for limit in limits]
     prefix, length = lengths if any(exceeds) else rounded
@@ -392,10 +389,9 @@ def _is_right(
 
 
 def _masks_all_layers(model: PreTrainedModel) -> bool:
-    """Whether the masks of a :class:`TreePass` cover every kind of layer of the model.
+    """Whether the masks of a :class:`TreePass` cover every kind of layer: not GPT-Neo's local ones.
 
-    The local layers of GPT-Neo (``attention_layers``) look back by the place in a row and not by
-    the position, over windows longer than the probe.
+    These (``attention_layers``) look back by the place in a row and not by the position.
     """
     config = model.config.get_text_config()
     layer_types = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)

@@ -1,8 +1,10 @@
 """The tokenization lattice of one text: exact counts, enumeration, distances, neighbors.
 
 Counts are Python integers of any size. The lattice factorizes at positions that no token spans, so
-counts are products over its blocks. Sampling is in `robustok.samplers`, which computes in floating
-point and is much faster.
+counts are products over its blocks. Those by degree (distance or segments) are products of one
+polynomial a block, which is one long integer with room for each of its coefficients (Kronecker
+substitution). Sampling is in `robustok.samplers`, which computes in floating point and is much
+faster.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import itertools
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, isnan, log
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,16 +25,20 @@ from robustok.kernels.comparison import compare_rows
 from robustok.kernels.counting import all_block_ends, block_counts, log_coefficient
 from robustok.kernels.feasible import largest_feasible
 from robustok.kernels.lattice import Edges, at_distance, backward, extremes, row_edges
-from robustok.lattice.counting import integer_power, integer_product, paths_by_degree, product
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
+Counts = list[int]  # [g]: how many of degree g; Python integers of any size
+T = TypeVar("T")
+
 _DEGREES = ("distance", "segments")
 _MOST_CELLS = 1 << 27  # positions times distances that `neighbors` may search
-_MOST_PAIRS = 1 << 22  # positions times distances times segments: seconds and 1 GB
 _MOST_REACHABLE = 1 << 31  # bits of the table of `enumerate`: 256 MB
 _MOST_BITS = 1 << 27  # of all counts of a text by distance or segments: 16 MB
+_MOST_BYTES = 1 << 30  # of the nodes that are kept to count one block
+_MOST_WORK = 1 << 37  # bytes added that counting one block may take: about a minute
+_FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
 
 
 class Lattice:
@@ -68,14 +75,13 @@ class Lattice:
 
         Takes O(n log n) time for a text of n bytes whose blocks (parts without a position that
         no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
-        for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`; both
-        together take O(n · distance · segments), up to 2**22. Raises RobustokError beyond;
-        :meth:`log_count` has no limit.
+        for 256 kB. Limits on ``distance`` and ``segments``, of which at most one is given, are
+        those of :meth:`counts`. Raises RobustokError beyond; :meth:`log_count` has no limit.
         """
         distance = _check_optional("distance", distance)
         segments = _check_optional("segments", segments)
         if distance is not None and segments is not None:
-            return self._count_both(distance, segments)
+            raise RobustokError("count: give `distance` or `segments`, not both")
         by, degree = ("distance", distance) if segments is None else ("segments", segments)
         if degree is None:
             return self._count_all()
@@ -106,9 +112,9 @@ class Lattice:
                 "smaller `most` or `distance`, or use log_count(distance=)"
             )
         factors = [
-            (paths_by_degree(*self._block(*span), by, ceiling), n) for span, n in self._blocks
+            (_paths_by_degree(*self._block(*span), by, ceiling), n) for span, n in self._blocks
         ]
-        return product(factors, ceiling)
+        return counts_product(factors, ceiling)
 
     def log_count(self, *, distance: int | None = None) -> float:
         """The natural logarithm of :meth:`count`, in floating point and in linear time.
@@ -233,42 +239,17 @@ class Lattice:
         """The number of all tokenizations."""
         counts = block_counts(self._edges.first, self._edges.step, self._block_ends)
         occurrences = Counter(counts[counts > 1].tolist())
-        factors = [integer_power(count, n) for count, n in occurrences.items()]
+        factors = list(occurrences.items())
         for b in np.flatnonzero(counts < 0).tolist():
             begin = int(self._block_ends[b - 1]) if b else 0
             block = self._block(begin, int(self._block_ends[b]))
-            factors.append(paths_by_degree(*block, None, 0)[0])
-        return integer_product(factors)
+            factors.append((_paths_by_degree(*block, None, 0)[0], 1))
+        return _product_of_powers(factors, integer_multiply, None, 1)
 
     def _block(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """``first`` and ``step`` of the edges from byte ``begin`` to ``end``, as in `Edges`."""
         first = self._edges.first[begin : end + 1]
         return first - first[0], self._edges.step[first[0] : first[-1]]
-
-    def _count_both(self, distance: int, segments: int) -> int:
-        """The number of tokenizations of this distance and this many segments."""
-        n = len(self.text)
-        if not (0 <= distance <= self.farthest and 0 <= segments <= n):
-            return 0
-        if n * (distance + 1) * (segments + 1) > _MOST_PAIRS:
-            raise RobustokError(
-                f"a count by distance and segments of {n} bytes takes too long: give one of "
-                "`distance` and `segments`, or shorter texts"
-            )
-        table: list[dict[tuple[int, int], int]] = [{} for _ in range(n + 1)]
-        table[-1][0, 0] = 1
-        for i in range(n - 1, -1, -1):
-            for _, j, cost in self._edges_of(i):
-                for (d, s), count in table[j].items():
-                    if d + cost <= distance and s < segments:
-                        table[i][d + cost, s + 1] = table[i].get((d + cost, s + 1), 0) + count
-        return table[0].get((distance, segments), 0)
-
-    def _edges_of(self, i: int) -> Iterator[tuple[int, int, int]]:
-        """(token, end, cost) of every edge that begins at byte i."""
-        first, token, step = self._edges
-        for e in range(int(first[i]), int(first[i + 1])):
-            yield int(token[e]), i + int(step[e] >> 1), int(step[e] & 1)
 
     def _paths(self, distance: int | None, segments: int | None) -> Iterator[np.ndarray]:
         """Depth-first search; enters a node only if the end is reachable with the degree left."""
@@ -324,10 +305,11 @@ class Lattice:
                 "256 MB to list: give shorter texts, or draw from `uniform-k`"
             )
         mask = (1 << total + 1) - 1
+        first, _, step = (a.data for a in self._edges)
         reachable = [0] * n + [1]
         for i in range(n - 1, -1, -1):
-            for _, j, cost in self._edges_of(i):
-                reachable[i] |= reachable[j] << edge_degree[cost]
+            for e in range(first[i], first[i + 1]):
+                reachable[i] |= reachable[i + (step[e] >> 1)] << edge_degree[step[e] & 1]
             reachable[i] &= mask
         return reachable
 
@@ -373,3 +355,118 @@ def distance(
         raise RobustokError("distance: the two id sequences spell different texts")
     rows = v_ids, np.array([0, len(v_ids)]), u_ids, np.array([0, len(u_ids)])
     return int(compare_rows(vocab.token_offsets, *rows)[1][0])
+
+
+def _paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: int) -> Counts:
+    """The number of paths through one block by degree up to ``most``; of all paths for ``by=None``.
+
+    ``first`` and ``step`` are the block's edges, as in `Edges`. The counts of a node are one
+    integer, so an edge is an addition. Only nodes that an edge can reach are kept.
+    """
+    n = len(first) - 1
+    mantissa, exponent = backward(Edges(first, step, step), 1.0)
+    # A node has no more paths than the first one; rounding up leaves room for the mantissa's error.
+    width = (int(np.log2(mantissa[0]) + exponent[0]) + 9) // 8  # bytes
+    degree = 0 if by is None else min(most, n)
+    size, longest = width * (degree + 1), int(step.max()) >> 1
+    if len(step) * size > _MOST_WORK or longest * size > _MOST_BYTES:
+        raise RobustokError(
+            f"exact counts of {n} bytes without a position that no token spans take too long: use "
+            "log_count(), or shorter texts"
+        )
+    lengths, costs = step >> 1, {None: step * 0, "segments": step * 0 + 1}.get(by, step & 1)
+    ends = (np.repeat(np.arange(n), np.diff(first)) + lengths).tolist()
+    mask = (1 << 8 * size) - 1
+    first_edge, cost_of = first.tolist(), costs.tolist()
+    packed = [0] * n + [1]  # [i]: the paths from node i to the end, by degree
+    for i in range(n - 1, -1, -1):
+        sums = [0, 0]  # by the edges without and with a cost
+        for e in range(first_edge[i], first_edge[i + 1]):
+            sums[cost_of[e]] += packed[ends[e]]
+        packed[i] = (sums[0] + (sums[1] << 8 * width)) & mask
+        if i + longest <= n:
+            packed[i + longest] = 0
+    counts = _coefficients(packed[0], width, degree + 1)
+    while len(counts) > 1 and not counts[-1]:
+        counts.pop()
+    return counts
+
+
+def _coefficients(packed: int, width: int, size: int) -> Counts:
+    """The first ``size`` coefficients of ``width`` bytes each."""
+    raw = packed.to_bytes(max(size * width, (packed.bit_length() + 7) // 8), "little")
+    return [int.from_bytes(raw[i * width : (i + 1) * width], "little") for i in range(size)]
+
+
+def _multiply(a: Counts, b: Counts, most: int) -> Counts:
+    """The product up to degree ``most``, each factor one long integer."""
+    size = min(len(a) + len(b) - 1, most + 1)
+    bound = sum(a) * sum(b)
+    if not bound:
+        return [0] * size
+    width = (bound.bit_length() + 7) // 8
+    packed = [
+        int.from_bytes(b"".join(x.to_bytes(width, "little") for x in p[: most + 1]), "little")
+        for p in (a, b)
+    ]
+    return _coefficients(integer_multiply(*packed), width, size)
+
+
+def counts_product(factors: list[tuple[Counts, int]], most: int) -> Counts:
+    """The product of powers, up to degree ``most``, exactly.
+
+    >>> counts_product([([1, 1], 3)], 9)
+    [1, 3, 3, 1]
+    """
+
+    def times(a: Counts, b: Counts) -> Counts:
+        return _multiply(a, b, most)
+
+    return _product_of_powers(factors, times, len, [1])[: most + 1]
+
+
+def _product_of_powers(
+    factors: list[tuple[T, int]], times: Callable[[T, T], T], size: Any, empty: T
+) -> T:
+    """The product of powers by squaring, multiplied in pairs of like ``size``."""
+    terms = []
+    for base, exponent in factors:
+        power = base
+        for bit in f"{exponent:b}"[1:]:
+            power = times(power, power)
+            if bit == "1":
+                power = times(power, base)
+        terms.append(power)
+    while len(terms) > 1:
+        terms.sort(key=size, reverse=True)
+        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
+        terms = [times(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return terms[0] if terms else empty
+
+
+def integer_multiply(a: int, b: int) -> int:
+    """The product of two integers that are not negative, in O(n log n) for large ones.
+
+    A convolution of their bytes by a real FFT in float64. The rounding error of a coefficient is
+    below 0.01 up to 2**25 bytes (coefficients are below 2**41), so rounding gives it exactly.
+    """
+    if min(a.bit_length(), b.bit_length()) < _FFT_BITS or max(a, b).bit_length() >> 27:
+        return a * b
+    x, y = (
+        np.frombuffer(v.to_bytes((v.bit_length() + 7) // 8, "little"), np.uint8) for v in (a, b)
+    )
+    size = len(x) + len(y)
+    width = _smooth(size)
+    spectrum = np.fft.rfft(x, width)
+    spectrum *= np.fft.rfft(y, width)
+    sums = np.rint(np.fft.irfft(spectrum, width)[:size]).astype(np.int64)
+    total = 0
+    for plane in range(6):  # byte planes of the coefficients, each one integer
+        digits = (sums >> 8 * plane).astype(np.uint8)
+        total += int.from_bytes(digits.tobytes(), "little") << 8 * plane
+    return total
+
+
+def _smooth(size: int) -> int:
+    """The smallest 2**i * 3**j (j up to 2) from ``size`` on: a fast FFT length."""
+    return min(odd << max(0, -(-size // odd) - 1).bit_length() for odd in (1, 3, 9))
