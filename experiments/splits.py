@@ -192,7 +192,8 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     """
     by_degree = [(c[0], *[0] * (first_split - 1), *c[1:]) for c in counts]
     others = Counter(by_degree[:token] + by_degree[token + 1 :])
-    rest = counts_product([(list(coefficients), power) for coefficients, power in others.items()], k)
+    powers = [(list(coefficients), power) for coefficients, power in others.items()]
+    rest = counts_product(powers, k)
     this = by_degree[token]
     k = max(
         a + b
