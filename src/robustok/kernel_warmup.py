@@ -59,11 +59,10 @@ def _compile_in_processes(jobs: list[str], processes: int) -> None:
     it again where it is imported. What a process fails to compile is left to the caller.
     """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
     def compile_job(job: str) -> None:
         command = [sys.executable, "-P", "-c", _WORKER, job]  # nothing of the working folder
-        subprocess.run(command, env=env, check=False, **silent)
+        subprocess.run(command, env=env, capture_output=True, check=False)
 
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(compile_job, sorted(jobs, key=lambda job: job not in _LONGEST)))

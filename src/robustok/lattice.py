@@ -251,6 +251,12 @@ class Lattice:
         first = self._edges.first[begin : end + 1]
         return first - first[0], self._edges.step[first[0] : first[-1]]
 
+    def _edges_of(self, i: int) -> Iterator[tuple[int, int, int]]:
+        """(token, end, cost) of every edge that begins at byte ``i``."""
+        first, token, step = self._edges
+        for e in range(int(first[i]), int(first[i + 1])):
+            yield int(token[e]), i + int(step[e] >> 1), int(step[e] & 1)
+
     def _paths(self, distance: int | None, segments: int | None) -> Iterator[np.ndarray]:
         """Depth-first search; enters a node only if the end is reachable with the degree left."""
         n = len(self.text)
@@ -305,11 +311,10 @@ class Lattice:
                 "256 MB to list: give shorter texts, or draw from `uniform-k`"
             )
         mask = (1 << total + 1) - 1
-        first, _, step = (a.data for a in self._edges)
         reachable = [0] * n + [1]
         for i in range(n - 1, -1, -1):
-            for e in range(first[i], first[i + 1]):
-                reachable[i] |= reachable[i + (step[e] >> 1)] << edge_degree[step[e] & 1]
+            for _, j, cost in self._edges_of(i):
+                reachable[i] |= reachable[j] << edge_degree[cost]
             reachable[i] &= mask
         return reachable
 
