@@ -33,7 +33,7 @@ from robustok.models import SHAPES, add_lora, load_model, small_model, train_tok
 from robustok.models.load import resolve_precision
 from robustok.tasks import frequent_words, langgame
 from robustok.training import Recipe, Training
-from robustok.training.prompts import AnswerCollator, PromptDataset, RowOrder
+from robustok.training.rows import AnswerCollator, PromptDataset, RowOrder
 from robustok.training.run import fast_steps, train
 
 SCHEMES = (

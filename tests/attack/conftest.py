@@ -12,7 +12,7 @@ from robustok import Vocabulary
 from robustok.attack import Attack, Prompt, attack_prompts
 from robustok.models import train_tokenizer
 from robustok.tasks import Item
-from robustok.tasks.langgame_items import langgame
+from robustok.tasks.games import langgame
 
 TEXT = "happen, glad"
 OPTIONS = [" up", " baby", " rain"]

@@ -17,7 +17,7 @@ from robustok.attack import Adversary, search
 from robustok.evaluation.questions import item_key
 from robustok.tasks import Item
 from robustok.training import finetune
-from robustok.training.prompts import PromptDataset
+from robustok.training.rows import PromptDataset
 
 TEXTS = ["happen, glad", "glad rain: straight", "carry half garden", "Which baby starts"]
 ITEMS = [Item(f"q{i}", text, tuple(OPTIONS), i % 3) for i, text in enumerate(TEXTS)]

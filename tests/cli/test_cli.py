@@ -18,8 +18,8 @@ from robustok.cli.terminal import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study import studies as included
-from robustok.study.cells.inputs import DataCell
 from robustok.study.config import scales_of
+from robustok.study.inputs import DataCell
 
 
 def sample(tokenizer: str, text: str, scheme: str = "uniform") -> Sequence[str]:

@@ -15,7 +15,7 @@ from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
 
 from robustok import Vocabulary
 from robustok.attack.settings import AttackSettings
-from robustok.cli.commands.evaluate import print_comparison
+from robustok.cli.evaluate import print_comparison
 from robustok.evaluation import evaluate, perplexity
 from robustok.models import load_model
 from robustok.tasks import Item, write_items
@@ -260,14 +260,14 @@ def test_a_folder_goes_on_with_other_settings_and_keeps_what_is_finished(
     kept = (out / "results.jsonl").read_bytes()
     cells = {path.name for path in (out / "cells").iterdir()}
     with monkeypatch.context() as patch:  # nothing is measured again, and no model is loaded
-        patch.setattr("robustok.study.cells.models.load_model", None)
+        patch.setattr("robustok.study.models.load_model", None)
         assert shell.ok(same) == printed
     for change in ("--seed 1", "--limit 2", "--draws 3", "--scheme characters"):
         shell.ok(f"{same} {change}")
         assert (out / "results.jsonl").read_bytes() != kept
     assert cells < {path.name for path in (out / "cells").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("robustok.study.cells.models.load_model", None)
+        patch.setattr("robustok.study.models.load_model", None)
         assert shell.ok(same) == printed
     assert (out / "results.jsonl").read_bytes() == kept
     assert "holds other files" in shell.fails(f"{same[: same.index(' --out')]} --out {model}")

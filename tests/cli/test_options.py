@@ -179,7 +179,7 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
-    from robustok.cli.commands.evaluate import _with_scheme
+    from robustok.cli.evaluate import _with_scheme
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
     assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import ITEMS, Shell
 
+from robustok.cli import evaluate
 from robustok.cli.app import run
-from robustok.cli.commands import evaluate
 
 
 @pytest.fixture(scope="module")

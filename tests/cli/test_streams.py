@@ -83,7 +83,7 @@ def test_any_end_is_one_line(
     def fail(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr("robustok.cli.commands.doctor._findings", fail)
+    monkeypatch.setattr("robustok.cli.doctor._findings", fail)
     assert cli.run(["doctor"]) == code
     err = capsys.readouterr().err.strip()
     assert err.startswith(f"robustok: {line}") and "\n" not in err
@@ -92,7 +92,7 @@ def test_any_end_is_one_line(
 def test_doctor_names_extras_with_their_brackets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("robustok.cli.commands.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("robustok.cli.doctor.find_spec", lambda name: None)
     assert cli.run(["doctor"]) == 0
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if line.startswith("missing")]

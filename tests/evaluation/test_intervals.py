@@ -16,7 +16,7 @@ from scipy.stats import binomtest, multinomial, t
 from tests.evaluation.conftest import evaluation_of
 
 from robustok import RobustokError
-from robustok.cli.commands.evaluate import change_text
+from robustok.cli.evaluate import change_text
 from robustok.evaluation import clustered, paired, wilson
 from robustok.evaluation.comparison import Difference, Evaluation, clear_differences, difference
 from robustok.evaluation.intervals import (

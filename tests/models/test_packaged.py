@@ -16,7 +16,7 @@ from robustok.errors import RobustokError
 from robustok.models import load_model, save_tokenizer, small_model, train_tokenizer
 from robustok.models.load import pinned
 from robustok.runtime import hub as packaged
-from robustok.study.cells.inputs import external_model
+from robustok.study.inputs import external_model
 
 NAME = "smollm2-135m"
 

@@ -16,7 +16,7 @@ from robustok.report.frame import nominal_splits
 from robustok.samplers.spec import Spec
 from robustok.samplers.strength import at_splits, measure, sampler_at_splits, splits_in
 from robustok.study import find_study, load_study, plan, run_study
-from robustok.study.cells.models import FinetuneCell
+from robustok.study.models import FinetuneCell
 from robustok.tasks import frequent_words, langgame
 
 PARTS: dict[str, Any] = {

@@ -14,7 +14,7 @@ from tests.study.conftest import tiny
 
 from robustok import RobustokError
 from robustok.study import find_study, plan, studies
-from robustok.study.cells.inputs import BenchmarkCell, DataCell, external_file
+from robustok.study.inputs import BenchmarkCell, DataCell, external_file
 from robustok.tasks import HUB, Item, frequent_words, langgame, read_items, write_items
 
 ITEMS = langgame(frequent_words(500), 12, seed=9)

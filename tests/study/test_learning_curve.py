@@ -11,8 +11,8 @@ from tests.study.conftest import TRAINING, rows_of, tiny
 
 from robustok.report import write_report
 from robustok.study import plan, run_study
-from robustok.study.cells.models import FinetuneCell, StepCell
 from robustok.study.measurements import MeasuredCell
+from robustok.study.models import FinetuneCell, StepCell
 
 SCHEMES = ["canonical", "uniform-k(alpha=1)"]
 PARTS: dict[str, Any] = {

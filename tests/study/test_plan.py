@@ -12,16 +12,15 @@ import pytest
 from tests.study.conftest import QUICK, TINY, tiny
 
 from robustok.errors import RobustokError
-from robustok.study import Cell, Study, find_study, load_study, plan
-from robustok.study.cells import models
-from robustok.study.cells.inputs import (
+from robustok.study import Cell, Study, find_study, load_study, models, plan
+from robustok.study.inputs import (
     BenchmarkCell,
     CorpusCell,
     DataCell,
     External,
     external_model,
 )
-from robustok.study.cells.models import BaseCell, FinetuneCell
+from robustok.study.models import BaseCell, FinetuneCell
 from robustok.tasks import HUB
 
 
@@ -133,9 +132,7 @@ def test_text_to_train_on_is_read_only_where_a_model_is_trained_on_it() -> None:
 
 def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys(commit: str) -> set[str]:
-        monkeypatch.setattr(
-            "robustok.study.cells.inputs.pinned", lambda name, kind: f"{name}@{commit}"
-        )
+        monkeypatch.setattr("robustok.study.inputs.pinned", lambda name, kind: f"{name}@{commit}")
         study = find_study("gpt2-xl-langgame")
         return {cell.key for cell in plan(study) if cell.kind in ("base", "tokenizer")}
 

@@ -19,9 +19,8 @@ from robustok.models import load_model
 from robustok.report import write_report
 from robustok.report.frame import merged_layers
 from robustok.runtime.files import read_json
-from robustok.study import Cell, Watch, load_study, plan, run_study
-from robustok.study.cells import models
-from robustok.study.cells.inputs import DataCell
+from robustok.study import Cell, Watch, load_study, models, plan, run_study
+from robustok.study.inputs import DataCell
 from robustok.study.work import NoWatch, run_cells
 
 IN_WORKERS = plan(load_study(QUICK, "a"))

@@ -13,9 +13,9 @@ from tests.oracles.data import real
 
 from robustok.errors import RobustokError
 from robustok.tasks import Item, cute, frequent_words, langgame
-from robustok.tasks.cute_items import CUTE_KINDS, levenshtein
-from robustok.tasks.langgame_items import (
+from robustok.tasks.games import (
     ARTICLE,
+    CUTE_KINDS,
     HEADS,
     KINDS,
     LISTINGS,
@@ -24,6 +24,7 @@ from robustok.tasks.langgame_items import (
     SINGULAR,
     WORDINGS,
     Wording,
+    levenshtein,
 )
 
 WORDS = frequent_words(1000)

@@ -415,7 +415,7 @@ def test_the_tokenizer_of_the_package_is_small_and_takes_any_bytes(
     assert load_tokenizer("demo").eos_token == "<|endoftext|>"
     save_tokenizer("demo", tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == file.read_bytes()
-    external_model = pytest.importorskip("robustok.study.cells.inputs").external_model
+    external_model = pytest.importorskip("robustok.study.inputs").external_model
     cell = external_model("demo")
     assert cell.hub_names == () and cell.identity != external_model("smollm2-135m").identity
     (tmp_path / "demo").write_text(bpe(), encoding="utf-8")  # a file comes first

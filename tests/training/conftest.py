@@ -14,7 +14,7 @@ import robustok as rt
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 from robustok.training import Training, finetune
-from robustok.training.prompts import PromptDataset
+from robustok.training.rows import PromptDataset
 
 ITEMS = langgame(frequent_words(40), 240, seed=0, format="short")
 VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 500))

@@ -16,7 +16,7 @@ from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import pretrain
-from robustok.training.pretraining import PackedStream
+from robustok.training.rows import PackedStream
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)

@@ -212,7 +212,7 @@ def test_an_error_of_reading_is_not_called_one_of_writing(tmp_path, monkeypatch)
     def broken(self, indices):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("robustok.training.prompts.PromptDataset.__getitems__", broken)
+    monkeypatch.setattr("robustok.training.rows.PromptDataset.__getitems__", broken)
     with pytest.raises(OSError, match="Input/output error") as error:
         tune(tmp_path)
     assert not isinstance(error.value, RobustokError)

@@ -11,11 +11,11 @@ from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, d
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.training.finetuning import accepts
-from robustok.training.pretraining import PackedStream
-from robustok.training.prompts import (
+from robustok.training.public import accepts
+from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
+    PackedStream,
     PromptDataset,
     RowOrder,
     stack_rows,

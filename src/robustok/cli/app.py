@@ -81,7 +81,7 @@ class _AllCommands(Group):
 
 def command(name: str) -> click.Command:
     """A command, by its name."""
-    module = import_module(f"robustok.cli.commands.{COMMANDS[name][0]}")
+    module = import_module(f"robustok.cli.{COMMANDS[name][0]}")
     if name == "study":
         return module.group
     from robustok.cli.options import with_settings  # not for a page of names alone

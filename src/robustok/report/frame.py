@@ -26,7 +26,7 @@ from robustok.runtime.environment import computed_once
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
-from robustok.study.cells.models import FINETUNED, PUBLISHED, UNTRAINED
+from robustok.study.models import FINETUNED, PUBLISHED, UNTRAINED
 from robustok.study.run import first_change, worst_rows
 
 _AFTER_START = (

@@ -29,7 +29,7 @@ from robustok.report.frame import (
 from robustok.report.page import Entry, Section, Table
 from robustok.report.style import grouped, one_line, short
 from robustok.runtime.files import JsonFields
-from robustok.study.cells.models import FINETUNED, PRETRAINED
+from robustok.study.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB
 
 FEW_SHOT = "few-shot examples"

@@ -5,7 +5,7 @@ from robustok.runtime.packages import require
 
 require("pydantic", "yaml")
 
-from robustok.study.cells.base import Cell
+from robustok.study.cell import Cell
 from robustok.study.config import find_study, load_study
 from robustok.study.planner import plan
 from robustok.study.run import Row, Run, run_study

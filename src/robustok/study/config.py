@@ -19,7 +19,7 @@ from robustok.runtime.files import JsonObject, studies
 from robustok.runtime.hub import is_served, served_label
 from robustok.runtime.registry import import_for_all
 from robustok.samplers.strength import at_splits
-from robustok.study.cells.inputs import start_token_of
+from robustok.study.inputs import start_token_of
 from robustok.study.schema import SCHEMES_SET, STUDY, Contradiction, Study
 from robustok.training.recipe import PRESETS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from robustok.errors import RobustokError
 from robustok.models.load import pinned
-from robustok.study.cells import inputs, models
-from robustok.study.cells.base import Cell, parameters
+from robustok.study import inputs, models
+from robustok.study.cell import Cell, parameters
 from robustok.study.measurements import Subject
 from robustok.study.schema import Study
 from robustok.study.sections import BenchmarksSection, CorpusSection, WordTask

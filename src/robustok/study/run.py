@@ -32,10 +32,10 @@ from robustok.runtime.files import (
 )
 from robustok.runtime.packages import versions
 from robustok.runtime.records import sha256_of
-from robustok.study.cells.base import Cell
-from robustok.study.cells.models import StepCell
+from robustok.study.cell import Cell
 from robustok.study.config import STRICT, check_fields
 from robustok.study.measurements import MeasuredCell
+from robustok.study.models import StepCell
 from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.sections import Paper

@@ -19,8 +19,8 @@ from robustok.runtime.files import JsonFields, JsonObject, read_json_or_none, wr
 from robustok.runtime.packages import versions
 from robustok.runtime.processes import InProcess, Pool, Processes, Worker, dispatch
 from robustok.runtime.records import digests_of, read_finished, write_record
-from robustok.study.cells.base import Cell
-from robustok.study.cells.models import close_model
+from robustok.study.cell import Cell
+from robustok.study.models import close_model
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"

@@ -33,7 +33,6 @@ from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precisio
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, disk_full_in_one_line, locked
 from robustok.runtime.records import digests_of, read_finished, write_record
-from robustok.training.prompts import IGNORED, RowOrder
 from robustok.training.recipe import (
     CHECKPOINTS,
     Recipe,
@@ -45,6 +44,7 @@ from robustok.training.recipe import (
     recorded_identity,
     step_folder,
 )
+from robustok.training.rows import IGNORED, RowOrder
 
 LOG_EVERY = 10  # steps
 SAVE_SECONDS = 600  # greatest age of the last checkpoint

@@ -11,7 +11,7 @@ from robustok.checks import option
 from robustok.evaluation.comparison import evaluation_line
 from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.files import JsonFields
-from robustok.study.cells.base import Summary
+from robustok.study.cell import Summary
 from robustok.study.measurements.base import (
     ByScheme,
     MeasuredCell,

@@ -13,7 +13,7 @@ from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.samplers import measure
-from robustok.study.cells.base import Summary
+from robustok.study.cell import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
     OnQuestions,

@@ -24,9 +24,9 @@ from robustok.runtime.files import JsonFields, JsonObject, write_rows
 from robustok.runtime.records import in_groups
 from robustok.samplers import Sampler, Spec, sampler
 from robustok.samplers.strength import sampler_at_splits, splits_in
-from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
-from robustok.study.cells.inputs import CorpusCell, QuestionsCell, TokenizerCell
-from robustok.study.cells.models import ModelCell
+from robustok.study.cell import CORE, QUESTION_TOKENS, Cell, Summary
+from robustok.study.inputs import CorpusCell, QuestionsCell, TokenizerCell
+from robustok.study.models import ModelCell
 from robustok.study.sections import EvalSpecs, FewShot
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary

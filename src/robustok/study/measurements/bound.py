@@ -11,7 +11,7 @@ from robustok import evaluation
 from robustok.checks import option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
-from robustok.study.cells.base import Summary
+from robustok.study.cell import Summary
 from robustok.study.measurements.base import MeasuredCell, OnQuestions, OpenedCell, Subject
 from robustok.study.sections import EvalSpec
 from robustok.tasks import Item

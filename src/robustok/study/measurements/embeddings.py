@@ -10,7 +10,7 @@ from robustok import evaluation
 from robustok.checks import option
 from robustok.runtime.display import Progress, counted
 from robustok.runtime.files import JsonFields
-from robustok.study.cells.base import Summary
+from robustok.study.cell import Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, OpenedCell, Subject
 from robustok.tasks import frequent_words, read_words
 

@@ -11,8 +11,7 @@ from robustok import evaluation
 from robustok.checks import option
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields
-from robustok.study.cells.base import QUESTION_TOKENS, Summary
-from robustok.study.cells.models import FINETUNED
+from robustok.study.cell import QUESTION_TOKENS, Summary
 from robustok.study.measurements.base import (
     ByScheme,
     MeasuredCell,
@@ -20,6 +19,7 @@ from robustok.study.measurements.base import (
     Subject,
     rounded,
 )
+from robustok.study.models import FINETUNED
 
 DOCUMENT_TOKENS = 2_500  # of a held-out document, for estimates of cost
 

@@ -153,7 +153,7 @@ def run(
 
     The same command continues an interrupted run.
     """
-    from robustok.cli.commands.evaluate import print_accuracies
+    from robustok.cli.evaluate import print_accuracies
     from robustok.report import Results
     from robustok.report.readme import write_readme
     from robustok.report.source import read_source
@@ -240,7 +240,7 @@ def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]
 
 def _time(work: list[float]) -> str:
     """The estimated time of cells on two cores, of long ones on a GPU too."""
-    from robustok.study.cells.base import CORE
+    from robustok.study.cell import CORE
 
     minutes = sum(work) / 2 / 60
     if minutes > 600:

@@ -1,8 +1,8 @@
-"""Questions as training rows, with new draws each time a row is read, and their batches.
+"""Training rows, with new draws each time a row is read, and their batches.
 
-A row is one question (`PromptDataset`), or as many whole ones as fit (`PackedPrompts`). Each
-question of a packed row attends to itself only, and only answers are in the loss. Positions restart
-at every question, by which transformers separates the questions of a row.
+A row is one question (`PromptDataset`), as many whole ones as fit (`PackedPrompts`), or a block of
+documents (`PackedStream`). Each question of a packed row attends to itself only, and only answers
+are in the loss. Positions restart at every question, by which transformers separates them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from robustok.training.recipe import Questions
 IGNORED = -100  # label of a position that adds nothing to the loss
 STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _GROUP = 256  # questions that one call of the sampler draws
+_GROUP_IDS = 1 << 16  # ids of documents that one call draws
 
 
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
@@ -282,6 +283,61 @@ class PackedPrompts(IterableDataset):
             "position_ids": np.concatenate([np.arange(len(row)) for row in rows]),
             "overflowed": sum(question["overflowed"] for question in questions),
         }
+
+
+class PackedStream(IterableDataset):
+    """An endless stream of blocks: documents drawn, shuffled, ended by ``end`` and concatenated.
+
+    A block is a dictionary with ``input_ids``, int64 [block_size]. Each epoch goes through all
+    documents in a new order. The order and the draws depend on the seed and the epoch only; a
+    schedule moves over ``total`` blocks.
+
+    Raises RobustokError for documents without ids, and for a schedule without ``total``.
+    """
+
+    def __init__(
+        self,
+        documents: Ragged,
+        sampler: Sampler | Schedule,
+        *,
+        seed: int,
+        block_size: int,
+        end: int,
+        total: int | None = None,
+    ) -> None:
+        if not len(documents.values):
+            raise RobustokError("there is no text to train on: every document is empty")
+        self.documents, self.sampler, self.seed = documents, sampler, seed
+        self.block_size, self.end, self.total = block_size, end, total
+        scheme_at(sampler, 0, total)  # checks the total
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        pending: list[np.ndarray] = []
+        size = n_blocks = 0
+        for epoch in itertools.count():
+            for keys in self._groups(epoch):
+                sampler = scheme_at(self.sampler, n_blocks, self.total)
+                rows = Ragged.from_rows([self.documents[i] for i in keys])
+                samples = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+                pending.append(np.insert(samples.values, samples.offsets[1:], self.end))
+                size += len(pending[-1])
+                if size < self.block_size:
+                    continue
+                joined = np.concatenate(pending)
+                n_full = size // self.block_size * self.block_size
+                n_blocks += n_full // self.block_size
+                blocks = joined[:n_full].astype(np.int64).reshape(-1, self.block_size)
+                yield from ({"input_ids": block} for block in blocks)
+                pending, size = [joined[n_full:]], size - n_full
+
+    def _groups(self, epoch: int) -> Iterator[np.ndarray]:
+        """The numbers of documents in groups large enough for one call of the sampler."""
+        order = order_of(len(self.documents), self.seed, epoch)
+        ends = np.cumsum(self.documents.lengths[order])
+        blocks = stage_size(self.sampler, self.total, -(-_GROUP_IDS // self.block_size))
+        group_ids = min(blocks * self.block_size, _GROUP_IDS)
+        cuts = np.searchsorted(ends, np.arange(group_ids, ends[-1], group_ids), side="left") + 1
+        return (keys for keys in np.split(order, np.unique(cuts)) if len(keys))
 
 
 def stack_rows(rows: list[JsonObject]) -> JsonObject:

@@ -36,7 +36,7 @@ from robustok.runtime.hub import (
 )
 from robustok.runtime.inputs import kind_of
 from robustok.runtime.records import json_digest, sha256_of
-from robustok.study.cells.base import Cell, Summary
+from robustok.study.cell import Cell, Summary
 from robustok.study.sections import NOT_IN_KEY
 from robustok.tasks import (
     GAMES,

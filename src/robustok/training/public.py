@@ -1,10 +1,14 @@
-"""Fine-tune a model on questions, with new draws of their tokenization at every step."""
+"""The public names of `robustok.training`: fine-tuning on questions, and pre-training on text.
+
+Tokenizations are drawn anew at every step.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,19 +17,28 @@ from transformers import PreTrainedModel
 
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, config_token, max_length_of
+from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, Schedule
+from robustok.samplers.base import check_vocabulary_of
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
-from robustok.training.prompts import (
+from robustok.training.recipe import PRESETS as PRESETS
+from robustok.training.recipe import Finetuning as Finetuning
+from robustok.training.recipe import Questions, Recipe
+from robustok.training.recipe import Training as Training
+from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
+    PackedStream,
     PromptDataset,
     end_of_answers,
+    end_token,
     stack_rows,
 )
-from robustok.training.recipe import Finetuning, Questions, Training
 from robustok.training.run import train
+
+_CHUNK = 1_000
 
 
 def finetune(
@@ -126,6 +139,72 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
             "leave pack out"
         )
     return pack
+
+
+def pretrain(
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    texts: Iterable[str] | Ragged,
+    *,
+    sampler: Sampler | Schedule,
+    seed: int,
+    out: str | Path,
+    end: str | int | None = None,
+    progress: Progress = no_progress,
+    **recipe: object,
+) -> Training:
+    """Train a causal language model on documents packed into full blocks.
+
+    >>> uniform = rt.sampler("uniform", vocab)
+    >>> done = pretrain(model, vocab, texts, seed=0, out="runs/base", sampler=uniform, steps=2,
+    ...                 batch_size=2, learning_rate=1e-3)
+    >>> done.steps, done.tokens
+    (2, 1024)
+
+    Args:
+        texts: documents, or their canonical ids as a Ragged (which may be a memory-mapped file).
+        end: the special token, or its id, after each document; by default the one of the model's
+            configuration, or else of the vocabulary.
+        **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
+            required.
+
+    ``model``, ``vocab``, ``sampler``, ``seed``, ``out`` and ``progress`` are as in
+    :func:`finetune`, with a document for a question.
+
+    Raises RobustokError for empty texts, where no end-of-text token is known, and as
+    :func:`finetune` does.
+    Source: the paper's table "Pre-training setup for Tiny-LLM".
+    """
+    plan = Recipe.of(recipe)
+    check_fit(model, vocab)
+    check_vocabulary_of(sampler, vocab)
+    block_size = max_length_of(model)
+    if block_size is None:
+        raise RobustokError("the model's configuration has no max_position_embeddings: set it")
+    end_id = end_token(model, vocab, end)
+    documents = _encode(vocab, texts)
+    stream = PackedStream(
+        documents, sampler, seed=seed, block_size=block_size, end=end_id, total=plan.last_row
+    )
+    texts_digest = hashlib.sha256(documents.values.data)
+    texts_digest.update(documents.offsets.data)
+    settings = {
+        "sampler": sampler.spec,
+        "texts": texts_digest.hexdigest()[:16],
+        "vocabulary": vocab.fingerprint,
+        "end": end_id,
+    }
+    common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
+    return train(model, stream, stack_rows, plan, row_length=block_size, **common)
+
+
+def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
+    if isinstance(texts, Ragged):
+        return texts
+    rows, unread = [], iter(texts)
+    while chunk := list(itertools.islice(unread, _CHUNK)):
+        rows.extend(vocab.encode_batch(chunk))
+    return Ragged.from_rows(rows)
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:

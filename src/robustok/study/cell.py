@@ -27,7 +27,7 @@ QUESTION_TOKENS = 45  # of a question with its answer
 class Cell(ABC):
     """One unit of work whose result is kept. Each kind is a frozen dataclass.
 
-    >>> from robustok.study.cells.inputs import DataCell
+    >>> from robustok.study.inputs import DataCell
     >>> small, large = (DataCell("cute", words, train=8, test=8, seed=0) for words in (100, 200))
     >>> small.key == large.key
     False

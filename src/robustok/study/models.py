@@ -17,8 +17,8 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
-from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
-from robustok.study.cells.inputs import CorpusCell, DataCell, External, TokenizerCell
+from robustok.study.cell import CORE, QUESTION_TOKENS, Cell, Summary
+from robustok.study.inputs import CorpusCell, DataCell, External, TokenizerCell
 from robustok.study.sections import (
     NOT_IN_KEY,
     FinetuneSection,
