@@ -12,7 +12,7 @@ import hashlib
 import itertools
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -71,17 +71,12 @@ def evenly_by_kind(items: list[Item]) -> list[Item]:
     return sorted(items, key=lambda item: next(rounds[item.kind]))
 
 
-def _of_seed(items: Sequence[Item], count: int, seed: int) -> list[Item]:
-    """`count` of the items, after those of smaller seeds, and again from the first."""
-    begin = seed * count
-    return [items[(begin + i) % len(items)] for i in range(min(count, len(items)))]
-
-
 class QuestionsCell(Cell):
     """Questions that a model is evaluated on."""
 
     description: ClassVar[str] = ""  # the task in the label of a measurement
     is_attacked: ClassVar[bool] = True  # whether the attacks of a study are on these questions
+    examples_file: ClassVar[str]  # few-shot examples, in the cell's folder
 
     @property
     @abstractmethod
@@ -93,7 +88,6 @@ class QuestionsCell(Cell):
     def count(self) -> int:
         """The number of questions, at most."""
 
-    @abstractmethod
     def test_and_examples(
         self, folder: Path, count: int, seed: int = 0
     ) -> tuple[list[Item], list[Item]]:
@@ -101,6 +95,10 @@ class QuestionsCell(Cell):
 
         Each seed shows others, as long as there are some: seed 0 the first ones, seed 1 the next.
         """
+        test = read_items(self.path(folder) / "test.jsonl")
+        others = read_items(self.path(folder) / self.examples_file) if count else []
+        shown = range(seed * count, seed * count + min(count, len(others)))
+        return test, [others[i % len(others)] for i in shown]
 
 
 @dataclass(frozen=True)
@@ -108,6 +106,7 @@ class DataCell(QuestionsCell):
     """Questions about words: generated from frequent ones or a list, or read from files."""
 
     kind: ClassVar[str] = "data"
+    examples_file: ClassVar[str] = "train.jsonl"
 
     game: Literal["langgame", "cute"]
     words: int | tuple[str, ...]
@@ -159,12 +158,6 @@ class DataCell(QuestionsCell):
     def training_items(self, folder: Path) -> list[Item]:
         return read_items(self.path(folder) / "train.jsonl")
 
-    def test_and_examples(
-        self, folder: Path, count: int, seed: int = 0
-    ) -> tuple[list[Item], list[Item]]:
-        test = read_items(self.path(folder) / "test.jsonl")
-        return test, _of_seed(self.training_items(folder), count, seed) if count else []
-
 
 @dataclass(frozen=True)
 class BenchmarkCell(QuestionsCell):
@@ -175,6 +168,7 @@ class BenchmarkCell(QuestionsCell):
     """
 
     kind: ClassVar[str] = "benchmark"
+    examples_file: ClassVar[str] = "examples.jsonl"
 
     name: str
     items: int | None  # at most; None: all
@@ -226,16 +220,8 @@ class BenchmarkCell(QuestionsCell):
         items = (items if self.own else evenly_by_kind(items))[: self.items]
         write_items(self.path(folder) / "test.jsonl", items)
         if examples:
-            write_items(self.path(folder) / "examples.jsonl", examples)
+            write_items(self.path(folder) / self.examples_file, examples)
         return {"items": len(items)}
-
-    def test_and_examples(
-        self, folder: Path, count: int, seed: int = 0
-    ) -> tuple[list[Item], list[Item]]:
-        test = read_items(self.path(folder) / "test.jsonl")
-        if not count:
-            return test, []
-        return test, _of_seed(read_items(self.path(folder) / "examples.jsonl"), count, seed)
 
 
 class TokenizerCell(Cell):

@@ -308,7 +308,6 @@ class FewShot(Settings):
     schemes: EvalSpecs = option(
         "how the questions of the examples are tokenized, in turn",
         default=("canonical",),
-        metavar="SCHEME",
     )
 
     @property

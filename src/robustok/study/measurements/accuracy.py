@@ -22,16 +22,7 @@ from robustok.study.measurements.base import (
 )
 from robustok.study.sections import NOT_IN_KEY
 
-_NUMBERS = (
-    "accuracy",
-    "low",
-    "high",
-    "acc_norm",
-    "acc_norm_low",
-    "acc_norm_high",
-    "n",
-    "draws",
-)
+_NUMBERS = ("accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n", "draws")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +33,16 @@ class Evaluate(ByScheme, OnQuestions):
     reads_chat: ClassVar[bool] = True
 
     draws: int = option(
-        "draws of each question; a canonical scheme is drawn once",
-        "--draws",
-        "-n",
-        default=10,
-        min=1,
+        "draws of each question; a canonical scheme is drawn once", default=10, min=1
     )
     canonical_items: int | None = option(
         "number of questions under a scheme that always draws the same  [default: as many]",
         default=None,
         min=1,
-        flags=(),
         **NOT_IN_KEY,  # enters as `items`
     )
     ensemble: int | None = option(
-        "also one answer by the mean over so many draws", default=None, min=2, flags=()
+        "also one answer by the mean over so many draws", default=None, min=2
     )
     overflow: Overflow = overflow_option()
 

@@ -30,15 +30,11 @@ class Bound(OnQuestions):
 
     distance: int = option("k of the bound", default=1, min=1)
     tokens: int | None = option(
-        "n in the proof; null: the longest tokenization measured", default=None, min=1, flags=()
+        "n in the proof; null: the longest tokenization measured", default=None, min=1
     )
-    scheme: EvalSpec = option(
-        "scheme of the questions", "--scheme", "-s", default="uniform", metavar="SCHEME"
-    )
-    draws: int = option("draws of each question", "--draws", "-n", default=10, min=1)
-    attack: bool = option(
-        "also measure attacked tokenizations", "--attack/--no-attack", default=True
-    )
+    scheme: EvalSpec = option("scheme of the questions", default="uniform")
+    draws: int = option("draws of each question", default=10, min=1)
+    attack: bool = option("also measure attacked tokenizations", default=True)
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if any(data.is_attacked for data in subject.questions):
@@ -88,32 +84,9 @@ class Bound(OnQuestions):
             progress=opened.progress,
         )
 
-    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
-        names = (*_NORMS, "distance", "tokens")
-        record = {"model": row["model"], **{name: row[name] for name in names}}
-        record["layers"] = [{k: v for k, v in c.items() if k != "model"} for c in row["bound"]]
-        if "n" in row:
-            record["measured"] = [c | {"model": row["model"]} for c in row["changes"]]
-            record |= {"items": row["n"], "draws": row["draws"]}
-        yield record
-
     def line(self, row: JsonFields) -> str:
-        suffix = f", n = {row['tokens']}" if row["tokens"] else ""
-        head = f"‖W‖ = {row['embedding']:.4g}, ‖W_out‖ = {row['head']:.4g}, k = {row['distance']}"
-        lines = [f"{row['model']}: {head}{suffix}"]
-        for layer in row["layers"]:
-            text = "whole model" if layer["layer"] == "whole" else f"layer {layer['layer']}"
-            text += "" if layer["c2"] is None else f": C2 {layer['c2']:.4g}"
-            for reading in ("theorem", "proof"):
-                if f"c1_{reading}" in layer:
-                    c1, power = layer[f"c1_{reading}"], layer[f"log10_gamma_{reading}"]
-                    shown = "" if c1 is None else f"C1 {c1:.4g}, "
-                    text += f"; {reading}: {shown}γ {power_of_ten(power)}"
-            lines.append(text)
-        largest = {c["kind"]: c["max"] for c in row.get("measured", ())}  # the last, of the logits
-        for kind, change in largest.items():
-            lines.append(f"change of the logits per √distance, {kind} up to {change:.3g}")
-        return "\n".join(lines)
+        gamma = power_of_ten(row["bound"][-1]["log10_gamma_theorem"])
+        return f"{row['model']}: γ {gamma} at distance {row['distance']}"
 
 
 def power_of_ten(log10: float) -> str:

@@ -8,14 +8,11 @@ from typing import ClassVar, Self
 
 from robustok import evaluation
 from robustok.checks import option
-from robustok.runtime.display import Progress, counted
+from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
 from robustok.study.cell import Summary
 from robustok.study.measurements.base import MeasuredCell, Measurement, OpenedCell, Subject
 from robustok.tasks import frequent_words, read_words
-
-_BY_LAYER = ("mean", "low", "high", "mean_of_others")
-_OF_ALL = ("words", "single", "draws", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +23,10 @@ class Embeddings(Measurement):
     reads_weights: ClassVar[bool] = True
 
     words: int = option("number of the most frequent English words", default=1000, min=1)
-    words_file: str | None = option(
-        "file with one word per line, instead of --words", default=None, metavar="FILE"
-    )
-    draws: int = option("draws of each word", "--draws", "-n", default=50, min=1)
+    words_file: str | None = option("file with one word per line, instead", default=None)
+    draws: int = option("draws of each word", default=50, min=1)
     sentences: tuple[str, ...] = option(
-        "also measure the word in this text, as 'I said {word} twice.'", "--sentence", default=()
+        "also measure the word in this text, as 'I said {word} twice.'", default=()
     )
     own_words: tuple[str, ...] = field(
         default=(), metadata={"description": "the words themselves, where there is no words_file"}
@@ -90,20 +85,6 @@ class Embeddings(Measurement):
         layers = [{"model": name, **layer} for layer in result.table()]
         return {"layers": layers, "precision": opened.precision}
 
-    def rows(self, row: JsonFields) -> Iterator[JsonFields]:
-        layers = row["layers"]
-        yield {
-            "model": row["model"],
-            "sentence": layers[0]["sentence"],
-            **{name: [layer[name] for layer in layers] for name in _BY_LAYER},
-            **{name: layers[0][name] for name in _OF_ALL},
-            "seconds": row["seconds"],
-        }
-
     def line(self, row: JsonFields) -> str:
-        shown = " ".join(f"{value:.3f}" for value in row["mean"])
-        suffix = f" in “{row['sentence']}”" if row["sentence"] else ""
-        return (
-            f"{row['model']}{suffix}: {shown} (layers 0 to {len(row['mean']) - 1}, "
-            f"{counted(row['words'], 'word')} × {counted(row['draws'], 'draw')})"
-        )
+        distances = " ".join(f"{layer['mean']:.3f}" for layer in row["layers"])
+        return f"{row['eval_scheme']}: {distances} by layer"

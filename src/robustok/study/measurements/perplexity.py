@@ -30,7 +30,7 @@ class Perplexity(ByScheme):
 
     kind: ClassVar[str] = "perplexity"
 
-    draws: int = option("draws of each text", "--draws", "-n", default=1, min=1)
+    draws: int = option("draws of each text", default=1, min=1)
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if subject.model.training != FINETUNED:
