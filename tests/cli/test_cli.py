@@ -18,7 +18,6 @@ from robustok.cli.terminal import StudyBars
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study import studies as included
-from robustok.study.config import scales_of
 from robustok.study.inputs import DataCell
 
 
@@ -122,8 +121,8 @@ def test_studies_are_listed_and_planned(shell: Shell, tmp_path: Path) -> None:
     assert [line for line in text.splitlines() if line[0] != " "] == [row["name"] for row in rows]
     assert first["name"] == "quick" and first["scales"] == ["full", "cpu"]
     for row in others:  # read without a library of YAML
-        assert row["scales"][1:] == scales_of(row["name"])
-        assert row["title"] == yaml.safe_load(included()[row["name"]])["title"]
+        text = yaml.safe_load(included()[row["name"]])
+        assert (row["scales"][1:], row["title"]) == ([*text.get("scales", {})], text["title"])
     cells = shell.rows("study", "plan", "quick", "--out", str(tmp_path))
     assert {"key", "done", "label", "work"} == cells[0].keys()
     assert not any(cell["done"] for cell in cells)

@@ -96,22 +96,23 @@ class StudyOptions:
 
 def list_(as_json: bool = False) -> None:
     """List the included studies and their scales; `study plan` says how long each takes."""
-    # quick is first: a new user starts with it. Without a library that reads YAML.
+    # quick is first: a new user starts with it.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
-        text = studies()[name]
         title, where = (
-            next(iter(re.findall(rf"^{field}: *[\"']?(.*?)[\"']?$", text, re.MULTILINE)), None)
+            next(iter(re.findall(rf"(?m)^{field}: *[\"']?(.*?)[\"']?$", studies()[name])), None)
             for field in ("title", " +where")
         )
-        scales = [
-            "full",
-            *re.findall(r"^  ([\w-]+):", text.partition("\nscales:\n")[2], re.MULTILINE),
-        ]
+        scales = ["full", *_scales_of(name)]
         if as_json:
             print_json({"name": name, "title": title, "paper": where, "scales": scales})
         else:
             click.echo(f"{name}\n    {title}{f' ({where})' if where else ''}")
             click.echo(f"    scales: {', '.join(scales)}")
+
+
+def _scales_of(name: str) -> list[str]:
+    """The scales of an included study, besides the full one, without a library that reads YAML."""
+    return re.findall(r"(?m)^  ([\w-]+):", studies().get(name, "").partition("\nscales:\n")[2])
 
 
 def show(name: Name) -> None:
@@ -159,7 +160,6 @@ def run(
     from robustok.report.source import read_source
     from robustok.report.write import write_sources
     from robustok.study import run_study
-    from robustok.study.config import scales_of
     from robustok.study.work import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -170,7 +170,7 @@ def run(
             "to run several at once"
         )
     console = Console(highlight=False)
-    smaller = scales_of(name) if "scale" not in options and study.scale == "full" else []
+    smaller = _scales_of(name) if "scale" not in options and study.scale == "full" else []
     note = f"at full scale; smaller ones: --scale {', '.join(smaller)}" if smaller else ""
     with StudyBars(console, cells_at_once(study.threads, jobs), note) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
@@ -220,11 +220,10 @@ add_commands(group, list_, show, plan, run, report, schema)
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
     """The study, the folder of its run, and that of its cells if it is another."""
     from robustok.study import find_study
-    from robustok.study.config import scales_of
 
     out, cells_folder = options.pop("out", None), options.pop("cells", None)
     # A study that trains may have a scale that measures a model as it is.
-    if "model" in options and "scale" not in options and _MEASURE in scales_of(name):
+    if "model" in options and "scale" not in options and _MEASURE in _scales_of(name):
         options["scale"] = _MEASURE
     # As a path is written: a run goes on with "./text.txt" where it began with "text.txt".
     paths = {name: str(path) for name, path in options.items() if isinstance(path, Path)}

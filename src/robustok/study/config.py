@@ -25,21 +25,8 @@ from robustok.training.recipe import PRESETS
 
 STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 """How fields of a result are read: further ones are allowed, and other types are not."""
-_UNKNOWN = (
-    "extra_forbidden",
-    "unexpected_keyword_argument",
-)  # pydantic's names of an unknown field
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's, of unknown fields
 _MEANT_NAME = ("dir", "file", "folder", "hub", "id", "model", "path", "tokenizer")
-
-
-def scales_of(name: str) -> list[str]:
-    """The scales of an included study, besides the full one; none of another one.
-
-    >>> scales_of("finetuning-table"), scales_of("my.yaml")
-    (['cpu', 'small'], [])
-    """
-    text = studies().get(name)
-    return list(yaml.safe_load(text).get("scales") or {}) if text else []
 
 
 def find_study(name: str, **changes: Any) -> Study:
@@ -158,7 +145,7 @@ def load_study(
     scales = {str(name): fields for name, fields in (data.pop("scales", None) or {}).items()}
     if scale is not None:
         if scale not in scales:
-            known = nearest(scale, list(scales)) if scales else "it has none"
+            known = nearest(scale, scales) if scales else "it has none"
             raise RobustokError(f"{source} has no scale '{scale}': {known}")
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
         section = f"scales.{scale}."
@@ -247,12 +234,10 @@ def _with_model(
         label = {"label": served_label(name)} if is_served(name) else {}
         if label and tokenizer is None:
             raise RobustokError("--tokenizer: a server does not give its tokenizer: name its file")
-        start = start_token or start_token_of(tokenizer or name)
+        start_token = start_token or start_token_of(tokenizer or name)
         section = {"name": name, **label}
         data = {field: data[field] for field in data if field != "tokenizer"}
-    else:
-        start = start_token
-    section = section | ({"start_token": start} if start else {})
+    section = section | ({"start_token": start_token} if start_token else {})
     return data | {"model": section} | ({"tokenizer": {"name": tokenizer}} if tokenizer else {})
 
 
@@ -343,13 +328,10 @@ _adapter: Any = cache(TypeAdapter)
 def check_fields(value: object, kind: Any, path: Path, advice: str) -> None:
     """Raise RobustokError where the value of a JSON file is not of a type, as of a TypedDict."""
     try:
-        _adapter(kind).validate_json(json.dumps(value, ensure_ascii=False).encode())
-        return
+        _adapter(kind).validate_json(json.dumps(value))
     except ValidationError as invalid:
-        problem = _first_problem(invalid)[1]
-    except UnicodeEncodeError:
-        problem = "a lone surrogate is no character"
-    raise RobustokError(f"{path} is damaged, or of another program ({problem}): {advice}")
+        message = f"is damaged, or of another program ({_first_problem(invalid)[1]}): {advice}"
+        raise RobustokError(f"{path} {message}") from None
 
 
 def _first_problem(invalid: ValidationError) -> tuple[str, str]:
@@ -378,18 +360,16 @@ def _allowed(path: tuple[str | int, ...]) -> list[str]:
     section: Any = Study
     for name in path[:-1]:
         if not isinstance(name, int):
-            hint = get_type_hints(section).get(name)
-            section = next(filter(dataclasses.is_dataclass, types_in(hint)), None)
-        if section is None:
-            return []
+            section = next(_sections_in(get_type_hints(section)[name]))
     return [field.name for field in dataclasses.fields(section)]
 
 
-def types_in(hint: object) -> Iterator[Any]:
-    """The types in a type hint: itself, members of a union, items of a tuple."""
-    yield hint
+def _sections_in(hint: object) -> Iterator[Any]:
+    """The sections in a type hint: itself, members of a union, items of a tuple."""
+    if dataclasses.is_dataclass(hint):
+        yield hint
     for argument in get_args(hint):
-        yield from types_in(argument)
+        yield from _sections_in(argument)
 
 
 def _at_strengths(
@@ -399,9 +379,7 @@ def _at_strengths(
     sections: JsonObject = {}
     for section_name, name in SCHEMES_SET:
         section, specs = getattr(study, section_name), []
-        if section is None:
-            continue
-        for i, spec in enumerate(getattr(section, name)):
+        for i, spec in enumerate(getattr(section, name, ())):
             field = f"{section_name}.{name}.{i}"
             try:
                 named = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
@@ -411,5 +389,6 @@ def _at_strengths(
                 reason = f"{repeated}, which is already in the list"
                 raise error(field, f"{field}: {spec} at the given strength is {reason}")
             specs += named
-        sections[section_name] = dataclasses.replace(section, **{name: tuple(specs)})
+        if section is not None:
+            sections[section_name] = dataclasses.replace(section, **{name: tuple(specs)})
     return dataclasses.replace(study, **sections)

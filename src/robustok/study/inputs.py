@@ -138,9 +138,8 @@ class DataCell(QuestionsCell):
                 f"task.data.test shares {counted(len(shared), 'question')} with task.data.train, "
                 f"such as '{shared[0]}': leave them out of one"
             )
-        for done, (split, items) in enumerate((("train", train), ("test", test)), 1):
+        for split, items in (("train", train), ("test", test)):
             write_items(self.path(folder) / f"{split}.jsonl", items)
-            progress(done, 2)
         return {"words": len(words), **counts}
 
     def _read(self, count: int, *, split: str) -> list[Item]:
@@ -355,8 +354,8 @@ def external_text(path: str | Path, *, by_content: bool = True) -> External:
 def external_model(name: str, *, by_content: bool = True) -> External:
     """A model or tokenizer: one of the hub by its commit, a folder or file by its content.
 
-    A packaged model, such as smollm2-135m, is identified by the digest of its weights, and one
-    behind a server by what the server calls it, wherever the server is.
+    A packaged model is identified by the digest of its weights, and one behind a server by what the
+    server calls it, wherever the server is.
     """
     if is_served(name):
         return External(name, ServedModel(name).fingerprint() if by_content else name)

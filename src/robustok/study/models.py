@@ -51,7 +51,7 @@ class ModelCell(Cell):
     @property
     @abstractmethod
     def origin(self) -> OriginCell:
-        """The model before fine-tuning, of the same size; itself where it is none other's."""
+        """The model before fine-tuning; itself where there was none."""
 
     @property
     @abstractmethod
@@ -92,8 +92,7 @@ class ModelCell(Cell):
         return self.path(folder) / "model"
 
     def load(self, folder: Path, **options: Any) -> Any:
-        options.setdefault("dtype", self.origin.dtype)
-        return load_model(self.source(folder), **options)
+        return load_model(self.source(folder), **{"dtype": self.origin.dtype, **options})
 
     def open(self, folder: Path) -> Any:
         """The model to measure. It stays loaded until another one is opened or trained."""
@@ -219,19 +218,12 @@ class TrainedCell(ModelCell):
         assert self.data is not None
         items = self.data.training_items(folder)
         at_strength = sampler_at_splits(self.scheme, vocab, [item.question for item in items])
-        # A question that becomes too long keeps its canonical tokens, and is counted.
-        summary = self._train(
-            training.finetune,
-            model,
-            vocab,
-            items,
-            folder,
-            progress,
-            sampler=at_strength or schedule(self.scheme, vocab),
-            prefix=self.start_ids(vocab),
-            overflow="canonical",
-            **settings,
-        )
+        settings |= {
+            "sampler": at_strength or schedule(self.scheme, vocab),
+            "prefix": self.start_ids(vocab),
+            "overflow": "canonical",  # of a question that becomes too long, which is counted
+        }
+        summary = self._train(training.finetune, model, vocab, items, folder, progress, **settings)
         return summary | ({"train_spec": at_strength.spec} if at_strength else {})
 
 
@@ -262,10 +254,9 @@ class PretrainCell(TrainedCell, OriginCell):
         model = small_model(vocab.size, self.model.shape, seed=self.seed, end_id=end_id)
         if self.corpus is None:
             return self._train_on_questions(model, vocab, folder, progress)
-        sampler, text = schedule(self.scheme, vocab), self.corpus.training_ids(folder)
-        return self._train(
-            training.pretrain, model, vocab, text, folder, progress, sampler=sampler, end=end
-        )
+        settings = {"sampler": schedule(self.scheme, vocab), "end": end}
+        text = self.corpus.training_ids(folder)
+        return self._train(training.pretrain, model, vocab, text, folder, progress, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,14 +287,9 @@ class FinetuneCell(TrainedCell):
         model, options = self.model.load(folder, dtype="float32", device="cpu"), self.options
         if options.lora:
             model = add_lora(model, options.lora, seed=self.seed)
-        return self._train_on_questions(
-            model,
-            self.tokenizer.vocabulary(folder),
-            folder,
-            progress,
-            fixed_draws=options.fixed_draws,
-            pack=options.pack,
-        )
+        settings = {"fixed_draws": options.fixed_draws, "pack": options.pack}
+        vocab = self.tokenizer.vocabulary(folder)
+        return self._train_on_questions(model, vocab, folder, progress, **settings)
 
 
 @dataclass(frozen=True)

@@ -204,10 +204,8 @@ class _Planner:
     def _data(self, task: WordTask) -> inputs.DataCell:
         """The task's questions. Only what is read of a file matters, not its place."""
         if task.data is not None:
-            files = tuple(
-                inputs.external_questions(path, by_content=self.by_content)
-                for path in (task.data.train, task.data.test)
-            )
+            read = partial(inputs.external_questions, by_content=self.by_content)
+            files = read(task.data.train), read(task.data.test)
             return inputs.DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
         words: int | tuple[str, ...] = task.words
         if task.words_file is not None and self.by_content:

@@ -190,11 +190,7 @@ def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
 
 
 def _claim(study: Study, folder: Path) -> None:
-    """Write the resolved study into the folder, which is new or holds a run of this study.
-
-    The configuration may have changed: shared cells stay finished, and the results are those of the
-    present configuration.
-    """
+    """Write the resolved study into the folder, which is new or holds a run of this study."""
     path = folder / "study.json"
     resolved = study.as_dict()
     for subfolder in (folder, folder / "items", folder / "figures"):
@@ -223,8 +219,7 @@ def _claim(study: Study, folder: Path) -> None:
             f"repeats {study.repeats} leaves out: change --first-repeat or --repeats so that all "
             "are among them, or run in another folder"
         )
-    if written != resolved:
-        write_json(path, resolved)
+    write_json(path, resolved)
 
 
 def first_change(old: object, new: object, name: str = "") -> tuple[str, object, object] | None:
@@ -359,13 +354,10 @@ def rows_and_missing(
 ) -> tuple[list[Row], list[Row]]:
     """A row for each finished measurement, in the order of the plan, and the names of the others.
 
-    A measurement whose model or tokenizer has no record, because its folder was removed, counts as
-    unfinished until the record exists again.
+    One whose model or tokenizer has no record, because its folder was removed, is unfinished.
     """
     rows, missing = [], []
-    for cell in cells:
-        if not isinstance(cell, MeasuredCell):
-            continue
+    for cell in (cell for cell in cells if isinstance(cell, MeasuredCell)):
         if all(c.key in records for c in (cell, cell.model, cell.tokenizer)):
             rows.append(_row(study, cell, records))
         else:
@@ -375,7 +367,7 @@ def rows_and_missing(
 
 def _names(study: Study, cell: MeasuredCell) -> Row:
     """The fields of a measurement's row that are known before it runs."""
-    names: Any = {
+    names: Row = {
         "study": study.name,
         "scale": study.scale,
         "pretrain_scheme": cell.model.origin.scheme,

@@ -35,10 +35,7 @@ from robustok.study.sections import (
 )
 from robustok.tasks import HUB
 
-SCHEMES_SET = (
-    ("finetune", "schemes"),
-    ("evaluate", "eval_schemes"),
-)  # set by `strength`
+SCHEMES_SET = (("finetune", "schemes"), ("evaluate", "eval_schemes"))  # set by `strength`
 
 
 class Contradiction(RobustokError):
@@ -130,10 +127,8 @@ class Study(Settings):
     @property
     def measurements(self) -> Iterator[Measurement]:
         """All measurements, in the order in which a model is measured."""
-        of_answers = (self.evaluate, *self.attacks)
-        for one in (self.perplexity, *of_answers, self.bound, self.embeddings):
-            if one is not None:
-                yield one
+        measured = (self.perplexity, self.evaluate, *self.attacks, self.bound, self.embeddings)
+        return (one for one in measured if one is not None)
 
 
 STUDY = TypeAdapter(Study)  # reads the fields of a study, and writes them
@@ -141,9 +136,7 @@ STUDY = TypeAdapter(Study)  # reads the fields of a study, and writes them
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     """What is wrong across sections: a field and a message for each."""
-    for is_wrong, field, message in _RULES:
-        if is_wrong(study):
-            yield field, message
+    yield from ((field, message) for is_wrong, field, message in _RULES if is_wrong(study))
     yield from _wrong_measurements(study)
     yield from _wrong_lists(study)
     yield from _wrong_numbers(study)
@@ -172,7 +165,6 @@ def _is_trained(study: Study) -> bool:
 
 
 def _served(study: Study) -> list[ModelSection]:
-    """The models that are behind a server."""
     return [model for model in (study.model, *study.other_models) if is_served(model.name)]
 
 
@@ -249,16 +241,14 @@ def _wrong_lists(study: Study) -> Iterator[tuple[str, str]]:
 
 def _wrong_numbers(study: Study) -> Iterator[tuple[str, str]]:
     """More questions or examples than there are."""
-    task, evaluate = study.task, study.evaluate
     limits = {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
-    if evaluate:
-        limits["evaluate.items"] = evaluate.items
-        limits["evaluate.canonical_items"] = evaluate.canonical_items
+    for name in ("items", "canonical_items"):
+        limits[f"evaluate.{name}"] = getattr(study.evaluate, name, None)
     for field, items in limits.items():
-        if task and items and items > task.test:
-            yield field, f"{items} questions, but task.test is {task.test}"
+        if study.task and items and items > study.task.test:
+            yield field, f"{items} questions, but task.test is {study.task.test}"
     examples = study.few_shot.examples if study.few_shot else 0
-    for one in filter(None, (task, *(study.other_tasks or ()))):
+    for one in filter(None, (study.task, *(study.other_tasks or ()))):
         if examples > one.train:
             message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
             yield "few_shot.examples", message

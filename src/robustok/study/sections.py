@@ -27,10 +27,7 @@ NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 
 
 def _train_spec(spec: str) -> str:
-    """The spec or schedule as results name it. The study's tokenizer is not needed.
-
-    A study.json has schemes at measured strengths, as ``stochastok(splits=0.5)``; they stay.
-    """
+    """The spec or schedule as results name it; one at a measured strength, `splits`, stays."""
     return spec if splits_in(spec) is not None else str(Spec.parse(spec))
 
 
@@ -50,7 +47,7 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _listed(value: object) -> Any:
-    """A value as a list with one item; None as an empty list."""
+    """A text as a list with one item; None as an empty list."""
     if isinstance(value, list):
         return tuple(value)
     return () if value is None else (value,) if isinstance(value, str) else value
@@ -190,7 +187,7 @@ class ModelSection(ChatModel):
 
     @property
     def shape(self) -> Shape:
-        """The shape of a model from random weights; raises RobustokError where it has none."""
+        """The shape of a model from random weights; raises RobustokError for impossible sizes."""
         return Shape(**self.sizes())
 
     def sizes(self) -> JsonObject:

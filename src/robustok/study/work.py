@@ -75,8 +75,7 @@ def run_cells(
     """Run the unfinished cells, each after its inputs; yield each when it is finished.
 
     The caller adds the keys of finished cells to ``finished``. With ``threads`` each cell has a
-    process of its own, of which ``jobs`` run at once, by default as many as the cores allow. An
-    error in one cell ends all. The next run continues the others from their checkpoints.
+    process of its own, of which ``jobs`` run at once. An error in one cell ends all.
     """
 
     def progress(cell: Cell, value: tuple[int, int]) -> None:
@@ -112,11 +111,7 @@ def _raise_death(worker: Worker) -> None:
 
 
 def record_of(cell: Cell, folder: Path) -> JsonObject | None:
-    """The record of a finished cell, or None if it is unfinished or its files changed.
-
-    A cell whose checksums do not match is logged in one line, and its record is removed, so that
-    the cell is done again.
-    """
+    """The record of a finished cell, or None if it is unfinished or, as is logged, was damaged."""
     return read_finished(cell.path(folder) / RECORD, f"cell '{cell.label}'")
 
 

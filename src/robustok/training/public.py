@@ -23,10 +23,7 @@ from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
-from robustok.training.recipe import PRESETS as PRESETS
-from robustok.training.recipe import Finetuning as Finetuning
-from robustok.training.recipe import Questions, Recipe
-from robustok.training.recipe import Training as Training
+from robustok.training.recipe import PRESETS, Finetuning, Questions, Recipe, Training
 from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
@@ -37,6 +34,8 @@ from robustok.training.rows import (
     stack_rows,
 )
 from robustok.training.run import train
+
+__all__ = ["PRESETS", "Finetuning", "Recipe", "Training", "finetune", "pretrain"]
 
 _CHUNK = 1_000
 
