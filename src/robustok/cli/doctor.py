@@ -107,15 +107,15 @@ def _findings() -> JsonObject:
 
 def _missing() -> list[JsonObject]:
     """What is not installed: an entry for each extra, and for each package without one."""
-    packages: dict[tuple[str, str], list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for name, extra in EXTRAS.items():
         if find_spec(name) is None:
-            packages.setdefault((extra.extra or name, extra.install(name)), []).append(name)
+            packages.setdefault(extra.install(name), []).append(name)
     return [
         {
             "packages": names,
             "for": ", ".join(dict.fromkeys(EXTRAS[name].purpose for name in names)),
             "install": install,
         }
-        for (_, install), names in packages.items()
+        for install, names in packages.items()
     ]

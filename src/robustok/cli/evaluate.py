@@ -283,15 +283,13 @@ class _Printed(Watch):
 
     def print_worst(self) -> None:
         """Print the worst of several attacks by question."""
+        hidden = ("answers", "cell", "configuration")
         for model, rows in self.by_model.items():
             known = [row | {"answers": row["answers"][row["seed"]]} for row in rows]
             for row in worst_rows(known):
-                printed = {name: row[name] for name in row if name not in _OF_WORST}
+                printed = {name: row[name] for name in row if name not in hidden}
                 of_model = f"{model}, " if len(self.by_model) > 1 else ""
                 self._print_row(printed, of_model + Attack().line(printed))
-
-
-_OF_WORST = ("answers", "cell", "configuration")
 
 
 def change_text(change: Difference) -> str:

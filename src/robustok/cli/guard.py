@@ -133,26 +133,20 @@ def _repaired(checker: Guard, prompts: PromptGuard, line: bytes) -> tuple[str, b
 def _ids_of(line: bytes) -> Any:
     """The value of a line that is no body: ids between commas or spaces, or JSON."""
     text = line.decode("utf8", "replace").strip()
+    if not text.strip(" ,"):
+        raise RobustokError("no ids, as from an empty variable; an empty sequence is []")
     try:
         if text.startswith("["):
             return json.loads(text)
         parts = re.split(r"\s*,\s*|\s+", text.strip(" ,"))
-        value = [_integer(part) for part in parts] if parts != [""] else []
+        if all(re.fullmatch(r"-?[0-9]+", part) for part in parts):  # int also reads 1_0
+            return [int(part) for part in parts]
     except (ValueError, RecursionError):
-        raise RobustokError(
-            f"not a sequence of ids: {text[:60]!r}; write it as 1,2,3 or [1, 2, 3], and "
-            "for a file robustok guard - < FILE"
-        ) from None
-    if not value:
-        raise RobustokError("no ids, as from an empty variable; an empty sequence is []")
-    return value
-
-
-def _integer(part: str) -> int:
-    """The value of decimal digits; ``int`` also reads those of other scripts, and 1_0."""
-    if not re.fullmatch(r"-?[0-9]+", part):
-        raise ValueError(part)
-    return int(part)
+        pass
+    raise RobustokError(
+        f"not a sequence of ids: {text[:60]!r}; write it as 1,2,3 or [1, 2, 3], and for a file "
+        "robustok guard - < FILE"
+    )
 
 
 def _as_record(verdicts: list[tuple[str, Verdict]]) -> dict[str, Any]:
@@ -267,7 +261,7 @@ def _print_drift(drift: Drift, audited: Audit) -> None:
     low, high = _interval(audited)
     click.echo(
         f"{drift.drifted_rows:,} of {drift.rows:,} rollouts drifted "
-        f"({share(drift.drifted_rows, drift.rows)}, 95% interval {100 * low:.1f} to "
+        f"({drift.drifted_rows / max(drift.rows, 1):.2%}, 95% interval {100 * low:.1f} to "
         f"{100 * high:.1f}%); {drift.changed_sequences:,} of {drift.sequences:,} sequences do not "
         "come back from decoding and encoding."
     )
@@ -281,12 +275,6 @@ def _table_row(part: DriftPart) -> tuple[str, ...]:
     titles: dict[str, str] = {
         "all": "all ids", "first": f"first {part.name} sampled", "exchange": repr(part.name)
     }  # fmt: skip
-    numbers = (part.rows, part.drifted_rows, part.ids, part.drifted)
-    counted = [f"{number:,}" for number in numbers]
-    title = titles.get(part.group, part.name)
-    return (title, *counted, share(part.drifted, part.ids), f"{part.events:,}")
-
-
-def share(part: int, whole: int) -> str:
-    """A share in percent, as ``4.05%``."""
-    return f"{part / max(whole, 1):.2%}"
+    counts = (f"{n:,}" for n in (part.rows, part.drifted_rows, part.ids, part.drifted))
+    share = f"{part.drifted / max(part.ids, 1):.2%}"
+    return (titles.get(part.group, part.name), *counts, share, f"{part.events:,}")

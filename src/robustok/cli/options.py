@@ -46,11 +46,7 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     its name. One annotated with a dataclass gets an instance of it, one with
     ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without ``help`` or with
     empty ``flags`` are no options, nor are those that the command has as own parameters.
-    ``context`` is click's.
-
-    Args:
-        command: a function; its name and docstring are those of the command.
-        **settings: of ``click.Command``.
+    ``context`` is click's; ``settings`` are those of ``click.Command``.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
@@ -88,15 +84,17 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     def run(**values: object) -> Any:
         context = click.get_current_context()
         for name, cls in classes.items():
-            given = {one.name: values.pop(value) for value, one in options[name].items()}
-            if is_partial(hints[name]):
-                for value, one in options[name].items():
-                    source: Any = context.get_parameter_source(value)
-                    if source.name == "DEFAULT":
-                        del given[one.name]
+            given = {
+                one.name: value
+                for key, one in options[name].items()
+                for value in (values.pop(key),)
+                if not (is_partial(hints[name]) and _is_default(context, key))
+            }
             values[name] = given if is_partial(hints[name]) else cls(**given)
         result = command(**values, **({"context": context} if "context" in hints else {}))
-        _print_default_seed(context)
+        for one in context.command.params:  # the seed of a command that draws, beside its output
+            if "--seed" in one.opts and _is_default(context, str(one.name)):
+                click.echo(f"seed {context.params[str(one.name)]}", err=True)
         return result
 
     return Command(
@@ -108,13 +106,8 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     )
 
 
-def _print_default_seed(context: click.Context) -> None:
-    """Print the seed of a command that draws, where none was given, beside its output."""
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        source: Any = context.get_parameter_source(name)
-        if "--seed" in parameter.opts and source.name == "DEFAULT":
-            click.echo(f"seed {context.params[name]}", err=True)
+def _is_default(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
 
 
 def _is_option(one: Field[Any]) -> bool:

@@ -30,8 +30,6 @@ from robustok.study.sections import ChatModel
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
 
-_MORE: JsonObject = {"panel": "Answers"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class RedTeamOptions(ChatModel):
@@ -60,10 +58,10 @@ class RedTeamOptions(ChatModel):
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
         default=False,
-        **_MORE,
+        panel="Answers",
     )
     judge: str | None = option(
-        "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", **_MORE
+        "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", panel="Answers"
     )
     as_json: bool = option("print JSON", "--json", default=False)
 
@@ -119,7 +117,8 @@ def red_team(
         attacks.write_attacks(options.out / "attacks.jsonl", worst)
     answers = _generate(options, named, worst) if options.generate else []
     if options.out is not None:
-        _report(model, named, by_search, worst, answers, options)
+        page = _page_of(model, named, by_search, worst, answers, options.out)
+        print_written([page], options.as_json)
 
 
 def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: bool) -> None:
@@ -181,17 +180,15 @@ def _attacked(
     return [attacks.Attack.from_row(row) for group in groups for row in group["attacks"]]
 
 
-def _report(
+def _page_of(
     model: str,
     named: Any,
     parts: JsonObject,
     worst: Sequence[Any],
     answers: Sequence[Any],
-    options: RedTeamOptions,
-) -> None:
-    """Write the page of the attacks into --out."""
-    if options.out is None:
-        return
+    out: Path,
+) -> Path:
+    """Write the page of the attacks."""
     from robustok.report.attacked import write_red_team_page
 
     def spelled(one: Any) -> JsonObject:
@@ -202,8 +199,7 @@ def _report(
     shown = [spelled(one) for one in worst]
     generated = {one.key: (one.canonical, one.attacked) for one in answers}
     objective, table = named.settings.name, attacks.summaries(parts)
-    page = write_red_team_page(options.out, model, objective, rows, table, shown, generated)
-    print_written([page], options.as_json)
+    return write_red_team_page(out, model, objective, rows, table, shown, generated)
 
 
 def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -> list[Any]:
@@ -211,11 +207,7 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
     judge = None if options.judge is None else function_named(options.judge)
     with bar("generate") as progress:
         rows = attacks.generate_answers(
-            objective.model,
-            objective.vocab,
-            records,
-            judge=judge,
-            progress=progress,
+            objective.model, objective.vocab, records, judge=judge, progress=progress
         )
     if options.out is not None:
         write_rows(options.out / "answers.jsonl", [row.as_row() for row in rows])

@@ -32,7 +32,7 @@ from robustok.training.recipe import (
 @dataclass(frozen=True, kw_only=True)
 class _Preset(Settings):
     preset: str | None = option(
-        f"the paper's settings: {', '.join(PRESETS)}", "--preset", default=None, metavar="NAME"
+        f"the paper's settings: {', '.join(PRESETS)}", default=None, metavar="NAME"
     )
 
 
@@ -144,18 +144,14 @@ def finetune(
 
 
 def _fields(plan: Any, settings: Any) -> dict[str, Any]:
-    """The values of the fields that a class of settings has."""
     return {one.name: getattr(plan, one.name) for one in fields(settings)}
 
 
 def _with_preset(given: JsonObject) -> JsonObject:
-    """The preset's settings, replaced by those that are given.
-
-    Raises RobustokError if an option without a default is missing.
-    """
-    preset, settings = given.get("preset"), given
-    if preset is not None:
-        settings = asdict(PRESETS[check_choice("preset", preset, PRESETS)]) | given
+    """The preset's settings, replaced by those that are given."""
+    settings = given
+    if "preset" in given:
+        settings = asdict(PRESETS[check_choice("preset", given["preset"], PRESETS)]) | given
     needed = ("steps", "batch_size", "learning_rate")
     if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
         raise RobustokError(f"give {' and '.join(missing)}, or a --preset ({', '.join(PRESETS)})")
@@ -163,7 +159,6 @@ def _with_preset(given: JsonObject) -> JsonObject:
 
 
 def _print(done: Any, spec: str, out: Path, as_json: bool) -> None:
-    """Print the record of a training run as JSON, or a line."""
     speed = done.tokens_per_second
     if as_json:
         print_json({**vars(done), "scheme": spec, "tokens_per_second": speed})
