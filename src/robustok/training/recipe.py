@@ -277,8 +277,7 @@ def finish(out: Path, identity: JsonObject, training: Training, base_model: str)
 def read_result(out: Path, identity: JsonObject) -> Training | None:
     """The result of a finished run whose files are as it left them, or None.
 
-    Raises RobustokError where the folder belongs to another run. A damaged record or damaged
-    weights are reported in one line of the log, and the record is removed: the run starts again.
+    Raises RobustokError where the folder belongs to another run.
     """
     saved = read_finished(out / RECORD, "the training")
     if saved is None:
@@ -348,14 +347,13 @@ def _digest(text: str) -> str:
 
 def loading(model: Path) -> str:
     """The first part of a card: the model's name, and how to load it."""
-    package, auto = "transformers", "AutoModelForCausalLM"
+    imported, loaded_by = "transformers", "transformers.AutoModelForCausalLM"
     if has_lora(model):
-        package, auto = "peft", "AutoPeftModelForCausalLM"
+        imported, loaded_by = "peft, transformers", "peft.AutoPeftModelForCausalLM"
     name = model.resolve().name if model.is_dir() else str(model)
-    imported = "peft, transformers" if package == "peft" else "transformers"
     return (
         f"# {name}\n\n```python\nimport {imported}\n\n"
-        f'model = {package}.{auto}.from_pretrained("{name}")\n'
+        f'model = {loaded_by}.from_pretrained("{name}")\n'
         f'tokenizer = transformers.AutoTokenizer.from_pretrained("{name}")\n```\n'
     )
 

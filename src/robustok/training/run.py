@@ -244,19 +244,18 @@ def train(
         with (
             _undisturbed(),
             dropout_of(model, recipe.dropout),
-            _cache_of(model),
             fast_steps(model, precision, row_length) as attention,
         ):
             if main_process:
                 _log.info("precision %s, attention %s", precision, attention)
-            with _reporters_in_one_line(recipe.report_to):
-                trainer = _Trainer(
-                    model=model,
-                    args=arguments,
-                    train_dataset=dataset,
-                    data_collator=partial(_collate, collator),
-                    callbacks=[watch],
-                )
+            trainer = _made_trainer(
+                recipe.report_to,
+                model=model,
+                args=arguments,
+                train_dataset=dataset,
+                data_collator=partial(_collate, collator),
+                callbacks=[watch],
+            )
             trainer.remove_callback(PrinterCallback)
             trainer.watch = watch
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
@@ -282,21 +281,10 @@ def _to_float32(model: PreTrainedModel) -> None:
         weights.data = weights.data.float()
 
 
-@contextmanager
-def _cache_of(model: PreTrainedModel) -> Iterator[None]:
-    """Restore the model's use of a cache, which the Trainer switches off."""
-    use_cache = getattr(model.config, "use_cache", True)
+def _made_trainer(report_to: str, **arguments: Any) -> _Trainer:
+    """The Trainer; its errors about its reporters become one line."""
     try:
-        yield
-    finally:
-        model.config.use_cache = use_cache
-
-
-@contextmanager
-def _reporters_in_one_line(report_to: str) -> Iterator[None]:
-    """Raise the errors of a Trainer about its reporters as RobustokError."""
-    try:
-        yield
+        return _Trainer(**arguments)
     except (RuntimeError, ValueError, ImportError) as error:
         if report_to == "none":
             raise
@@ -352,27 +340,22 @@ class _Trainer(Trainer):
         self.accelerator.wait_for_everyone()  # each process writes its own random state
         if self.is_world_process_zero():
             checkpoint = folder / f"checkpoint-{self.state.global_step}"
-            (checkpoint / "training_args.bin").unlink(
-                missing_ok=True
-            )  # a pickle that nothing reads
+            # A pickle that nothing reads.
+            (checkpoint / "training_args.bin").unlink(missing_ok=True)
             write_record(checkpoint / CHECKSUMS, {"files": digests_of(checkpoint)})
 
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint whose files all have their checksums; later ones are removed.
 
-    A checkpoint that was finished and then damaged is reported in one line of the log.
+    One that was finished and then damaged is reported in one line of the log.
     """
-    for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
+    paths = folder.glob("checkpoint-*[0-9]")
+    for path in sorted(paths, key=lambda path: int(path.name[len("checkpoint-") :]), reverse=True):
         if read_finished(path / CHECKSUMS, "the checkpoint") is not None:
             return path
         shutil.rmtree(path, ignore_errors=True)  # damaged, or its save was not finished
     return None
-
-
-def _step(checkpoint: Path) -> int:
-    number = checkpoint.name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
 
 
 def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
@@ -388,8 +371,8 @@ def _precision(recipe: Recipe, model: PreTrainedModel, out: Path) -> str:
     recorded = recorded_identity(out).get("precision")
     if recipe.precision == "auto" and recorded in PRECISIONS:
         return recorded
-    accelerator = torch.accelerator.current_accelerator()
-    device = accelerator.type if accelerator and torch.accelerator.is_available() else "cpu"
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    device = accelerator.type if accelerator else "cpu"
     return resolve_precision(recipe.precision, model.num_parameters(), device=device)
 
 
@@ -421,8 +404,7 @@ def _save(trainer: Trainer, out: Path, identity: JsonObject, training: Training)
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Restore the global random generators and progress bars, which the Trainer changes."""
-    devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices), ExitStack() as stack:
+    with torch.random.fork_rng(range(torch.cuda.device_count())), ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())
         stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
         stack.callback(hf_logging.set_verbosity, hf_logging.get_verbosity())
@@ -457,16 +439,13 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
     if share is None:
         yield
         return
-    modules = list(model.named_modules())
-    dropouts = [
-        module
-        for name, module in modules
-        if isinstance(module, nn.Dropout) and "lora_" not in name  # of an adapter
+    # Those of an adapter stay as they are.
+    modules = [(name, module) for name, module in model.named_modules() if "lora_" not in name]
+    dropouts = [module for _, module in modules if isinstance(module, nn.Dropout)]
+    with_attention = [
+        m for _, m in modules if isinstance(getattr(m, _ATTENTION, None), (int, float))
     ]
-    changed: list[tuple[nn.Module, str]] = [(module, "p") for module in dropouts]
-    for _, module in modules:
-        if isinstance(getattr(module, _ATTENTION, None), (int, float)):
-            changed.append((module, _ATTENTION))
+    changed = [(m, "p") for m in dropouts] + [(m, _ATTENTION) for m in with_attention]
     hooked: list[nn.Module] = []
     if not dropouts:
         hooked = [module for name, module in modules if name.rpartition(".")[2] in _LAYERS]
@@ -476,19 +455,15 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, share)
         for module in hooked:
-            stack.enter_context(module.register_forward_hook(_dropping(share)))
+            stack.enter_context(module.register_forward_hook(partial(_drop, share)))
         yield
 
 
-def _dropping(share: float) -> Any:
-    """A hook that drops values of a module's output, or of the first of a tuple."""
-
-    def hook(module: nn.Module, inputs: object, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (nn.functional.dropout(output[0], share, module.training), *output[1:])
-        return nn.functional.dropout(output, share, module.training)
-
-    return hook
+def _drop(share: float, module: nn.Module, inputs: object, output: Any) -> Any:
+    """Drop values of a module's output, or of the first of a tuple."""
+    if isinstance(output, tuple):
+        return _drop(share, module, inputs, output[0]), *output[1:]
+    return nn.functional.dropout(output, share, module.training)
 
 
 @contextmanager
@@ -507,6 +482,9 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
     uses_eager = is_on_cpu and precision == "bfloat16" and is_short and attention == "sdpa"
     head = base.get_output_embeddings()
     with ExitStack() as stack:
+        # The Trainer switches the cache off.
+        use_cache = getattr(model.config, "use_cache", True)
+        stack.callback(setattr, model.config, "use_cache", use_cache)
         if uses_eager:
             base.set_attn_implementation("eager")
             stack.callback(base.set_attn_implementation, attention)
