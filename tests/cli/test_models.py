@@ -232,6 +232,21 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     assert shell.json(f"finetune {tmp_path}/out {again}")["steps"] == 4  # all weights
 
 
+BLIMP = {"id": "b1", "query": "", "UID": "island", "choices": ["He runs.", "He run."], "label": 0}
+
+
+def test_sentences_are_evaluated_and_refused_where_questions_are_needed(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    path = tmp_path / "blimp.jsonl"
+    path.write_text(json.dumps(BLIMP) + "\n")
+    given = f"{model} --items {path} --seed 0"
+    assert shell.rows(f"evaluate {given}")[0]["n"] == 1
+    assert "'b1'" in shell.fails(f"evaluate {given} -s adversarial --out {tmp_path}/out")
+    recipe = f"-s uniform --steps 1 --batch-size 1 --learning-rate 1e-3 --out {tmp_path}/out"
+    assert "'b1'" in shell.fails(f"finetune {given} {recipe}")
+
+
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "out"
     items = f"--items {model}/items.jsonl --seed 0 -s canonical --out {out}"

@@ -140,14 +140,7 @@ def _run(args: Sequence[str], debug: bool) -> int:
     except KeyboardInterrupt:
         return _fail("stopped; nothing finished is lost", 130)
     except (SystemExit, BrokenPipeError) as error:
-        # rich turns a broken pipe into exit code 1. click ends so after completion.
-        pipe = error if isinstance(error, BrokenPipeError) else error.__context__
-        if isinstance(pipe, BrokenPipeError):
-            return _broken_pipe(pipe)
-        code = getattr(error, "code", None)
-        if isinstance(code, str):  # as `sys.exit("what is wrong")` of a library
-            return _fail(" ".join(code.split()), 2)
-        return code if isinstance(code, int) else 0
+        return _code_of(error)
     except BaseException as error:
         # A panic of a Rust library is no Exception.
         if debug or not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
@@ -197,11 +190,18 @@ def error_line(error: BaseException) -> str:
     return f"{'a library failed' if name == _PANIC else name}: {reason} (--debug shows where)"
 
 
-def _broken_pipe(error: BrokenPipeError) -> int:
-    if not _reader_left():  # the pipe to a process of ours
-        return _fail(error_line(error), 2)
-    _drop_output()
-    return _OUTPUT_CLOSED
+def _code_of(error: SystemExit | BrokenPipeError) -> int:
+    # rich turns a broken pipe into exit code 1. click ends so after completion.
+    pipe = error if isinstance(error, BrokenPipeError) else error.__context__
+    if isinstance(pipe, BrokenPipeError):
+        if not _reader_left():  # the pipe to a process of ours
+            return _fail(error_line(pipe), 2)
+        _drop_output()
+        return _OUTPUT_CLOSED
+    code = getattr(error, "code", None)
+    if isinstance(code, str):  # as `sys.exit("what is wrong")` of a library
+        return _fail(" ".join(code.split()), 2)
+    return code if isinstance(code, int) else 0
 
 
 def _reader_left() -> bool:

@@ -101,7 +101,7 @@ def corpus(
 
 
 def data(
-    game: Annotated[str, Argument("langgame | cute")],
+    game: Annotated[str, Argument("langgame | cute", "the game")],
     *,
     seed: int,
     out: Path = folder_option("folder of the data set", required=True),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
@@ -104,9 +104,23 @@ class EvaluateOptions(ChatModel):
             )
         if self.examples != EvaluateOptions.examples and self.few_shot is None:
             raise RobustokError("--examples needs their number: give --few-shot")
+        if self.attacks and not self.items:
+            raise RobustokError(
+                f"--scheme {self.attacks[0]}: an attack is on questions: give --items"
+            )
+        if self.texts and not self.drawn:
+            raise RobustokError("--texts needs a scheme that draws: give one with --scheme")
+
+    @property
+    def attacks(self) -> list[str]:
+        return [scheme for scheme in self.schemes if is_attack(scheme)]
+
+    @property
+    def drawn(self) -> list[str]:
+        return [scheme for scheme in self.schemes if not is_attack(scheme)]
 
 
-def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
+def evaluate(models: tuple[str, ...], given: Annotated[dict, EvaluateOptions]) -> None:
     """Measure MODELS under drawn and attacked tokenizations.
 
     Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
@@ -116,7 +130,7 @@ def evaluate(models: tuple[str, ...], options: EvaluateOptions) -> None:
     http://127.0.0.1:8000/v1, with --tokenizer. --texts measures perplexity. Items without a
     question, such as BLiMP's, are scored as whole sentences.
     """
-    named = by_name(models)
+    options, named = EvaluateOptions(**given), by_name(models)
     study = checked_study(_fields_of(named, options), _error_of_option)
     with nullcontext(options.out) if options.out else TemporaryDirectory() as place:
         folder = Path(place)
@@ -168,8 +182,7 @@ def _write_parquet(by_model: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject:
     """The fields of the study that the options are, as its YAML has them."""
-    attacks = [scheme for scheme in options.schemes if is_attack(scheme)]
-    drawn = [scheme for scheme in options.schemes if not is_attack(scheme)]
+    drawn = options.drawn
     loading = {one.name: getattr(options, one.name) for one in fields(ChatModel)}
     first, *others = [loading | {"name": p, "label": name} for name, p in named.items()]
     study: JsonObject = {
@@ -183,20 +196,16 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
     if options.items:
         own = {"items": options.limit, "overflow": options.overflow}
         study["questions"] = {"items": list(options.items)}
-        study["attacks"] = [_checked_attack(scheme) | own for scheme in attacks]
+        study["attacks"] = [_checked_attack(scheme) | own for scheme in options.attacks]
         draws = {"draws": options.draws} if options.draws else {}
         study["evaluate"] = own | draws | {"eval_schemes": drawn} if drawn else None
         if options.few_shot:
             examples = {"examples": options.few_shot, "schemes": list(options.examples)}
             study["few_shot"] = examples
-    elif attacks:
-        raise RobustokError(f"--scheme {attacks[0]}: an attack is on questions: give --items")
     if options.texts:
         texts = {"held_out": list(options.texts), "measured": options.limit}
         study["corpus"] = texts | {"sample_by": options.sample_by}
         study["perplexity"] = {"eval_schemes": drawn, "draws": options.draws or 1}
-        if not drawn:
-            raise RobustokError("--texts needs a scheme that draws: give one with --scheme")
     return study
 
 

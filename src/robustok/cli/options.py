@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
@@ -43,54 +43,39 @@ def with_settings(command: Callable[..., object], **settings: Any) -> Command:
 
     A parameter whose default is made by :func:`option` is an option of the command's own, one
     annotated with an :class:`Argument` an argument. One with a plain type is what ``SHARED`` has by
-    its name. One annotated with a dataclass gets an instance of it, one with
-    ``Annotated[dict, CLASS]`` the fields that are given, by name. Fields without ``help`` or with
-    empty ``flags`` are no options, nor are those that the command has as own parameters.
-    ``context`` is click's; ``settings`` are those of ``click.Command``.
+    its name. One annotated with ``Annotated[dict, CLASS]`` gets the fields of the class that are
+    given, by name. Fields without ``help`` or with empty ``flags`` are no options, nor are those
+    that the command has as own parameters. ``context`` is click's; ``settings`` are those of
+    ``click.Command``.
     """
     hints = typing.get_type_hints(command, include_extras=True)
-    classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
-    taken = hints.keys() - classes.keys()
+    hints = {name: hints[name] for name in signature(command).parameters}
+    classes = {n: args[1] for n in hints if (args := typing.get_args(hints[n]))[:1] == (dict,)}
     options = {
         name: {
             f"{name}_{one.name}": one
             for one in fields(cls)
-            if _is_option(one) and one.name not in taken
+            if one.metadata.get("help") and one.metadata.get("flags") != ()
+            if one.name not in hints
         }
         for name, cls in classes.items()
     }
     parameters: list[click.Parameter] = []
-    for name, parameter in signature(command).parameters.items():
-        hint, default = hints[name], parameter.default
+    for name, hint in hints.items():
         if name in classes:
             types = typing.get_type_hints(classes[name])
             parameters += [
-                _option(one, types[one.name], one.name, value, one.default, is_partial(hint))
-                for value, one in options[name].items()
+                _option(one, types[one.name], one.name, key, one.default, required=False)
+                for key, one in options[name].items()
             ]
         elif name != "context":
-            info: Any = SHARED.get(name)
-            if typing.get_origin(hint) is Annotated:
-                hint, info = typing.get_args(hint)
-            if isinstance(default, Field):
-                info, default = default, default.default
-            if isinstance(info, Argument):
-                parameters.append(_PositionalArgument(name, info, hint))
-            else:
-                if default is Parameter.empty:
-                    default = info.default if isinstance(info, Field) else MISSING
-                parameters.append(_option(info, hint, name, name, default))
+            parameters.append(_parameter(name, hint, signature(command).parameters[name].default))
 
     def run(**values: object) -> Any:
         context = click.get_current_context()
-        for name, cls in classes.items():
-            given = {
-                one.name: value
-                for key, one in options[name].items()
-                for value in (values.pop(key),)
-                if not (is_partial(hints[name]) and _is_default(context, key))
-            }
-            values[name] = given if is_partial(hints[name]) else cls(**given)
+        for name, by_key in options.items():
+            given = {key: (one.name, values.pop(key)) for key, one in by_key.items()}
+            values[name] = dict(given[key] for key in given if not _is_default(context, key))
         result = command(**values, **({"context": context} if "context" in hints else {}))
         for one in context.command.params:  # the seed of a command that draws, beside its output
             if "--seed" in one.opts and _is_default(context, str(one.name)):
@@ -110,22 +95,22 @@ def _is_default(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
 
 
-def _is_option(one: Field[Any]) -> bool:
-    return bool(one.metadata.get("help")) and one.metadata.get("flags") != ()
-
-
-def is_partial(hint: object) -> bool:
-    """Whether a parameter gets the given fields only, and no instance of its settings class."""
-    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[0] is dict
-
-
-def _settings_class(hint: object) -> Any:
-    cls = typing.get_args(hint)[1] if is_partial(hint) else hint
-    return cls if is_dataclass(cls) and isinstance(cls, type) else None
+def _parameter(name: str, hint: object, default: object) -> click.Parameter:
+    """A parameter of a command that is an argument, an option of its own, or one of ``SHARED``."""
+    info: Any = SHARED.get(name)
+    if typing.get_origin(hint) is Annotated:
+        hint, info = typing.get_args(hint)
+    if isinstance(default, Field):
+        info, default = default, default.default
+    if isinstance(info, Argument):
+        return _PositionalArgument(name, info, hint)
+    if default is Parameter.empty:
+        default = info.default if isinstance(info, Field) else MISSING
+    return _option(info, hint, name, name, default)
 
 
 def _option(
-    one: Any, hint: object, field: str, name: str, default: object, partial: bool = False
+    one: Any, hint: object, field: str, name: str, default: object, required: bool = True
 ) -> click.Option:
     """A field of a settings class as an option, whose value the command gets as ``name``."""
     kind = next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)
@@ -148,7 +133,7 @@ def _option(
         type=_type(kind, metadata.get("min"), metadata.get("max")),
         is_flag=True if kind is bool else None,  # with False, click takes an option without value
         multiple=several,
-        required=default is MISSING and not partial,
+        required=required and default is MISSING,
         callback=checked,
         **set_default,
     )
@@ -251,7 +236,9 @@ TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
 SHARED = {
     "model": Argument("MODEL", "folder or hub name of a model"),
-    "models": Argument("MODEL", "folders or hub names; NAME=FOLDER sets the name"),
+    "models": Argument(
+        "MODEL", "folders, hub names or addresses of servers; NAME=FOLDER sets the name"
+    ),
     "tokenizer": option(TOKENIZER, "--tokenizer", "-t", metavar="PATH"),
     "scheme": option(
         f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",

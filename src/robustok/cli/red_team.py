@@ -17,7 +17,13 @@ from robustok.attack.settings import (
     unsearched_ids,
     unsearched_text,
 )
-from robustok.cli.options import figure_folder, folder_option, option, served_tokenizer_option
+from robustok.cli.options import (
+    Argument,
+    figure_folder,
+    folder_option,
+    option,
+    served_tokenizer_option,
+)
 from robustok.cli.printing import print_json, print_result, print_tokens, print_written
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
@@ -74,7 +80,7 @@ class RedTeamOptions(ChatModel):
 
 
 def red_team(
-    model: str,
+    model: Annotated[str, Argument("MODEL", "folder, hub name or address of a server")],
     objective: str = option(
         "margin, target, refusal, guard or MODULE:FUNCTION",
         metavar="NAME",
@@ -82,7 +88,7 @@ def red_team(
     ),
     *,
     others: Annotated[dict, ObjectiveSettings],
-    options: RedTeamOptions,
+    given: Annotated[dict, RedTeamOptions],
 ) -> None:
     """Attack prompts through their tokenization: answers, refusals or the verdict of a guard.
 
@@ -91,6 +97,7 @@ def red_team(
     """
     from robustok.attack.objectives import objective_maker  # imports torch
 
+    options = RedTeamOptions(**given)
     settings = ObjectiveSettings(objective, **others)
     objective_maker(settings)  # everything is checked before the model is loaded
     searches = [AttackSettings.parse(scheme) for scheme in options.schemes]

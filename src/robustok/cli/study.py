@@ -47,7 +47,6 @@ class _RunByDefault(Group):
 _MEASURE = "measure"  # the scale of a study that trains nothing
 group = _RunByDefault("study", help="List, plan and run studies. `study NAME` is `study run NAME`.")
 
-GPU = 3e14  # operations a second of one large accelerator in bfloat16, at a third of its peak
 Name = Annotated[str, Argument("NAME | FILE.yaml", "see `study list`")]
 
 
@@ -55,7 +54,7 @@ Name = Annotated[str, Argument("NAME | FILE.yaml", "see `study list`")]
 class StudyOptions:
     """The folders of a run, and what replaces the study's own fields: see ``load_study``."""
 
-    out: Path | None = folder_option("[default: runs/NAME, or runs/NAME-SCALE-MODEL]")
+    out: Path | None = folder_option("of the run  [default: runs/NAME, or runs/NAME-SCALE-MODEL]")
     scale: str | None = option(
         "cpu, small (SmolLM2-135M) or another one; see `study list`",
         default=None,
@@ -91,7 +90,9 @@ class StudyOptions:
     cells: Path | None = option(
         "folder of cells that several studies share", default=None, metavar="FOLDER"
     )
-    words_file: str | None = option("file with one word per line", default=None, metavar="FILE")
+    words_file: str | None = option(
+        "file with one word per line, instead of the study's words", default=None, metavar="FILE"
+    )
 
 
 def list_(as_json: bool = False) -> None:
@@ -115,7 +116,7 @@ def _scales_of(name: str) -> list[str]:
     return re.findall(r"(?m)^  ([\w-]+):", studies().get(name, "").partition("\nscales:\n")[2])
 
 
-def show(name: Name) -> None:
+def show(name: Annotated[str, Argument("NAME", "see `study list`")]) -> None:
     """Print the YAML of an included study, to copy and change."""
     from robustok.study.config import study_named
 
@@ -191,7 +192,7 @@ def report(
         tuple[Path, ...],
         Argument("FOLDER...", "folders of runs, which are merged into one report"),
     ],
-    out: Path | None = folder_option("of the report [default: the folder]"),
+    out: Path | None = folder_option("of the report  [default: that of the run]"),
 ) -> None:
     """Write the report of runs.
 
@@ -238,13 +239,8 @@ def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]
 
 
 def _time(work: list[float]) -> str:
-    """The estimated time of cells on two cores, of long ones on a GPU too."""
-    from robustok.study.cell import CORE
-
+    """The estimated time of cells on two cores."""
     minutes = sum(work) / 2 / 60
-    if minutes > 600:
-        on_gpu = max(sum(work) * CORE / GPU / 3600, 0.1)
-        return f"{minutes / 60:,.0f} hours on two cores or {on_gpu:.1f} hours on an H100"
     if minutes > 90:
-        return f"{minutes / 60:.0f} hours on two cores"
+        return f"{minutes / 60:,.0f} hours on two cores"
     return f"{counted(max(round(minutes), 1), 'minute')} on two cores"

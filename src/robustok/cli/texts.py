@@ -50,7 +50,7 @@ def sample(
     scheme: str,
     seed: int,
     tokenizer: str = OWN,
-    draws: int = draws_option("draws of each text or word", 1),
+    draws: int = draws_option("draws of each text", 1),
     as_json: bool = False,
 ) -> None:
     """Draw tokenizations of TEXT.
@@ -90,7 +90,11 @@ def count(
         metavar="distance|segments",
     ),
     most: int | None = option(
-        "greatest distance or number of segments", "--max", default=None, min=0, max=1_000_000
+        "greatest distance or number of segments in the table of --by",
+        "--max",
+        default=None,
+        min=0,
+        max=1_000_000,
     ),
     as_json: bool = False,
 ) -> None:
@@ -123,7 +127,9 @@ def count(
 def inspect(
     text: Annotated[str, Argument("TEXT", "a text")],
     tokenizer: str = OWN,
-    scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]"),
+    scheme: tuple[str, ...] = scheme_option(
+        "a scheme to draw  [default: every random one that fits]"
+    ),
     seed: int = option("the same seed, the same draws", default=0),
     draws: int = draws_option("draws shown for each scheme", 3),
 ) -> None:

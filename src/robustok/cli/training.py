@@ -46,7 +46,11 @@ class _Pretraining(_Preset, Recipe):
         noun="model shape",
     )
     scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0)
-    end: str | None = option("token after each document", default=None, metavar="TOKEN")
+    end: str | None = option(
+        "token after each document  [default: the tokenizer's end of text]",
+        default=None,
+        metavar="TOKEN",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +105,12 @@ def finetune(
     model: str,
     *,
     items: str = option(
-        "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
+        "JSON Lines with question, choices and label, or with prompt and answer; or a benchmark "
+        "on the hub",
+        metavar="FILE",
     ),
     tokenizer: str | None = option(
-        "[default: the model's own]", "--tokenizer", "-t", default=None, metavar="PATH"
+        "that of the model  [default: its own]", "--tokenizer", "-t", default=None, metavar="PATH"
     ),
     scheme: str,
     seed: int,

@@ -180,7 +180,7 @@ _RULES: tuple[tuple[Callable[[Study], object], str, str], ...] = (
                              or s.other_models), "readme",
      "it is for one model that exists: no training, one seed, no few_shot"),
     (lambda s: s.other_models and _is_trained(s), "other_models",
-     "they exist, as the first one: give model.name, and train nothing"),
+     "these are models that exist: give model.name, too, and train nothing"),
     (lambda s: s.model.is_chat and (s.few_shot or s.finetune), "model",
      "a chat template is around questions alone: leave few_shot and finetune out"),
     (lambda s: s.model.name is None and s.pretrain is None, "model",

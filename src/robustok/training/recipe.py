@@ -52,7 +52,7 @@ class Recipe(Settings):
     batch_size: int = _option("rows of an optimizer step, over all processes", min=1)
     learning_rate: float = _option("greatest learning rate", gt=0)
     warmup_steps: int = _option(
-        "steps over which the learning rate rises from min_lr_ratio of it", default=0, min=0
+        "steps over which the learning rate rises, from the share min_lr_ratio", default=0, min=0
     )
     min_lr_ratio: float = _option(
         "first and final learning rate as a share of the greatest",
