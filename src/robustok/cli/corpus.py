@@ -74,10 +74,9 @@ def corpus(
         run_on_ray(inputs, out, tokenizer, scheme, seed=seed, **options)
         print_json({"out": str(out)}) if as_json else click.echo(f"drawn by Ray Data: {out}")
         return
+    options["seed"] = seed
     with bar("shards") as progress:
-        receipt = run_corpus(
-            inputs, out, tokenizer, scheme, seed=seed, progress=progress, **options
-        )
+        receipt = run_corpus(inputs, out, tokenizer, scheme, progress=progress, **options)
     if as_json:
         print_json(asdict(receipt))
         return

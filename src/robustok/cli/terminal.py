@@ -103,7 +103,7 @@ class StudyBars:
         self._left: dict[str, float] = {}  # the planned cost of what is not done, by cell
         self._running: dict[str, TaskID] = {}
         self._planned = self._taken = TRUSTED  # seconds of finished cells
-        self._count = 0
+        self._count = 0  # of all cells
 
     def __enter__(self) -> StudyBars:
         self._bars.start()

@@ -148,9 +148,8 @@ class DataCell(QuestionsCell):
         name = self.files[0 if split == "train" else 1].name
         items = read_items(name, limit=count)
         if len(items) < count:
-            raise RobustokError(
-                f"{name} has {len(items)} questions: task.{split} is {count}, give less"
-            )
+            message = f"has {len(items)} questions: task.{split} is {count}, give less"
+            raise RobustokError(f"{name} {message}")
         # Here, so that a repeated key is an error before anything is trained.
         return items if split == "train" else check_keyed("item", items)
 
@@ -204,18 +203,16 @@ class BenchmarkCell(QuestionsCell):
         return (f"{path}@{self.revision}" if self.revision else path,)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        name = f"{self.name}@{self.revision}" if self.revision else self.name
+        name, count = f"{self.name}@{self.revision}" if self.revision else self.name, self.examples
         items, examples = read_items(self.file.name if self.file else name), []
-        if self.examples and self.file is None and not self.own:
-            limit = self.examples * SEEDS_OF_EXAMPLES
-            examples = read_items(name, limit=limit, split="train")
-        elif self.examples:
-            if self.examples >= len(items):
-                raise RobustokError(
-                    f"'{self.name}' has {len(items)} questions: too few for {self.examples} "
-                    "few-shot examples"
-                )
-            items, examples = items[: -self.examples], items[-self.examples :]
+        if count and self.file is None and not self.own:
+            examples = read_items(name, limit=count * SEEDS_OF_EXAMPLES, split="train")
+        elif count >= len(items):
+            raise RobustokError(
+                f"'{self.name}' has {len(items)} questions: too few for {count} few-shot examples"
+            )
+        elif count:
+            items, examples = items[:-count], items[-count:]
         items = (items if self.own else evenly_by_kind(items))[: self.items]
         write_items(self.path(folder) / "test.jsonl", items)
         if examples:

@@ -71,10 +71,11 @@ class _Planner:
         self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None
         self.questions = tuple(self._questions())
         names = [cell.task for cell in self.questions]  # by which results name them
-        if repeated := next((name for name in names if names.count(name) > 1), None):
-            raise RobustokError(
-                f"two tasks are called '{repeated}': rename {repeated}.jsonl, or leave one out"
-            )
+        for name in names:
+            if names.count(name) > 1:
+                raise RobustokError(
+                    f"two tasks are called '{name}': rename {name}.jsonl, or leave one out"
+                )
 
     def cells(self) -> Iterator[Cell]:
         # Questions before models: a file that cannot be read is found before a model is loaded.

@@ -116,7 +116,6 @@ def record_of(cell: Cell, folder: Path) -> JsonObject | None:
 
 
 def _runner(folder: Path) -> Callable[..., None]:
-    """The function by which a process runs each cell of the run in a folder."""
     return partial(_run_cell, folder)
 
 

@@ -73,10 +73,8 @@ def _copa(row: Row) -> Worded:
 
 
 def _social_iqa(row: Row) -> Worded:
-    question = (
-        f"Choose the most likely answer.\nContext: {row['context']}\nQuestion: {row['question']}"
-    )
-    return Worded(question, _after_space(row["choices"]))
+    question = f"Context: {row['context']}\nQuestion: {row['question']}"
+    return Worded(f"Choose the most likely answer.\n{question}", _after_space(row["choices"]))
 
 
 def _hellaswag(row: Row) -> Worded:
@@ -140,11 +138,8 @@ def _hub_blimp(row: Row) -> JsonObject:
 
 
 def _hub_toksuite(row: Row) -> JsonObject:
-    return {
-        "query": row["question"].strip(),
-        "choices": list(row["choices"]),
-        "label": int(row["answer"]),
-    }
+    question, choices = row["question"].strip(), list(row["choices"])
+    return {"query": question, "choices": choices, "label": int(row["answer"])}
 
 
 # The subsets of TokSuite's English questions.

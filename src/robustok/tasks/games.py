@@ -91,7 +91,7 @@ Draw = tuple[list[str], str, str]
 
 
 class _Format(NamedTuple):
-    """What differs between the formats; the loop over questions is the same."""
+    """What differs between the formats of LangGame."""
 
     draw: Callable[[Sequence[str], str, random.Random], Draw | None]  # (words, kind, rng)
     word: Callable[[Sequence[str], str, str, random.Random], str]  # (options, kind, letters, rng)
@@ -298,8 +298,6 @@ _FORMATS = {
 }
 
 
-# --- CUTE ------------------------------------------------------------
-
 CUTE_KINDS = ("contains", "delete", "insert", "substitute", "orthography", "spell", "unspell")
 
 _CUTE_OPTIONS = {"paper": 12, "short": 4}  # of the kinds with more than two
@@ -374,8 +372,8 @@ def cute(
             position %= len(kinds_left)
             kinds_left.remove(kind)
             continue
-        item_key = f"cute-{split}-{seed}-{len(items)}"
-        items.append(_item(question, kind, counts[kind], item_key, "" if is_paper else " "))
+        key, space = f"cute-{split}-{seed}-{len(items)}", "" if is_paper else " "
+        items.append(_item(question, kind, counts[kind], key, space))
         seen.add(question[0])
         counts[kind] += 1
         position += 1
@@ -452,10 +450,7 @@ def _orthography(pool: Material, word: str, turn: int) -> Question | None:
 
 def _spell(pool: Material, word: str, turn: int) -> Question | None:
     question = _with_edits(f"Spell out the word {pool.quoted(word)}.", word, pool)
-    if question is None:
-        return None
-    text, right, wrong = question
-    return text, " ".join(right), [" ".join(w) for w in wrong]
+    return question and (question[0], " ".join(question[1]), [" ".join(w) for w in question[2]])
 
 
 def _unspell(pool: Material, word: str, turn: int) -> Question | None:

@@ -249,10 +249,8 @@ def _pair(row: JsonObject, where: str, key: str) -> Pair:
     answer = row.get("answer", row.get("completion"))
     for name, value in (("prompt", prompt), ("answer", answer)):
         if not isinstance(value, str) or not value:
-            raise RobustokError(
-                f"{where} has no text '{name}': give prompt and answer, or "
-                "question, choices and label"
-            )
+            advice = "give prompt and answer, or question, choices and label"
+            raise RobustokError(f"{where} has no text '{name}': {advice}")
     return Pair(key, str(prompt), str(answer))
 
 
@@ -325,11 +323,9 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
             raise RobustokError("the question ends with a space: an answer follows after its own")
         return Item(key, question, tuple(choices), row["label"], kind)
     except KeyError as e:
-        advice = "give question, choices and label"
-        if e.args[0] not in ("question", "choices", "label"):
-            advice = (
-                "the benchmark that the file is named after has it, so add it or rename the file"
-            )
+        advice = "the benchmark that the file is named after has it, so add it or rename the file"
+        if e.args[0] in ("question", "choices", "label"):
+            advice = "give question, choices and label"
         raise RobustokError(f"{where} lacks {e}: {advice}") from None
     except RobustokError as e:
         raise RobustokError(f"{where}: {e}") from None
