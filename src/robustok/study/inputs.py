@@ -138,8 +138,9 @@ class DataCell(QuestionsCell):
                 f"task.data.test shares {counted(len(shared), 'question')} with task.data.train, "
                 f"such as '{shared[0]}': leave them out of one"
             )
-        for split, items in (("train", train), ("test", test)):
+        for done, (split, items) in enumerate((("train", train), ("test", test)), 1):
             write_items(self.path(folder) / f"{split}.jsonl", items)
+            progress(done, 2)
         return {"words": len(words), **counts}
 
     def _read(self, count: int, *, split: str) -> list[Item]:
