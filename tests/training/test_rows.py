@@ -11,7 +11,6 @@ from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, d
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.training.public import accepts
 from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
@@ -20,6 +19,7 @@ from robustok.training.rows import (
     RowOrder,
     stack_rows,
 )
+from robustok.training.trainings import accepts
 
 LENGTH = 128
 MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)

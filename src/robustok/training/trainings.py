@@ -1,4 +1,4 @@
-"""The public names of `robustok.training`: fine-tuning on questions, and pre-training on text.
+"""Both trainings: fine-tuning on questions, and pre-training on text.
 
 Tokenizations are drawn anew at every step.
 """
@@ -23,7 +23,7 @@ from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.vocabulary import Vocabulary
-from robustok.training.recipe import PRESETS, Finetuning, Questions, Recipe, Training
+from robustok.training.recipe import Finetuning, Questions, Recipe, Training
 from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
@@ -34,8 +34,6 @@ from robustok.training.rows import (
     stack_rows,
 )
 from robustok.training.run import train
-
-__all__ = ["PRESETS", "Finetuning", "Recipe", "Training", "finetune", "pretrain"]
 
 _CHUNK = 1_000
 
