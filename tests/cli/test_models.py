@@ -243,7 +243,7 @@ def test_sentences_are_evaluated_and_refused_where_questions_are_needed(
     given = f"{model} --items {path} --seed 0"
     assert shell.rows(f"evaluate {given}")[0]["n"] == 1
     assert "'b1'" in shell.fails(f"evaluate {given} -s adversarial --out {tmp_path}/out")
-    recipe = f"-s uniform --steps 1 --batch-size 1 --learning-rate 1e-3 --out {tmp_path}/out"
+    recipe = f"-s uniform --steps 1 --batch-size 1 --learning-rate 1e-3 --out {tmp_path}/tuned"
     assert "'b1'" in shell.fails(f"finetune {given} {recipe}")
 
 
