@@ -63,13 +63,8 @@ def by_tokenizer(vocab: Vocabulary, texts: Sequence[Text]) -> Ragged:
     return Ragged.from_rows(vocab._encode_by_library(list(texts), False))
 
 
-def gigatoken_of(vocab: Vocabulary) -> GigatokenEncoder:
-    assert isinstance(vocab.gigatoken, GigatokenEncoder)
-    return vocab.gigatoken
-
-
 def loaded(vocab: Vocabulary) -> GigatokenEncoder:
-    encoder = gigatoken_of(vocab)
+    encoder = vocab.gigatoken
     encoder.load()
     assert encoder.reason is None
     return encoder
@@ -104,9 +99,9 @@ def test_real_tokenizers_have_the_same_ids_before_and_after_it_is_loaded(name: s
     added = source.get_added_tokens_decoder().values()
     rows += [f"a{token.content}b {token.content}" for token in added][:300]
     vocab = Vocabulary.load(source)
-    gigatoken_of(vocab)._left = 1 << 30
+    vocab.gigatoken._left = 1 << 30
     before = Ragged.from_rows([vocab.encode(row) for row in rows])
-    assert gigatoken_of(vocab)._backend is None
+    assert vocab.gigatoken._backend is None
     encoded = [loaded(vocab).encode(row) for row in rows]
     assert sum(row is not None for row in encoded) > 0.9 * len(rows)
     assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows) == before
@@ -116,9 +111,9 @@ def test_real_tokenizers_have_the_same_ids_before_and_after_it_is_loaded(name: s
 def test_little_text_does_not_load_it() -> None:
     vocab = byte_level(None)
     vocab.encode_batch(["a few words"])
-    assert gigatoken_of(vocab)._backend is None and vocab.gigatoken.reason is None
+    assert vocab.gigatoken._backend is None and vocab.gigatoken.reason is None
     vocab.encode_batch(["a few words" * 1000])
-    assert gigatoken_of(vocab)._backend is not None
+    assert vocab.gigatoken._backend is not None
 
 
 def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +209,7 @@ def test_the_table_is_replaced_after_much_text(monkeypatch: pytest.MonkeyPatch) 
     backends = [loaded(vocab)._backend]
     for _ in range(4):
         assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
-        backends.append(gigatoken_of(vocab)._backend)
+        backends.append(vocab.gigatoken._backend)
     assert len({*map(id, backends)}) > 1 and None not in backends
 
 

@@ -335,6 +335,7 @@ def test_tekken_json_is_read_with_its_pattern_and_special_tokens(tmp_path) -> No
         assert vocab.encode("abc ab").tolist() == [261, 36, 260]
         assert vocab.special == {0, 1, 2, 3} and vocab.tokens[1] == b"<s>"
         assert vocab.encode("<s>a", parse_special=True).tolist() == [1, 101]
+        assert 1 not in vocab.encode("<s>a")
     content["vocab"][3]["token_bytes"] = "Q"
     (tmp_path / "tekken.json").write_text(json.dumps(content))
     with pytest.raises(rt.RobustokError, match=r"a damaged tekken\.json"):

@@ -78,12 +78,6 @@ def test_bytes_that_are_no_text_are_encoded_byte_by_byte(folder) -> None:
     assert len(vocab.encode("")) == 0
 
 
-def test_a_lone_surrogate_is_one_line(folder) -> None:
-    vocab = rt.Vocabulary.load(folder)
-    with pytest.raises(rt.RobustokError, match=r"lone surrogate \(U\+D800 at position 1\)"):
-        vocab.encode("a\ud800")
-
-
 def test_the_ordinary_of_two_ids_with_the_same_bytes_is_in_the_vocabulary() -> None:
     vocab = real("llama2")
     twins = [i for i, t in enumerate(vocab.tokens) if t == b"A"]
@@ -122,19 +116,6 @@ def test_missing_files_are_one_line(tmp_path) -> None:
             rt.Vocabulary.load(name)
     with pytest.raises(rt.RobustokError, match="cannot read a tokenizer from int"):
         rt.Vocabulary.load(3)
-
-
-def test_tiktoken() -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"abc": 257}
-    encoding = tiktoken.Encoding(
-        "toy", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|end|>": 258}
-    )
-    vocab = rt.Vocabulary.load(encoding)
-    assert vocab.encode("abc ab").tolist() == [257, 32, 256]
-    assert vocab.special == {258}
-    assert vocab.encode("a<|end|>", parse_special=True).tolist() == [97, 258]
-    assert 258 not in vocab.encode("a<|end|>")
 
 
 def test_sentencepiece_models() -> None:
