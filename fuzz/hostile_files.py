@@ -20,6 +20,7 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import byte_alphabet
 from robustok.tokenizer.tokenizer_json import from_json
+from robustok.tokenizer.tokenizers_api import tokenizer_json
 
 SIZES = (2000, 4000, 8000)
 TEXT = "a b <aa> <b>aa xyz  ▁ 12 é\n"
@@ -42,19 +43,14 @@ def word(number: int) -> str:
 def file_of(model: dict, added: list[dict] | None = None, **stages: list[dict]) -> str:
     """A tokenizer.json; each stage is a list."""
     keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-    return json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added or [],
-        "post_processor": None, "model": model,
-        **{stage: {"type": "Sequence", key: stages[stage]} if stage in stages else None
-           for stage, key in keys.items()},
-    })  # fmt: skip
+    parts = {name: {"type": "Sequence", keys[name]: stage} for name, stage in stages.items()}
+    spec = json.loads(tokenizer_json(model, None)) | parts
+    return json.dumps(spec | {"added_tokens": added or []})
 
 
 def bpe(tokens: list[str], merges: list[list[str]] | None = None, **settings: Any) -> dict:
     vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
-    return {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-            "ignore_merges": False, "vocab": vocab, "merges": merges or []} | settings  # fmt: skip
+    return {"type": "BPE", "vocab": vocab, "merges": merges or []} | settings
 
 
 def unigram(tokens: list[str]) -> dict:

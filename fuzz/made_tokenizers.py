@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from robustok.tokenizer.data import byte_alphabet
+from robustok.tokenizer.tokenizers_api import tokenizer_json
 
 BYTE = byte_alphabet()
 LETTER = {byte: character for character, byte in BYTE.items()}
@@ -57,12 +58,9 @@ class Made:
 
     def spec(self) -> dict[str, Any]:
         """The content of a tokenizer.json without added tokens."""
-        return {
-            "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-            "normalizer": _stage(self.normalizer, "normalizers"),
-            "pre_tokenizer": _stage(self.pre_tokenizer, "pretokenizers"), "post_processor": None,
-            "decoder": _stage(self.decoder, "decoders"), "model": self._model(),
-        }  # fmt: skip
+        before = _stage(self.pre_tokenizer, "pretokenizers"), _stage(self.normalizer, "normalizers")
+        spec = json.loads(tokenizer_json(self._model(), *before))
+        return spec | {"decoder": _stage(self.decoder, "decoders")}
 
     def _model(self) -> dict[str, Any]:
         model = {name: value for name, value in self.model.items() if name not in ("kind", "gap")}
@@ -71,8 +69,7 @@ class Made:
             return {"type": "Unigram", **model, "vocab": tokens}
         gap = self.model.get("gap")
         vocab = {t: i + (gap is not None and i >= gap) for i, t in enumerate(tokens)}
-        return {"type": "BPE", "dropout": None, "continuing_subword_prefix": None,
-                "end_of_word_suffix": None, **model, "vocab": vocab}  # fmt: skip
+        return {"type": "BPE", **model, "vocab": vocab}
 
     def build(self) -> Tokenizer:
         """The tokenizer; raises whatever the library raises."""
