@@ -104,9 +104,9 @@ def run(options: Namespace) -> None:
 def draw_split_counts(results: Sequence[SplitCounts], folder: Path) -> list[Path]:
     """A panel for each scheme: draws as bars, distributions as lines (paper, split counts)."""
     figure, panels = _panels(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
-    tints = colors([c.scheme for c in results])
-    for counts, axes, color in zip(results, panels, tints, strict=False):
-        _draw_counts(axes, counts, color)
+    tints = colors(counts.scheme for counts in results)
+    for counts, axes in zip(results, panels, strict=False):
+        _draw_counts(axes, counts, tints[counts.scheme])
     for axes in panels[len(results) :]:
         axes.set_visible(False)
     return save_all(
@@ -173,7 +173,7 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
     # Sorted by the last scheme, so that the segmentations it never draws come last.
     order = np.argsort(-result.shares[specs[-1]][level], kind="stable")
     width = 0.8 / len(specs)
-    for i, (spec, color) in enumerate(zip(specs, colors(specs), strict=True)):
+    for i, (spec, color) in enumerate(colors(specs).items()):
         at = np.arange(len(names)) + (i - (len(specs) - 1) / 2) * width
         axes.bar(at, 100 * result.shares[spec][level][order], width * 0.92, color=color, label=spec)
     axes.grid(axis="y")

@@ -80,13 +80,12 @@ def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
 def curve_section(lines: Sequence[Line], name: str, folder: Path, note: str) -> Section:
     """The "accuracy" under attack, share of "success" or mean "score" by tokenizations scored."""
     panels = grouped([line._asdict() for line in lines], "panel")
-    names = [*dict.fromkeys(line.name for line in lines)]
-    colored = dict(zip(names, colors(names), strict=True))
+    tints = colors(line.name for line in lines)
     figure, axes = panel_grid(len(panels))
     rows: list[Row] = []
     for place, (panel, own) in zip(axes, panels.items(), strict=False):
         for line in own:
-            curve, color = _curve(name, line["attacks"]), colored[line["name"]]
+            curve, color = _curve(name, line["attacks"]), tints[line["name"]]
             rows += [{"attack": panel, "name": line["name"], **point} for point in curve]
             scale = 1 if name == "score" else 100
             at = [point["n_scored"] for point in curve]
@@ -102,7 +101,7 @@ def curve_section(lines: Sequence[Line], name: str, folder: Path, note: str) -> 
         place.grid(True, axis="y")
         place.set_ylabel({"success": "broken"}.get(name, name) if place in axes[::2] else "")
     figure.supxlabel("tokenizations scored for a text", color=MUTED)
-    if len(names) > 1:
+    if len(tints) > 1:
         legend_above(figure, *axes)
     note_below(figure, note)
     save_all(figure, folder / "curve", rows)

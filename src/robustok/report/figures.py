@@ -208,7 +208,7 @@ def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) ->
     """
     schemes, strengths = _crossed(results) or ([], [])
     series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
-    tints = dict(zip(schemes, colors(schemes), strict=True))
+    tints = colors(schemes)
     panels = []
     for (panel, rows), eval_scheme in product(
         results.panels.items(), eval_schemes if schemes else ()
@@ -466,23 +466,25 @@ def layer_section(results: Results, folder: Path) -> Section | None:
 def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     """Mean distance of a word's tokenizations by layer: a color a model, a dash a sentence."""
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
-    looks: list[JsonObject] = [
-        {"color": color, "marker": mark}
-        for color, mark in zip(colors([*models]), cycle(MARKERS), strict=False)
-    ]
+    marks = zip(colors(models).items(), cycle(MARKERS), strict=False)
+    looks: dict[str, JsonObject] = {
+        model: {"color": color, "marker": mark} for (model, color), mark in marks
+    }
     dashes = list(islice(cycle(DASHES), len(sentences)))
     figure, (axes,) = new_figure((WIDTH, 3.4))
-    for own, look in zip(models.values(), looks, strict=True):
+    for model, own in models.items():
         by_sentence = grouped(own, "sentence")
         for sentence, dash in zip(sentences, dashes, strict=True):
-            draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash, **look)
+            draw_line(
+                axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash, **looks[model]
+            )
     last = max(row["layer"] for row in rows)
     step = max(1, last // 10)
     axes.set(xlabel="layer (0: the embedding)", ylabel="distance to the canonical tokenization")
     axes.set_xticks([0, *range(step, last, step), last] if last else [0])
     axes.grid(axis="y")
     axes.set_ylim(bottom=0)
-    keys = [legend_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
+    keys = [legend_key(label=model, **looks[model]) for model in models]
     if len(sentences) > 1 or sentences[0]:
         names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
         keys += [
@@ -541,12 +543,15 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     """The measured changes per √distance by depth: the embedding, the layers, the logits."""
     models = grouped(rows, "model")
     figure, (axes,) = new_figure((WIDTH, 3.6))
-    for (model, own), color in zip(models.items(), colors([*models]), strict=True):
+    tints = colors(models)
+    for model, own in models.items():
         for kind, points in grouped(own, "kind").items():
             # The embedding of a last token that is never split stays: no logarithm.
             line = [(row["depth"], row["mean"]) for row in points if row["mean"] > 0]
             label = model if kind == own[0]["kind"] else "_"
-            axes.plot(*zip(*line, strict=True), color=color, linestyle=_DASHES[kind], label=label)
+            axes.plot(
+                *zip(*line, strict=True), color=tints[model], linestyle=_DASHES[kind], label=label
+            )
     depth = max(row["depth"] for row in rows)
     step = max(1, depth // 6)
     layers = range(step, depth - step // 2, step)
@@ -585,13 +590,12 @@ def learning_section(results: Results, folder: Path) -> Section | None:
     if not points:
         return None
     panels = grouped(points, "eval_scheme")
-    names = [*grouped(points, "name")]
-    colored = dict(zip(names, colors(names), strict=True))
+    tints = colors(row["name"] for row in points)
     steps = sorted({row["step"] for row in points})
     figure, axes = panel_grid(len(panels))
     for panel, (scheme, own) in zip(axes, panels.items(), strict=False):
         for name, line in grouped(own, "name").items():
-            look = {"color": colored[name], "marker": "o", "label": name}
+            look = {"color": tints[name], "marker": "o", "label": name}
             draw_line(panel, line, "step", "accuracy", scale=100, **look)
         chance = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
         panel.axhline(100 * own[0]["chance"], label="chance", **chance)

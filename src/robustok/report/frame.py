@@ -186,8 +186,7 @@ class Results:
         self.panels = grouped(self.rows, "panel")
         """The rows by what models are grouped by, such as how they were pre-trained; empty if not
         at all."""
-        specs = [*grouped(self.rows, "spec")]
-        self.colors = dict(zip(specs, colors(specs), strict=True))
+        self.colors = colors(row["spec"] for row in self.rows)
         """A color for each spec that a model was trained with, the same in every panel."""
         self.eval_schemes = [*grouped(self.rows, "eval_scheme")]
         self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_worst(spec)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -81,21 +82,19 @@ def family(spec: str) -> str:
     return spec.split("(", 1)[0]
 
 
-def colors(specs: list[str]) -> list[str]:
+def colors(specs: Iterable[str]) -> dict[str, str]:
     """A color for each spec: its family's, lightened in turn where a family comes twice."""
-    spare = iter(OTHERS * len(specs))
-    names = [family(spec).partition(",")[0] for spec in specs]  # of "stochastok, 3 ways", too
-    base = {
-        name: getattr(SCHEMES.find(name), "color", "") or _NO_SCHEME.get(name) or next(spare)
-        for name in dict.fromkeys(names)
-    }
-    members = {
-        name: [s for s, own in zip(specs, names, strict=True) if own == name] for name in base
-    }
-    return [
-        _lighter(base[name], members[name].index(spec) / len(members[name]) * 0.7)
-        for spec, name in zip(specs, names, strict=True)
-    ]
+    by_spec = dict.fromkeys(specs, "")
+    families: dict[str, list[str]] = {}
+    for spec in by_spec:
+        name = family(spec).partition(",")[0]  # of "stochastok, 3 ways", too
+        families.setdefault(name, []).append(spec)
+    spare = cycle(OTHERS)
+    for name, members in families.items():
+        base = getattr(SCHEMES.find(name), "color", "") or _NO_SCHEME.get(name) or next(spare)
+        for place, spec in enumerate(members):
+            by_spec[spec] = _lighter(base, place / len(members) * 0.7)
+    return by_spec
 
 
 def _lighter(color: str, share: float) -> str:
