@@ -13,12 +13,9 @@ from tests.guard.tokenizers_of import (
     TEXT,
     byte_level,
     metaspace,
-    metaspace_tokenizer,
-    needs_normalized_contents,
     unigram_with_bytes,
 )
 from tests.oracles.data import TOKENIZERS, data_path, real
-from tokenizers import AddedToken, Tokenizer, models
 
 import robustok as rt
 from robustok.guard import (
@@ -206,18 +203,6 @@ def test_a_text_that_the_tokenizer_changes_is_a_finding_of_its_row() -> None:
     assert Guard(vocab).check_batch([spelled, plain])[1].canonical
 
 
-@needs_normalized_contents
-@pytest.mark.parametrize("text", ["<think>the", "the <think>rest", "<think>\nthe"])
-def test_an_added_token_that_is_normalized_takes_no_space_after_it(text: str) -> None:
-    """One without normalization does: the encoder's space is that of each id."""
-    tokenizer = metaspace_tokenizer(prefix=True)
-    tokenizer.add_tokens([AddedToken("<think>", normalized=True), AddedToken("<b>")])
-    vocab = rt.Vocabulary.load(tokenizer)
-    for marked in (text, text.replace("<think>", "<b>")):
-        ids = tokenizer.encode(marked, add_special_tokens=False).ids
-        assert Guard(vocab, allow_special=True).check(ids).canonical
-
-
 def test_the_tokenizers_own_frame_passes() -> None:
     vocab = metaspace(prefix=True)
     guard, text = Guard(vocab), vocab.encode("the rest").tolist()
@@ -225,13 +210,6 @@ def test_the_tokenizers_own_frame_passes() -> None:
     assert not framed.findings and framed.round_trip
     assert kinds(guard.check([1, *text, 1])) == [SPECIAL_ID]
     assert kinds(guard.check([*text, 2])) == [SPECIAL_ID]
-
-
-def test_a_vocabulary_of_a_few_letters_is_judged() -> None:
-    vocab = rt.Vocabulary.load(Tokenizer(models.BPE({"G": 0, "T": 1, "GT": 2}, [("G", "T")])))
-    assert Guard(vocab).check(vocab.encode("GTTG")).canonical
-    assert Guard(vocab).check_batch([[0, 1], [9]]).distance.tolist() == [2, 1]
-    assert Guard(vocab).repair([0, 1]).tolist() == [2]
 
 
 def test_round_trip_is_what_decoding_and_encoding_gives(vocab: rt.Vocabulary) -> None:
@@ -263,6 +241,16 @@ def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:
     copy = pickle.loads(pickle.dumps(guard))
     assert copy.allow_special
     assert pickle.loads(pickle.dumps(verdicts))[:] == copy.check_batch(rows)[:]
+
+
+def test_texts_go_to_the_fast_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocab = byte_level(LLAMA3)
+    guard, rows = Guard(vocab), rt.sampler("uniform", vocab).sample_batch(TEXT[:2], seed=0)
+    if vocab.gigatoken.reason is not None:
+        pytest.skip(vocab.gigatoken.reason)
+    expected = guard.check_batch(rows).repaired
+    monkeypatch.setattr(type(vocab.data.encoder), "encode_batch", None)
+    assert guard.check_batch(rows).repaired.values.tolist() == expected.values.tolist()
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

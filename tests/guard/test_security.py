@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 
-import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import real
@@ -59,21 +57,6 @@ def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]
     inside = [*vocab.encode("the").tolist(), added, *vocab.encode("rest").tolist()]
     expected = vocab.encode(vocab.decode(inside)).tolist() == inside
     assert guard.check(inside).canonical == expected
-
-
-def test_a_replacing_normalizer_does_not_cut_the_text() -> None:
-    spec = json.loads(metaspace(prefix=False).data.library.to_str())
-    spec["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "t"}
-    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
-    words = vocab.encode_batch(["the rest", "the", "rest", " a", "e e"])
-    space = next(i for i, token in enumerate(vocab.tokens) if token == b" " and vocab.readable[i])
-    rows = [*words, *(np.array([*a, space, *b]) for a in words for b in words)]
-    verdicts = Guard(vocab).check_batch(rows)
-    for row, canonical, repaired in zip(rows, verdicts.canonical, verdicts.repaired, strict=True):
-        # A space of the decoded text is a "t", or was "▁" before.
-        text = vocab.decode(row).replace(" ", "▁")
-        assert canonical == np.array_equal(vocab.encode(text), row)
-        assert vocab.decode(repaired) == vocab.decode(row)
 
 
 def test_admit_repairs_and_refuses(gpt2_like: rt.Vocabulary) -> None:
