@@ -324,7 +324,9 @@ class Guard:
     def _encode_until_stable(self, rows: list[np.ndarray], left: list[int]) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
         plain_source = self.vocab.data.spelling.plain_source
-        for _ in range(_ROUNDS if left else 0):
+        for _ in range(_ROUNDS):
+            if not left:
+                return
             texts = [plain_source(self.vocab.decode_bytes(rows[i])) for i in left]
             again = dict(zip(left, self.vocab.canonicalizer.encode_batch(texts), strict=True))
             left = [i for i, row in again.items() if not np.array_equal(rows[i], row)]
