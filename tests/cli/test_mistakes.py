@@ -18,7 +18,7 @@ data langgame --seed 0 => Missing option '--out'
 sample x y -s uniform --seed 0 => put the text in quotes
 study plan quick --held-out= => '--held-out': it is empty: give a file or folder
 sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
-sample x -t {t} --seed 0 -s => Option '-s' requires an argument
+sample x -t {t} --seed 0 -s => Option '-s' requires an argument; see robustok sample --help
 evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists
 evaluate {m} --items {t} --seed 0 => is not JSON
 sample x -t {t} -s uniform --seed abc => seed

@@ -178,6 +178,13 @@ class _PositionalArgument(click.Argument):
 class Command(click.Command):
     """A command whose `--help` groups options by panel, and names the schemes of all packages."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # whose help an error of the parser names
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for param in sorted(
