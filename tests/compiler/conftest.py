@@ -30,8 +30,7 @@ class Call(NamedTuple):
 
 
 def call_in_new_process(place: Path, code: str = CODE, *arguments: str, **settings: str) -> Call:
-    """Call a kernel in a process whose cache is below ``place``, as is the one for emergencies."""
-    settings = dict.fromkeys(("NUMBA_CACHE_DIR", "TMPDIR"), str(place)) | settings
-    done = run(code, *arguments, **settings)
+    """Call a kernel in a process whose cache is below ``place``."""
+    done = run(code, *arguments, **{"NUMBA_CACHE_DIR": str(place)} | settings)
     directory, is_packaged, *counts = done.stdout.split()
     return Call(Path(directory), is_packaged == "True", *map(int, counts))

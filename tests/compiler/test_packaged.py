@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 def call(package: Path, place: Path, **settings: str) -> Call:
     """Call a kernel of ``package`` in a new process."""
-    return call_in_new_process(place, PYTHONPATH=str(package), TMPDIR=str(package), **settings)
+    return call_in_new_process(place, PYTHONPATH=str(package), **settings)
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_the_cache_works_without_owners_and_modes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "robustok" / "kernels-1"
-    monkeypatch.setattr(cache, "_directories", lambda: (directory,))
+    monkeypatch.setattr(cache, "_directory", lambda: directory)
     monkeypatch.delattr(os, "geteuid", raising=False)
     cache.write("kernel", b"code")
     directory.chmod(0o777)  # as Windows reports every directory

@@ -1,6 +1,6 @@
 """Numbers of paths through a lattice: exact ones, and the logarithm of the number of one cost.
 
-Exact numbers are machine integers, for small blocks; `robustok.lattice.counting` has the others.
+Exact numbers are machine integers, for small blocks; `robustok.lattice` has the others.
 
 The logarithm of the number of paths of one total cost takes time linear in the lattice. Paths are
 weighted exp(slope * cost) with the slope at which the mean cost is the wanted one (saddle point).

@@ -6,7 +6,8 @@ blocks are independent; Newton's method chooses z such that the expected sum is 
 
 Arguments of one meaning in this module: ``types``: `Types` of the blocks of a text. ``longs``: a
 list of `lattice.Edges`, or None, which leaves out the code for it. ``k``: int64, a distance of at
-least 0; a float64 for the sample in `solve`. ``slope``: float64, log z.
+least 0; a float64 for the sample in `solve`. ``slope``: float64, log z. ``scratch``:
+`NewtonScratch` for these types and ``longs``.
 """
 
 from __future__ import annotations
@@ -99,7 +100,6 @@ def _weigh(types, slope, longs, scratch):
     """Set ``types.probability`` under weight exp(slope * distance).
 
     Returns the mean and the variance of the summed distance of all blocks and of ``longs``.
-    ``scratch``: `NewtonScratch` for these types and ``longs``.
     """
     types, powers = borrow(types), borrow(scratch.powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
@@ -148,9 +148,8 @@ def _scratch_for(types, longs):
 def _newton(types, longs, k, slope, scratch):
     """log z at which the expected distance is k, to a fifth of a standard deviation.
 
-    That is close enough: hardly a draw is rejected because of it. ``k``: the distance, at least 0.
-    ``slope``: log z to start from. ``scratch``: `NewtonScratch`. Sets ``types.probability``
-    for the result.
+    That is close enough: hardly a draw is rejected because of it. ``slope``: where to start. Sets
+    ``types.probability`` for the result.
     """
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):

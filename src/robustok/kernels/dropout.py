@@ -7,11 +7,11 @@ merge is cached per token, and a second number decides whether another merge is 
 rest, a few percent of all pre-tokens, is merged.
 
 Arguments of one meaning in this module: ``merges``: `Merges`. ``scratch``: `MergeScratch`, with
-space for the symbols of the longest pre-token. ``dropout``: `Dropout`. ``pre_tokens``:
-`PreTokens` of the texts of the batch. ``token``: the canonical id of a pre-token, or -1. ``out``:
-int32, with space for an id for each byte of the pre-token from index ``at`` on: a merge only makes
-the sequence shorter. ``kept`` merges are kept before the first dropped one, ``kept_after`` before
-the second; -1: not drawn yet.
+space for the symbols of the longest pre-token. ``size``: entries of its heap. ``dropout``:
+`Dropout`. ``pre_tokens``: `PreTokens` of the texts of the batch. ``token``: the canonical id of a
+pre-token, or -1. ``out``: int32, with space for an id for each byte of the pre-token from index
+``at`` on: a merge only makes the sequence shorter. ``kept`` merges are kept before the first
+dropped one, ``kept_after`` before the second; -1: not drawn yet.
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ class Dropout(NamedTuple):
 
 @njit(inline="always")
 def push_symbol(merges, scratch, size, i):
-    """Push the merge of symbol ``i`` with the next one, if there is one; returns the new size.
-
-    ``size``: entries of ``scratch.heap``, which has space for another one (see `MergeScratch`).
-    """
+    """Push the merge of symbol ``i`` with the next one, if there is one; returns the heap size."""
     rank = scratch.rank[i]
     if rank >= 0:
         size = push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
@@ -88,25 +85,11 @@ def kept_merges(u, log_keep):
 
 
 @njit(inline="always")
-def next_kept(kept_after, log_keep, state):
-    """The number of merges kept before the next dropped one, and the state.
-
-    ``kept_after``: int64, this number, or -1 where it is not drawn yet. ``log_keep``: float64, as
-    in `kept_merges`. ``state``: uint64, of the random numbers.
-    """
-    kept = kept_after
-    if kept < 0:
-        u, state = uniform(state)
-        kept = kept_merges(u, log_keep)
-    return kept, state
-
-
-@njit(inline="always")
 def apply(merges, scratch, n, size, i):
     """Merge symbol ``i`` with the next one and push the new pairs' merges; returns the heap size.
 
-    ``n``: number of symbols that the pre-token started from. ``size``: entries of
-    ``scratch.heap``. scratch.rank[i] is a merge, so symbol i has a next one below n.
+    ``n``: symbols that the pre-token started from. scratch.rank[i] is a merge, so symbol i has a
+    next one below n.
     """
     token, before, after, rank = scratch.token, scratch.before, scratch.after, scratch.rank
     j = after[i]
@@ -123,17 +106,6 @@ def apply(merges, scratch, n, size, i):
         rank[b] = rank_of(merges, token[b], token[i])
         size = push_symbol(merges, scratch, size, b)
     return size
-
-
-@njit(inline="always")
-def append_symbols(scratch, n, out, at):
-    """Append the ids of the symbols that are left of ``n``; returns the end."""
-    i = np.int64(0)
-    while i < n:
-        out[at] = scratch.token[i]
-        at += 1
-        i = np.int64(scratch.after[i])
-    return at
 
 
 @njit(forceinline=True)
@@ -168,7 +140,10 @@ def _merge(dropout, begin, end, kept, kept_after, state, out, at):
         trials += 1
         kept -= 1
         if kept < 0:
-            kept, state = next_kept(kept_after, dropout.log_keep, state)
+            kept = kept_after
+            if kept < 0:
+                u, state = uniform(state)
+                kept = kept_merges(u, dropout.log_keep)
             kept_after = np.int64(_UNKNOWN)
             if rule != SENTENCEPIECE:
                 scratch.dropped[dropped] = key
@@ -179,7 +154,12 @@ def _merge(dropout, begin, end, kept, kept_after, state, out, at):
         dropped = 0
         if is_current:
             size = apply(merges, scratch, n, size, i)
-    return append_symbols(scratch, n, out, at), trials, state
+    i = np.int64(0)
+    while i < n:
+        out[at] = scratch.token[i]
+        at += 1
+        i = np.int64(scratch.after[i])
+    return at, trials, state
 
 
 @njit()
@@ -188,10 +168,8 @@ def _dry_run(dropout, begin, end, kept):
 
     Returns the number of ids and of trials; -1 ids where a symbol is missing.
     """
-    ids = dropout.scratch.ids
-    size, trials, _ = _merge(
-        dropout, begin, end, kept, np.int64(_NEVER), np.uint64(0), ids, np.int64(0)
-    )
+    never, state, ids = np.int64(_NEVER), np.uint64(0), dropout.scratch.ids
+    size, trials, _ = _merge(dropout, begin, end, kept, never, state, ids, np.int64(0))
     return size, trials
 
 
@@ -241,8 +219,7 @@ def _copy_outcome(outcomes, token, k, out, at):
 def _draw_pre_token(dropout, begin, end, token, state, out, at):
     """Append one draw of the pre-token text[begin:end]; returns the end and the state.
 
-    ``token`` is the canonical token that is exactly this pre-token, or -1. The end is -1 where
-    there is no symbol for a byte.
+    The end is -1 where there is no symbol for a byte.
     """
     merges, keep = dropout.merges, dropout.keep
     trials = np.int64(-2)

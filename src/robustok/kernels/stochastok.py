@@ -5,8 +5,8 @@ uniform position.
 
 Arguments of one meaning in this module: ``pairs``: `Pairs` of the vocabulary. ``nodes``:
 `Nodes`, the list of one text, of whose nodes n are in use. ``alpha``: float64, picks for each
-token of a text, see `picks_of`. ``strength``: `PickRate`. ``first``, ``last``: the texts
-first..last of the batch are drawn.
+token of a text, see `picks_of`. ``strength``: `PickRate`. ``picks``: int64, how many to pick.
+``first``, ``last``: the texts first..last of the batch are drawn into ``rows``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Nodes(NamedTuple):
 def pairs_of(trie, token_bytes, token_offsets, ordinary):
     """Every cut of an ordinary token into two tokens, as `Pairs`.
 
-    ``token_bytes``: uint8, ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``ordinary``:
-    bool [ids]. A token has fewer cuts than bytes, so the pairs fit in as many places as bytes.
+    ``ordinary``: bool [ids]. A token has fewer cuts than bytes, so the pairs fit in as many places
+    as bytes.
     """
     size = len(ordinary)
     start = np.zeros(size + 1, np.int32)  # a `Trie` has fewer than 2**27 bytes of tokens
@@ -119,10 +119,7 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
 
 @njit(inline="always")
 def _read_text(batch, t, nodes):
-    """Make the list of text ``t`` of the batch in ``nodes``; returns its number of nodes.
-
-    `_most_nodes` is at least the number of tokens of any text, so they fit.
-    """
+    """Make the list of text ``t`` of the batch in ``nodes``; returns its number of nodes."""
     b = batch.offsets[t]
     m = batch.offsets[t + 1] - b
     for i in range(m):
@@ -135,10 +132,7 @@ def _read_text(batch, t, nodes):
 
 @njit(inline="always")
 def _write_text(nodes, count, out, at):
-    """Append the tokens of the list to ``out`` from index ``at`` on; returns the end.
-
-    ``count``: nodes in use. ``out``: int32, with space for so many ids.
-    """
+    """Append the tokens of the ``count`` nodes to ``out`` from ``at`` on; returns the end."""
     i = np.int32(0) if count else np.int32(-1)
     while i >= 0:
         out[at] = nodes.token[i]
@@ -173,8 +167,7 @@ def _split_one(pairs, nodes, n, state):
 def _split_in_two(pairs, nodes, n, picks, few, state):
     """Pick nodes of the list of n nodes and split them in two; returns the number of nodes.
 
-    ``pairs``: `Pairs`. ``nodes``: `Nodes`, with a place for each split. Unless ``few``, picks end
-    once no token splits any further: the rest change nothing.
+    Unless ``few``, picks end once no token splits any further: the rest change nothing.
     """
     if few:
         for _ in range(picks):
@@ -212,11 +205,7 @@ def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
 
 @njit()
 def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
-    """Draw texts first..last with splits into two tokens.
-
-    ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
-    first..last.
-    """
+    """Draw texts first..last with splits into two tokens."""
     most = _most_nodes(token_offsets, batch, strength.alpha, 1, first, last)
     nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
     _draw_texts(pairs, nodes, batch, strength, first, last, rows)
@@ -261,9 +250,8 @@ def _expand(tokens, store, t, key, segments, state):
 def _split_listed(tokens, store, nodes, n, picks, scratch, state):
     """Pick nodes of the list and expand them; returns the number of nodes, -1 if the store is full.
 
-    ``n``: nodes in use. ``picks``: int64, how many to pick. ``scratch``: int32 [1], the key of a
-    look-up, and int32 [max_segments], the tokens of an expansion. A pick adds up to
-    max_segments - 1 nodes, so `_most_nodes` bounds their number.
+    ``scratch``: int32 [1], the key of a look-up, and int32 [max_segments], the tokens of an
+    expansion. A pick adds up to max_segments - 1 nodes, so `_most_nodes` bounds their number.
     """
     key, segments = scratch
     splittable = np.int64(0)
@@ -300,9 +288,8 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
 def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, last, rows):
     """Draw texts first..last, all expansions into up to ``max_segments`` tokens in one list.
 
-    Returns ``last`` and DRAWN, or the first text that the store had no space for and NO_ROOM.
-    ``rows``: `batch.Rows` of the texts first..last. No token has more segments than bytes, so
-    ``max_segments`` is clipped to the bytes of the longest one.
+    Returns ``last`` and DRAWN, or the first text that the store had no space for and NO_ROOM. No
+    token has more segments than bytes, so ``max_segments`` is clipped to those of the longest one.
     """
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)

@@ -9,7 +9,8 @@ through tokens. Leaf sequences of many trees at once cannot be counted by a simp
 sequence may have several trees. So a segmentation is tested (is there some tree?), and the numbers
 of segments that have any are found by a recursion over spans.
 
-``pairwise``: `Pairwise` under support="pairwise", else None.
+``pairwise``: `Pairwise` under support="pairwise", else None. ``alpha``: float64, splits for each
+token of a text. ``is_token``, ``table``: bool [n + 1, n + 1], from `spans` of a token of n bytes.
 """
 
 from __future__ import annotations
@@ -74,10 +75,7 @@ def _add_sums(left, most_left, right, most_right, sums):
 
 @njit()
 def reachable_sizes(is_token):
-    """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1].
-
-    ``is_token``: bool [n + 1, n + 1], from `spans`.
-    """
+    """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1]."""
     n = len(is_token) - 1
     sizes = np.zeros((n + 1, n + 1, n + 1), np.bool_)
     for span in range(1, n + 1):
@@ -104,10 +102,9 @@ class Pairwise(NamedTuple):
 def is_pairwise(is_token, segments, count, token_offsets, scratch):
     """Whether a segmentation of a token merges into it, two segments at a time through tokens.
 
-    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``segments``: int32
-    [count or more], its first ``count`` are the ids of the segments, which together spell the
-    token. ``scratch``: `Pairwise` for more than ``count`` cuts. A segment has at least a byte, so
-    ``count`` and the cuts are at most n.
+    ``segments``: int32 [count or more], its first ``count`` are the ids of the segments, which
+    together spell the token. ``scratch``: `Pairwise` for more than ``count`` cuts. A segment has at
+    least a byte, so ``count`` and the cuts are at most n.
     """
     cuts, merged = scratch
     cuts[0] = 0
@@ -150,10 +147,7 @@ def _record(tokens, store, key, pairwise):
 
 @njit()
 def _keep_pairwise(store, record, table, token_offsets, scratch):
-    """Remove from a record's lists what repeated two-way splits cannot reach.
-
-    ``table``: bool [n + 1, n + 1], from `spans` of the token. ``scratch``: `Pairwise`.
-    """
+    """Remove from a record's lists what two-way splits cannot reach; ``scratch``: `Pairwise`."""
     counts = counts_of(store, record)
     for s in range(3, degrees_of(store, record) + 1):
         base, stride = paths_of(store, record, s)
@@ -225,11 +219,7 @@ def _segment(tokens, store, key, share, pairwise, state, out, at):
 
 @njit()
 def _draw_texts(tokens, store, batch, alpha, pairwise, first, last, rows):
-    """Draw texts first..last; see :func:`draw_stochastok_uniform`.
-
-    ``alpha``: float64, splits for each token of a text. Does not own the memory of
-    ``pairwise``.
-    """
+    """Draw texts first..last; see :func:`draw_stochastok_uniform`. Does not own ``pairwise``."""
     tokens, store = borrow(tokens), borrow(store)
     batch, rows = borrow(batch), borrow(rows)
     at = np.int64(0)
@@ -256,9 +246,8 @@ def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, 
     """Draw texts first..last; returns the text reached and a code of `store`.
 
     ``last`` and DRAWN, or the first text that was not drawn and why, see :func:`_segment`.
-    ``alpha``: float64, splits for each token of a text (`picks_of`). ``pairwise``: True: draw only
-    what repeated two-way splits reach. None: all segmentations; the code of the others is left out
-    of this kernel. ``rows``: `batch.Rows` of the texts first..last.
+    ``pairwise``: True: draw only what repeated two-way splits reach. None: all segmentations; the
+    code of the others is left out of this kernel.
     """
     scratch = None
     if pairwise is not None:

@@ -3,7 +3,7 @@
 The name of a cache directory is a hash of all that machine code depends on: the kernel sources, the
 releases of Python, numba, llvmlite and numpy, the processor and numba's settings. A file starts
 with the SHA-256 of the name of its directory, its own name and its content. Nothing is unpickled or
-executed before that is verified, and neither directories nor files are used to which another user
+executed before that is verified, and neither a directory nor files are used to which another user
 can write. What is missing, damaged or unsafe reads as None: the kernel is compiled again.
 
 A wheel may bring the directory of `baseline`, a processor whose code many others execute. It is
@@ -18,7 +18,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -64,19 +63,17 @@ _READ_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 def read(name: str) -> bytes | None:
     """The content of a file, or None where no directory has it whole."""
-    packaged = packaged_directory()
+    packaged, directory = packaged_directory(), _directory()
     if packaged is not None:
         with suppress(OSError):
             content = _verified(packaged.name, name, (packaged / name).read_bytes())
             if content is not None:
                 return content
-    for directory in _directories():
-        try:
-            _check_safe(directory)
-            data = _read_own(directory / name)
-        except OSError:
-            continue
-        content = _verified(directory.name, name, data)
+    if directory is None:
+        return None
+    with suppress(OSError):
+        _check_safe(directory)
+        content = _verified(directory.name, name, _read_own(directory / name))
         if content is not None:
             with suppress(OSError):
                 os.utime(directory)  # see `_remove_unused`
@@ -85,15 +82,12 @@ def read(name: str) -> bytes | None:
 
 
 def write(name: str, content: bytes) -> None:
-    """Keep ``content`` in the first directory that takes it; nowhere if all disks are full."""
-    for directory in _directories():
-        with suppress(OSError):
-            _make(directory)
-            path = directory / name
-            with part_of(path) as part:
-                part.touch(mode=0o600)
-                part.write_bytes(_digest(directory.name, name, content) + content)
-            return
+    """Keep ``content`` in the cache directory, if there is one and its disk is not full."""
+    directory = cache_directory()
+    if directory is not None:
+        with suppress(OSError), part_of(directory / name) as part:
+            part.touch(mode=0o600)
+            part.write_bytes(_digest(directory.name, name, content) + content)
 
 
 @contextmanager
@@ -114,12 +108,12 @@ def one_process(name: str) -> Iterator[None]:
 
 
 def cache_directory() -> Path | None:
-    """The directory that compiled kernels are written to; None where none is safe and writable.
+    """The directory that compiled kernels are written to; None where it is not safe and writable.
 
-    The first such one of: a subdirectory of ``NUMBA_CACHE_DIR`` where that is set, or of the
-    user's cache directory; and a private one among the temporary files.
+    A subdirectory of ``NUMBA_CACHE_DIR`` where that is set, or else of the user's cache directory.
     """
-    for directory in _directories():
+    directory = _directory()
+    if directory is not None:
         with suppress(OSError):
             _make(directory)
             if os.access(directory, os.W_OK):
@@ -142,16 +136,12 @@ def packaged_directory() -> Traversable | None:
 
 
 @cache
-def _directories() -> tuple[Path, ...]:
-    """Directories that may hold compiled kernels, the preferred one first; they need not exist."""
-    user = f"-{os.geteuid()}" if hasattr(os, "geteuid") else ""
-    parents = []
-    with suppress(RuntimeError):  # a user without a home
-        parents.append(Path(config.CACHE_DIR) / "robustok" if config.CACHE_DIR else user_cache())
-    with suppress(OSError):  # no temporary directory is writable
-        parents.append(Path(tempfile.gettempdir()) / f"robustok{user}")
-    name = _directory_name(_processor())
-    return tuple(parent.absolute() / name for parent in parents)
+def _directory() -> Path | None:
+    """The directory that may hold compiled kernels; it need not exist. None without a home."""
+    with suppress(RuntimeError):
+        parent = Path(config.CACHE_DIR) / "robustok" if config.CACHE_DIR else user_cache()
+        return parent.absolute() / _directory_name(_processor())
+    return None
 
 
 def baseline() -> str | None:
