@@ -30,7 +30,8 @@ import psutil
 
 import robustok as rt
 from common import options_of, print_heads, print_row
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.asgi import GuardMiddleware
+from robustok.integrations.serving import PromptGuard
 from robustok.tasks import frequent_words
 
 CLIENTS = 32

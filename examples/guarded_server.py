@@ -28,7 +28,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 import robustok as rt
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.asgi import GuardMiddleware
+from robustok.integrations.serving import PromptGuard
 from robustok.models import Shape, small_model
 
 TEXT = "the quick brown fox jumps over the lazy dog and the revolution"

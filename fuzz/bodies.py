@@ -25,6 +25,7 @@ import pydantic_core
 from pydantic import TypeAdapter
 
 import robustok as rt
+from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.bodies import (
     EXIST,
     IDS,
@@ -35,7 +36,7 @@ from robustok.integrations.bodies import (
     fields_of,
     known_path,
 )
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.serving import PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
 OWN = "own_field"  # named by the setting

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fuzz import bodies as fuzz
 
-from robustok.integrations import bodies, serving
+from robustok.integrations import asgi, bodies
 
 
 def finds(number: int) -> bool:
@@ -38,11 +38,11 @@ def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bodies._IdReader, "_check_case", lambda *_: None)
     elif hole == "label":
         monkeypatch.setattr(fuzz, "TYPES", (b"multipart/form-data",))
-        monkeypatch.setattr(serving.GuardMiddleware, "_admitted", _by_label)
+        monkeypatch.setattr(asgi.GuardMiddleware, "_admitted", _by_label)
     elif hole == "depth":
         monkeypatch.setattr(bodies._IdReader, "_read_list", _flat)
     else:
-        monkeypatch.setattr(serving, "_header", lambda scope, name: [b"multipart/form-data"]
+        monkeypatch.setattr(asgi, "_header", lambda scope, name: [b"multipart/form-data"]
                             if name == b"content-type" else [])  # fmt: skip
     assert any(finds(number) for number in range(3_000))
 

@@ -29,8 +29,9 @@ from starlette.websockets import WebSocket
 from tests.guard.tokenizers_of import LLAMA3, byte_level, unigram_with_bytes
 
 import robustok as rt
+from robustok.integrations.asgi import IN_THREAD, GuardMiddleware
 from robustok.integrations.bodies import Refused
-from robustok.integrations.serving import IN_THREAD, GuardMiddleware, PromptGuard
+from robustok.integrations.serving import PromptGuard
 
 prometheus = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
 ROOT = Path(__file__).parents[2]

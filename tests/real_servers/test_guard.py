@@ -27,7 +27,8 @@ GUARDED = """
 import json
 
 import robustok as rt
-from robustok.integrations.serving import GuardMiddleware, PromptGuard
+from robustok.integrations.asgi import GuardMiddleware
+from robustok.integrations.serving import PromptGuard
 
 PROMPTS = PromptGuard(rt.Vocabulary.load(MODEL), policy="repair", max_length=200)
 
