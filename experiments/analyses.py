@@ -142,7 +142,7 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
 
 @figure_style()
 def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) -> list[Path]:
-    """A column a tokenizer, a row a number of splits; a bar a scheme for each segmentation.
+    """A column for each tokenizer, a row for each number of splits; a bar for each scheme.
 
     ``by_tokenizer`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
     """

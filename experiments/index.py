@@ -162,7 +162,7 @@ def _counts(
 
 
 def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
-    """Draw each difference in accuracy beside the paper's: a line a test, by topic."""
+    """Draw each difference in accuracy beside the paper's: a line for each test, by topic."""
     blocks: dict[str, list[tuple[Test, Verdict]]] = {}
     for claim in claims.claims:
         for test in claim.tests:

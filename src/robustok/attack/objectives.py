@@ -418,7 +418,10 @@ def _margin(named: NamedObjective, prompt: Prompt) -> Objective:
 def _target(named: NamedObjective, prompt: Prompt) -> Objective:
     target, threshold = prompt.fields.get("target", named.settings.target), named.settings.threshold
     if not isinstance(target, str):
-        raise RobustokError(f"prompt '{prompt.key}' has no target: give it a field, or one for all")
+        raise RobustokError(
+            f"prompt '{prompt.key}' has no target: give it the field target, or set one for all "
+            "prompts (--target)"
+        )
     return TargetLikelihood(named.model, named.vocab, target, threshold=threshold, **named.frame)
 
 

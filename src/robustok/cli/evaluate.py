@@ -150,7 +150,7 @@ def evaluate(models: tuple[str, ...], given: Annotated[dict, EvaluateOptions]) -
 
 
 def print_accuracies(folder: Path) -> None:
-    """Print the accuracies of a run as a table, a model a line."""
+    """Print the accuracies of a run as a table, a line for each model."""
     from robustok.report import Results
     from robustok.report.source import read_source
     from robustok.report.tables import accuracy_table

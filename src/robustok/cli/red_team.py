@@ -58,7 +58,7 @@ class RedTeamOptions(ChatModel):
         metavar="ATTACK",
     )
     out: Path | None = folder_option(
-        "folder for attacks.jsonl, a row a prompt; the same command goes on there",
+        "folder for attacks.jsonl, a row for each prompt; the same command goes on there",
         check=figure_folder,
     )
     generate: bool = option(

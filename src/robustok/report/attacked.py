@@ -191,7 +191,7 @@ def _score(score: float | None) -> str:
 
 
 def summary_table(summaries: Sequence[JsonFields]) -> Table:
-    """A line an attack on prompts: the share of broken and proved ones, and the mean scores."""
+    """A line for each attack on prompts: shares of broken and proved ones, and the mean scores."""
     judged = all("success" in row for row in summaries)
     head = ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"]
     lines = []

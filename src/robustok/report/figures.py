@@ -62,7 +62,7 @@ _NAMES = {"sampled": "solid: drawn", "adversarial": "dashed: attacked"}
 _GAMMAS = {"log10_gamma_theorem": "γ theorem", "log10_gamma_proof": "γ proof"}
 _CHANGE = ["model", "kind", "depth", "mean", "p95", "max"]
 _MEASURED = {"sampled": "change, drawn", "adversarial": "change, attacked"}
-_MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
+_MANY = 3  # panels of a heat map; of more, a row is a panel and each panel is of one model
 
 
 def strength_section(results: Results, folder: Path) -> Section | None:
@@ -151,7 +151,7 @@ def _is_alone(row: Row, panels: Iterable[Panel]) -> bool:
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: bars in groups, or a heat map with a line a series and a column a group.
+    """One plot: bars in groups, or a heat map with lines of series and columns of groups.
 
     ``series`` and ``groups`` hold the names by their keys, ``cells`` the row of results of a series
     and a group: None where it was not run, and nothing where there is no such model. ``colors`` are
@@ -202,7 +202,7 @@ def _crossed(results: Results) -> tuple[list[str], list[str]] | None:
 
 
 def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) -> list[Panel]:
-    """A panel a task or pre-training and evaluation scheme, a series a training scheme.
+    """A panel for each task or pre-training and evaluation scheme, with a series for each scheme.
 
     A group is its strength, which ``none`` names where there is none.
     """
@@ -221,7 +221,7 @@ def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) ->
 
 
 def strength_panels(results: Results) -> list[Panel]:
-    """A panel a task or pre-training, a group a strength of the questions, a bar a model.
+    """A panel for each task or pre-training, with a group for each strength of the questions.
 
     Schemes that are crossed with strengths have a panel each, with the models of no strength.
     """
@@ -256,9 +256,9 @@ def _strength_axis(results: Results, panel: tuple[str, ...]) -> tuple[dict[str, 
 
 
 def attack_panels(results: Results) -> list[Panel]:
-    """A panel an attack, a group a training strength and a bar a scheme, where they are crossed.
+    """A panel for each attack, with a group for each training strength, where they are crossed.
 
-    Otherwise a panel a task or pre-training, a group an attack and a bar a model.
+    Otherwise a panel for each task or pre-training, with a group for each attack.
     """
     known = ("canonical", *results.attacks)
     groups = {scheme: short(scheme) for scheme in known if scheme in results.eval_schemes}
@@ -439,7 +439,7 @@ def _draw_heat_panel(axes: Axes, panel: Panel, panels: Sequence[Panel]) -> None:
 
 
 def layer_section(results: Results, folder: Path) -> Section | None:
-    """Distances between the tokenizations of a word: a line a layer, a column a model."""
+    """Distances between the tokenizations of a word: a line for each layer."""
     layers = merged_layers(results.all_rows)
     if layers.empty:
         return None
@@ -464,7 +464,7 @@ def layer_section(results: Results, folder: Path) -> Section | None:
 
 @figure_style()
 def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
-    """Mean distance of a word's tokenizations by layer: a color a model, a dash a sentence."""
+    """Mean distance of a word's tokenizations by layer: colors by model, dashes by sentence."""
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
     marks = zip(colors(models).items(), cycle(MARKERS), strict=False)
     looks: dict[str, JsonObject] = {
@@ -585,7 +585,7 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
 
 @figure_style()
 def learning_section(results: Results, folder: Path) -> Section | None:
-    """Accuracy by step, a panel an evaluation scheme, a line a training scheme."""
+    """Accuracy by step: a panel for each evaluation scheme, a line for each training scheme."""
     points = learning_curve(results.all_rows)
     if not points:
         return None

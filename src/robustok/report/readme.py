@@ -68,7 +68,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
 
 
 def _table(results: Results) -> str:
-    """A line a task: canonical questions, the most perturbed ones and the worst attack."""
+    """A line for each task: canonical questions, the most perturbed ones and the worst attack."""
     schemes, table = compared(results), accuracy_table(results)
     columns = [n for n, scheme in enumerate(schemes, 1) if scheme in shown_schemes(results)]
     tasks = [results.models[name]["task"] for name in results.names]

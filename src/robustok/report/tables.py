@@ -54,7 +54,7 @@ def missing_table(missing: Sequence[Row]) -> Table | None:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Accuracy on canonical questions, the most perturbed ones and under attack, a model a line."""
+    """Accuracy on canonical questions, the most perturbed ones and under attack, by model."""
     schemes = compared(results)
     seeds = {
         name: max(len(row["seeds"]) for row in rows)
@@ -118,7 +118,7 @@ def _entry(results: Results, name: str, scheme: str, most_seeds: int) -> Entry:
 
 
 def kinds_section(results: Results) -> Section | None:
-    """Accuracy on each kind of question, and on the other questions minus that: a table a model.
+    """Accuracy on each kind of question, and others minus that, with a table for each model.
 
     The other questions are those of every scheme for the subsets of a benchmark, and attacked ones
     for the kinds of a game. None without questions of several kinds.
@@ -135,7 +135,7 @@ def kinds_section(results: Results) -> Section | None:
 
 
 def _kinds_table(results: Results, name: str) -> Table | None:
-    """A line a kind of question, a column an evaluation scheme; None without kinds."""
+    """A line for each kind of question, a column for each evaluation scheme; None without kinds."""
     base = results.get(name, "canonical")
     if base is None or not isinstance(base.get("kinds"), dict):
         return None
@@ -248,7 +248,7 @@ def title(scheme: str) -> str:
 
 
 def perplexity_section(results: Results) -> Section | None:
-    """A line a pre-trained model, a column an evaluation scheme."""
+    """A line for each pre-trained model, a column for each evaluation scheme."""
     merged = merged_perplexities(results.all_rows)
     if merged.empty:
         return None
@@ -381,7 +381,7 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
 
 
 def _distances_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
-    """A line a layer, of words alone, beside the paper's layer at the same share of the depth."""
+    """A line for each layer, of words alone, beside the paper's at the same share of the depth."""
     ours = {
         (row["model"], int(row["layer"])): f"{row['mean']:.3f}"
         for _, row in merged_layers(rows).iterrows()

@@ -91,7 +91,7 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     """
     if user.count("{text}") != 1:
         raise RobustokError("the user message must contain {text} once: the attack replaces it")
-    check_template(tokenizer, "give prefix and suffix ids instead")
+    check_template(tokenizer, "ask without one, or in Python give prefix and suffix ids")
     messages = [{"role": "user", "content": user.replace("{text}", placeholder())}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
