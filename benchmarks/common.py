@@ -125,16 +125,12 @@ def tiktoken_encoding(vocab: Any) -> Any:
         import tiktoken
     except ImportError:
         return None
-    if not vocab.data.family.startswith("byte-level"):
+    if not vocab.data.family.startswith("byte-level") or vocab.data.stages.cut_pattern is None:
         return None
-    pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        if vocab.size > 100_000
-        else r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-    )
     ranks = {vocab.tokens[i]: i for i in vocab.ordinary.nonzero()[0].tolist()}
-    return tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return tiktoken.Encoding(
+        "bench", pat_str=vocab.data.stages.cut_pattern, mergeable_ranks=ranks, special_tokens={}
+    )
 
 
 def sentencepiece_sampler(vocab: Any) -> Callable[[str], list[int]] | None:

@@ -69,12 +69,12 @@ def corpus(
     if "keep_columns" in options and options["keep_columns"] != "all":
         names = (name.strip() for name in options["keep_columns"].split(","))
         options["keep_columns"] = [name for name in names if name]
+    options["seed"] = seed
     if engine == "ray":
         options.pop("workers", None)
-        run_on_ray(inputs, out, tokenizer, scheme, seed=seed, **options)
+        run_on_ray(inputs, out, tokenizer, scheme, **options)
         print_json({"out": str(out)}) if as_json else click.echo(f"drawn by Ray Data: {out}")
         return
-    options["seed"] = seed
     with bar("shards") as progress:
         receipt = run_corpus(inputs, out, tokenizer, scheme, progress=progress, **options)
     if as_json:

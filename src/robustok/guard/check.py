@@ -278,7 +278,7 @@ class Guard:
             placed_at = vocab.is_placed[encoded.values]
             if self.mid_text or placed[-1] or placed_at.any() or not same.all():
                 rows = list(encoded)
-                self._try_other_texts(rows, same, ids, segments)
+                self._try_other_texts(rows, same, ids, segments, texts)
                 self._encode_until_stable(rows, np.flatnonzero(~same).tolist())
                 if self.mid_text:
                     self._try_continuations(rows, same, ids, segments, texts)
@@ -295,7 +295,12 @@ class Guard:
         return same
 
     def _try_other_texts(
-        self, rows: list[np.ndarray], same: np.ndarray, ids: KnownIds, segments: Segments
+        self,
+        rows: list[np.ndarray],
+        same: np.ndarray,
+        ids: KnownIds,
+        segments: Segments,
+        texts: list[bytes],
     ) -> None:
         """Replace rows that the first source does not explain, and set ``same``."""
         canonicalizer, wanted = self.vocab.canonicalizer, []
@@ -309,8 +314,8 @@ class Guard:
         for row in np.unique(ids.row_of(segments.begin[wanted])).tolist():
             first, last = ids.offsets[row : row + 2]
             parts = canonicalizer.segments(ids.ids[first:last])
-            texts = (part for part in parts if not canonicalizer.is_special(part))
-            beside |= enumerate(texts, int(np.searchsorted(segments.begin, first)))
+            readable = (part for part in parts if not canonicalizer.is_special(part))
+            beside |= enumerate(readable, int(np.searchsorted(segments.begin, first)))
         exact = canonicalizer.exact_batch([beside[s] for s in wanted], [rows[s] for s in wanted])
         for s, canonical in zip(wanted, exact, strict=True):
             given = beside[s].ids
@@ -319,7 +324,7 @@ class Guard:
                     canonical = canonicalizer.canonicalize(given)
             if canonical is not None:
                 rows[s] = canonical
-                same[s] = self.vocab.decode_bytes(canonical) == self.vocab.decode_bytes(given)
+                same[s] = self.vocab.decode_bytes(canonical) == texts[s]
 
     def _encode_until_stable(self, rows: list[np.ndarray], left: list[int]) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
@@ -345,14 +350,12 @@ class Guard:
 
         Where these are the given ones, or where no text gives ids that spell the segment.
         """
-        for s in np.flatnonzero(np.isin(segments.begin, ids.offsets[:-1])).tolist():
-            given = ids.ids[segments.begin[s] : segments.end[s]]
-            if np.array_equal(rows[s], given):
-                continue
-            continued = np.empty(0, np.int32)
-            with suppress(RobustokError):
-                (continued,) = self.vocab.encode_continuations_unchecked([texts[s]])
-            if np.array_equal(continued, given) or not same[s]:
+        first = np.flatnonzero(np.isin(segments.begin, ids.offsets[:-1])).tolist()
+        given = {s: ids.ids[segments.begin[s] : segments.end[s]] for s in first}
+        differ = [s for s in first if not np.array_equal(rows[s], given[s])]
+        encoded = self.vocab.canonicalizer.encode_continuations([texts[s] for s in differ])
+        for s, continued in zip(differ, encoded, strict=True):
+            if np.array_equal(continued, given[s]) or not same[s]:
                 rows[s], same[s] = continued, self.vocab.decode_bytes(continued) == texts[s]
 
     # --- marks and findings -------------------------------------------------------------------

@@ -125,7 +125,7 @@ class Canonicalizer:
         for kind, encode in (
             ("alone", self.encode_batch),
             ("amid", partial(self.encode_batch, parse_special=True)),
-            ("continued", partial(_known_rows, self.vocab.encode_continuations_unchecked)),
+            ("continued", self.encode_continuations),
         ):
             chosen = [i for i, attempt in enumerate(attempts) if attempt.kind == kind]
             if chosen:  # a call without texts takes as long as one with some
@@ -138,6 +138,10 @@ class Canonicalizer:
         """The ids of each text, accepted or not; none where the tokenizer cannot encode it."""
         encode = partial(self.vocab.encode_batch_unchecked, parse_special=parse_special)
         return _known_rows(encode, texts)
+
+    def encode_continuations(self, texts: list[bytes]) -> Ragged:
+        """As :meth:`encode_batch`, without an encoder's first space."""
+        return _known_rows(self.vocab.encode_continuations_unchecked, texts)
 
     def check(self, texts: Sequence[str | bytes], rows: Sequence[np.ndarray]) -> None:
         """Raise RobustokError where ids, those of a text each, are not canonical."""
