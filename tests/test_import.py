@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -63,6 +64,14 @@ def test_the_package_has_the_names_of_its_api() -> None:
     assert {*dir(robustok)} >= {*api.__all__, "__version__"}
     with pytest.raises(AttributeError, match="Vocabularies"):
         _ = robustok.Vocabularies
+
+
+@pytest.mark.parametrize("package", ["attack", "evaluation", "report", "training"])
+def test_a_package_has_its_names_alone(package: str) -> None:
+    module = importlib.import_module(f"robustok.{package}")
+    assert all(hasattr(module, name) for name in module.__all__)
+    for name in ("np", "Any", "RobustokError", "_margin"):
+        assert not hasattr(module, name)
 
 
 def test_what_needs_torch_is_imported_when_it_is_used() -> None:
