@@ -77,8 +77,8 @@ def test_bpe_dropout_of_tiktoken_needs_cuts_that_are_borders_of_its_ids(monkeypa
     assert vocab.encode("ab\nb").tolist() == [256, 10, 98]
     drawn = rt.BpeDropout(vocab, p=0.5).sample_batch(["ab\nb"], seed=0, draws=20)
     assert {len(row) for row in drawn} == {3, 4}
-    for split in (None, lambda text: [*text], lambda text: [text[:-1]]):
-        monkeypatch.setattr(bpe_dropout, "_splitter", lambda pattern, split=split: split)
+    for ends_of in (None, lambda text: [1, 2, 3, 4], lambda text: [3], lambda text: [2, 2, 4]):
+        monkeypatch.setattr(bpe_dropout, "_ends_by_regex", lambda pattern, ends_of=ends_of: ends_of)
         with pytest.raises(RobustokError, match=r"the pre-tokens of the text 'ab.*' are not known"):
             rt.BpeDropout(rt.Vocabulary.load(encoding), p=0.1).sample("ab\nb", seed=0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -24,6 +24,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 RULES = ("provilkov", "hf", "sentencepiece")
 _SECONDS, _SLOWEST = 1.0, 1e6  # after which `regex` is given up, with more for each character
+_MATCHES = 512  # of a pattern in one call of `regex`
 
 
 class BpeDropout(Sampler):
@@ -122,21 +123,21 @@ class Cutter:
         self._library = getattr(data.encoder, "pre_token_ends", None) if HAS_PARTS else None
         pattern = data.stages.cut_pattern
         self._is_whole = pattern == NO_CUTS
-        self._split = None if pattern is None or self._is_whole else _splitter(pattern)
+        self._ends = None if pattern is None or self._is_whole else _ends_by_regex(pattern)
         self._characters: Characters | None = None
-        if self._split is None or self._library is None:
+        if self._ends is None or self._library is None:
             return
         self._characters = Characters(self._differ)
         has_other = self._characters.has_other
         if not self._characters.is_ascii_same or any(
             not has_other(text) and self._differ(text) for text in check_texts()
         ):
-            self._split = None
+            self._ends = None
 
     def _differ(self, text: str) -> bool:
         """Whether the package ``regex`` cuts a text otherwise than the library."""
-        assert self._split is not None and self._library is not None
-        return _ends_of(self._split(text)) != self._library(text)
+        assert self._ends is not None and self._library is not None
+        return self._ends(text) != self._library(text)
 
     def cut(
         self, text: np.ndarray, edges: np.ndarray, is_whole: np.ndarray | None, borders: np.ndarray
@@ -168,9 +169,10 @@ class Cutter:
             return np.array([len(span)])
         text = span.decode()
         characters = self._characters
-        if self._split is not None and not (characters and characters.has_other(text)):
-            ends = _in_bytes(_ends_of(self._split(text)), span, text)
-            if len(ends) and ends[-1] == len(span) and borders[ends].all():
+        if self._ends is not None and not (characters and characters.has_other(text)):
+            ends = _in_bytes(self._ends(text), span, text)
+            is_growing = np.diff(ends, prepend=0).all()
+            if is_growing and len(ends) and ends[-1] == len(span) and borders[ends].all():
                 return ends
         if self._library is None:
             raise RobustokError(
@@ -181,32 +183,38 @@ class Cutter:
         return _in_bytes(self._library(text), span, text)
 
 
-def _splitter(pattern: str) -> Callable[[str], list[str]] | None:
-    """All matches of a pattern in a text, by the package ``regex``; None where it cannot."""
+def _ends_by_regex(pattern: str) -> Callable[[str], list[int]] | None:
+    """The ends of all matches of a pattern in a text, by the package ``regex``.
+
+    They are in characters, up to the first one at which no match begins. None where the package
+    cannot read the pattern.
+    """
     try:
         with import_lock:
             import regex
     except ImportError:
         return None
-    try:
-        compiled = regex.compile(pattern)
+    try:  # a call for many matches: each call reads the clock, which takes longer than a match
+        compiled = regex.compile(f"(?:({pattern})){{1,{_MATCHES}}}+")
     except (regex.error, ValueError, RecursionError):
         return None
-    if compiled.groups:
+    if compiled.groups > 1:
         return None
 
-    def split(text: str) -> list[str]:
-        try:
-            return compiled.findall(text, timeout=_SECONDS + len(text) / _SLOWEST)
-        except TimeoutError:  # the library may have another way to read the pattern
-            return []
+    def ends_of(text: str) -> list[int]:
+        ends, at, last = [], 0, time.monotonic() + _SECONDS + len(text) / _SLOWEST
+        while at < len(text):
+            try:
+                match = compiled.match(text, at, timeout=max(last - time.monotonic(), 0.0))
+            except TimeoutError:  # the library may have another way to read the pattern
+                return []
+            if match is None or match.end() == at:
+                break
+            ends += match.ends(1)
+            at = match.end()
+        return ends
 
-    return split
-
-
-def _ends_of(strings: list[str]) -> list[int]:
-    """The ends of the strings of a text, in characters."""
-    return [*itertools.accumulate(map(len, strings))]
+    return ends_of
 
 
 def _in_bytes(ends: list[int], span: bytes, text: str) -> np.ndarray:
