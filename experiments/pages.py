@@ -11,12 +11,16 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments import fidelity
 from experiments.claims import RESULTS, read_claims
 from experiments.index import index
 from experiments.verdicts import judge_all
-from robustok.report import write_report
+from robustok.report import Results
+from robustok.report.page import Section, write_page
+from robustok.report.source import read_source
+from robustok.report.write import report_values
 from robustok.runtime.files import read_json
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +62,7 @@ READING = (
     "`robustok study report experiments/results/RUN --out DIR` draws the report of a run, which "
     "also has all differences, accuracies by subset and by kind of question, and values by layer."
 )
+_IN_READING = "Accuracy with canonical "
 # Of the report of a run: what the ledger has, and what READING says once.
 _LEFT_OUT = (
     "All measurements", "Difference to canonical", "Accuracy by kind of question",
@@ -79,59 +84,56 @@ def section(run: str, folder: Path, heading: str, without: Sequence[str] = ()) -
 
     ``without`` are titles of parts of the report that the page leaves out.
     """
+    source = read_source(RESULTS / run)
     with tempfile.TemporaryDirectory() as temporary:
-        report = write_report(RESULTS / run, out=Path(temporary))
-        text = report.with_name("report.md").read_text(encoding="utf-8")
+        out = Path(temporary)
+        values = report_values([source], Results(source.rows), out)
+        title = values["title"]
+        write_page(out, **_shortened(values, heading, without))
+        text = (out / "report.md").read_text(encoding="utf-8").strip()
         folder.mkdir(parents=True, exist_ok=True)
-        for figure in sorted((Path(temporary) / "figures").glob("*.png")):
+        for figure in sorted((out / "figures").glob("*.png")):
             shutil.copyfile(figure, folder / f"{run}-{figure.name}")
-    text = _shortened(text, heading, without).replace("](figures/", f"](figures/{run}-")
-    text = re.sub(r"^#", "##", text.strip(), flags=re.MULTILINE)
+    text = text.replace("\n", f"\n\n*{title}*\n", 1).replace("](figures/", f"](figures/{run}-")
+    text = re.sub(r"^#", "##", text, flags=re.MULTILINE)
     return f'<a id="{run}"></a>\n\n{text}\n\n{_source(run)}'
 
 
-def _shortened(text: str, heading: str, without: Sequence[str] = ()) -> str:
-    """The report of a run without the parts that stand elsewhere, under another heading."""
-    head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+def _shortened(values: Mapping[str, Any], heading: str, without: Sequence[str]) -> dict[str, Any]:
+    """The values of a report without what stands elsewhere, under another heading."""
+    sections: Sequence[Section] = values["sections"]
     # One table a model: that beside the paper's, where there is one.
-    has_paper = any(part.startswith("Comparison with the paper") for part in parts)
+    has_paper = any(part.title.startswith("Comparison with the paper") for part in sections)
     left_out = (*_LEFT_OUT, *without, *(_ACCURACIES,) * has_paper)
-    title, _, about = (head.rpartition("\n\nIntervals cover")[0] or head).partition("\n")
-    about = re.sub(r"^- Accuracy with canonical .*\n", "", about, flags=re.MULTILINE)  # in READING
-    about = re.sub(r"(measurements are finished):\n\n(\|.*(\n|$))+", r"\1.\n", about)
-    kept = [f"# {heading}\n\n*{title.removeprefix('# ')}*\n{about}"]
-    for part in parts:
-        title, _, body = part.partition("\n")
-        blocks = body.strip().split("\n\n")
-        if title.startswith(_EXPLAINED):
-            blocks = [block for block in blocks if block.startswith(("!", "|"))]
-        if title.startswith(_FIGURE_ALONE):
-            blocks = blocks[:1]
-        if not title.startswith(left_out):
-            kept.append("\n\n".join([title, *map(_of_what_was_run, _not_repeated(blocks))]))
-    return "\n\n## ".join(one.strip() for one in kept) + "\n"
+    kept = [_compact(part) for part in sections if not part.title.startswith(left_out)]
+    answers = [line for line in values["answers"] if not line.startswith(_IN_READING)]
+    shown = {"title": heading, "sections": kept, "answers": answers, "missing": None}
+    if values["note"].startswith("Intervals cover"):  # of several seeds, as in READING
+        shown |= {"note": "", "about": ""}
+    return {**values, **shown}
 
 
-def _not_repeated(blocks: Sequence[str]) -> list[str]:
-    """Without a table, and the text before it, whose lines and measured values a larger one has."""
-    tables = {
-        place: {
-            tuple(cell.partition(" / ")[0] for cell in line.split("|"))
-            for line in block.split("\n")
-        }
-        for place, block in enumerate(blocks)
-        if block.startswith("|")
-    }
-    repeated = {place for place, own in tables.items() if any(own < one for one in tables.values())}
-    left_out = repeated | {place - 1 for place in repeated if place - 1 not in tables}
-    return [block for place, block in enumerate(blocks) if place not in left_out]
+def _compact(part: Section) -> Section:
+    """A section without its explanation, and without tables that say what others do."""
+    tables = [table._replace(lines=_of_what_was_run(table.lines)) for table in part.tables]
+    cells = [{tuple(x.partition(" / ")[0] for x in line) for line in t.texts} for t in tables]
+    tables = [t for t, own in zip(tables, cells, strict=True) if not any(own < x for x in cells)]
+    if part.title.startswith(_FIGURE_ALONE):
+        return part._replace(caption="", tables=())
+    if part.title.startswith(_EXPLAINED):
+        part, tables = part._replace(caption=""), [table._replace(note="") for table in tables]
+    return part._replace(tables=tables)
 
 
-def _of_what_was_run(block: str) -> str:
-    """A table without the lines that have the paper's values alone; other blocks as they are."""
-    lines = block.split("\n")
-    run = [line for line in lines if "| not run" not in line or re.search(r"\d \[", line)]
-    return "\n".join(run) if block.startswith("|") and len(run) > 2 else block
+def _of_what_was_run(lines: Sequence[list[Any]]) -> list[list[Any]]:
+    """The lines of a table without those that have the paper's values alone, if others are left."""
+    texts = [" ".join(map(str, line)) for line in lines]
+    run = [
+        line
+        for line, text in zip(lines, texts, strict=True)
+        if "not run" not in text or re.search(r"\d \[", text)
+    ]
+    return run or [*lines]
 
 
 def _source(name: str) -> str:

@@ -74,26 +74,33 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
 
 def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) -> Path:
     """Write the report of folders that were read into ``out``; ``results`` are those of all."""
+    with disk_full_in_one_line(out):
+        return write_page(out, **report_values(sources, results, out))
+
+
+def report_values(sources: Sequence[ReportSource], results: Results, out: Path) -> dict[str, Any]:
+    """The values of :func:`robustok.report.page.write_page` for a report.
+
+    Its figures are written into ``out``.
+    """
     title = f"Results of {', '.join(source.folder.name for source in sources)}"
     study = sources[0].study or {"name": "", "title": title}
     rows = results.all_rows
     missing = [row for source in sources for row in source.record.get("missing", ())]
     finished = len({row.get("cell") for row in rows})
-    with disk_full_in_one_line(out):
-        return write_page(
-            out,
-            _sections(results, sources, study, out / "figures"),
-            title=study["title"],
-            name=study["name"],
-            answers=answer_lines(results),
-            about=" ".join(str(study.get("about") or "").split()),
-            facts=_facts(rows),
-            note=f"{_what_intervals_cover(rows)} {precisions_text(rows)}".strip(),
-            missing=missing_table(missing),
-            progress=f"{finished} of {finished + len(missing)} measurements are finished",
-            configuration=json.dumps(study, indent=2, ensure_ascii=False),
-            versions=rows[-1].get("versions", {}) if rows else {},
-        )
+    return {
+        "sections": _sections(results, sources, study, out / "figures"),
+        "title": study["title"],
+        "name": study["name"],
+        "answers": answer_lines(results),
+        "about": " ".join(str(study.get("about") or "").split()),
+        "facts": _facts(rows),
+        "note": f"{_what_intervals_cover(rows)} {precisions_text(rows)}".strip(),
+        "missing": missing_table(missing),
+        "progress": f"{finished} of {finished + len(missing)} measurements are finished",
+        "configuration": json.dumps(study, indent=2, ensure_ascii=False),
+        "versions": rows[-1].get("versions", {}) if rows else {},
+    }
 
 
 def _sections(
