@@ -174,9 +174,11 @@ class Subject:
         marked = "▁" in str(made.decoder) or any(
             p["type"] == "Metaspace" for p in made.pre_tokenizer
         )
+        # A Unigram model may have another token with the unknown one's name.
+        unknown = made.model.get("unk_id", self.id_of.get(made.unknown or ""))
         known: dict[int, bytes] = {}
         for token, i in self.id_of.items():
-            if token == made.unknown or token in added or not token:
+            if i == unknown or token in added or not token:
                 continue
             if " " in token and any(
                 stage["type"] == "Metaspace" and stage["prepend_scheme"] != "never"

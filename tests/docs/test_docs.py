@@ -247,8 +247,8 @@ def test_the_numbers_of_the_readme_are_those_of_the_pages() -> None:
     assert f"| all | {claims} |" in index
     table = (ROOT / "docs/speed.md").read_text(encoding="utf-8").partition("## Five")[0]
     speed = README.partition("## Speed")[2].partition("## More")[0]
-    assert "87 MB/s, `uniform` 30 and" in speed and "25, 8.6 and 5.7 times" in speed
-    assert "| 25 (87) |" in table and "| 8.6 (30) |" in table and "5.7, 5.2 (18, 20, 18) |" in table
+    assert "52 MB/s, `uniform` 21 and" in speed and "27, 11 and 6.7 times" in speed
+    assert "| 27 (52) |" in table and "| 11 (21) |" in table and "6.7, 6.6 (12, 13, 13) |" in table
 
 
 def test_make_has_the_targets_of_the_readme() -> None:
