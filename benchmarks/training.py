@@ -48,7 +48,7 @@ class Beforehand(torch.utils.data.Dataset):
 
     def __init__(self, drawn: PromptDataset) -> None:
         self.rows = drawn.__getitems__(range(len(drawn)))
-        self.seed = drawn.seed  # of `RowOrder`
+        self.seed, self.row_length = drawn.seed, drawn.row_length
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,7 +62,7 @@ def measure(dataset: torch.utils.data.Dataset, size: int, steps: int) -> tuple[f
     recipe = Recipe(steps, BATCH, 1e-3)
     with tempfile.TemporaryDirectory() as out:
         begin = time.process_time()
-        done = train(model, dataset, AnswerCollator(0), recipe, seed=0, out=out, settings={})
+        done = train(model, dataset, AnswerCollator(0), recipe, out=out, settings={})
         return time.process_time() - begin, done
 
 

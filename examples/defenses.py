@@ -255,11 +255,11 @@ class Task:
             self.vocab,
             missing,
             margin,
-            settings=settings,
             seed=self.seed,
             progress=lambda done, total: print(
                 f"\r{done} of {total} attacks, {name}", end="", file=sys.stderr
             ),
+            **vars(settings),
         )
         attacks |= {attack.key: attack for attack in new}
         if file:

@@ -262,10 +262,10 @@ class Lattice:
         n = len(self.text)
         if any(degree is not None and not 0 <= degree <= n for degree in (distance, segments)):
             return
-        # Distance and segments in one number: segments are at most n, so they never carry over.
-        scale = 1 if segments is None else n + 1
-        total = (distance or 0) * scale + (segments or 0)
         segment_degree = int(segments is not None)
+        # Distance and segments in one number: segments are at most n, so they never carry over.
+        scale = 1 + n * segment_degree
+        total = (distance or 0) * scale + (segments or 0)
         edge_degree = [segment_degree, segment_degree + scale * (distance is not None)]  # by cost
         reachable = self._reachable(edge_degree, total)
         if not reachable[0] >> total & 1:

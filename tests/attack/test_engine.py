@@ -50,7 +50,7 @@ def plain(attack: Attack) -> dict[str, Any]:
 def test_every_search_is_the_slow_one_step_by_step(vocab, changes, seed) -> None:
     settings = AttackSettings(**changes)
     objective = as_objective(rugged_rows, threshold=0.995)
-    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, settings=settings, seed=seed)
+    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, seed=seed, **changes)
     for prompt, attack in zip(PROMPTS, attacks, strict=True):
         steps = attack_slowly(vocab, prompt.text, rugged, settings, seed, 0.995)
         assert [(s.ids.tolist(), s.score, s.n_scored) for s in attack.steps] == steps

@@ -84,7 +84,7 @@ def test_a_data_set_is_never_mixed_with_another(tmp_path: Path, shell: Shell) ->
     shell.ok(f"{line} 0")
     before = {path: path.read_bytes() for path in out.glob("*.jsonl")}
     (out / "test.jsonl").unlink()  # as after a run that was stopped
-    assert "holds a run with other seed" in shell.fails(f"{line} 1")
+    assert "holds results with other seed" in shell.fails(f"{line} 1")
     shell.ok(f"{line} 0")
     assert {path: path.read_bytes() for path in out.glob("*.jsonl")} == before
     (tmp_path / "notes").mkdir()

@@ -17,7 +17,7 @@ from tests.cli.conftest import Shell
 
 from robustok.attack.settings import ObjectiveSettings
 from robustok.cli.app import COMMANDS, command
-from robustok.cli.options import Argument, add_commands, option
+from robustok.cli.options import Argument, option, with_settings
 from robustok.runtime import hub
 from robustok.training.recipe import Finetuning, Recipe
 
@@ -44,7 +44,7 @@ def call() -> Callable[..., Any]:
         results.append((name, given))
 
     shell = click.Group()
-    add_commands(shell, one)
+    shell.add_command(with_settings(one))
 
     def call(*args: str) -> Any:
         results.clear()

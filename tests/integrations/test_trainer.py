@@ -163,14 +163,14 @@ def test_bad_input_is_one_line(tmp_path):
     bare = SimpleNamespace(processing_class=None, args=None, get_train_dataloader=None)
     with pytest.raises(RobustokError, match="no tokenizer"):
         robustify(bare, "uniform", seed=0)
-    with pytest.raises(RobustokError, match="did you mean 'user'"):
-        robustify(bare, "uniform", seed=0, where="usr")
     with pytest.raises(RobustokError, match="max_length must be 1 or more"):
         robustify(bare, "uniform", seed=0, max_length=0)
     trainer = make_trainer(tmp_path, [{"other": [1]}], remove_unused_columns=False)
     with pytest.raises(RobustokError, match="not columns other: encode the texts first"):
         robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
     trainer = make_trainer(tmp_path, ROWS, data_collator=PADS)
+    with pytest.raises(RobustokError, match="did you mean 'user'"):
+        robustify(trainer, "uniform", seed=0, where="usr", tokenizer=TOKENIZER)
     for message, setting in {
         "set it to False": {"precompute_ref_log_probs": True},
         "by 'ffd' cannot be perturbed": {"packing": True, "packing_strategy": "ffd"},

@@ -21,7 +21,7 @@ from robustok.report.frame import merged_layers
 from robustok.runtime.files import read_json
 from robustok.study import Cell, Watch, load_study, models, plan, run_study
 from robustok.study.inputs import DataCell
-from robustok.study.work import NoWatch, run_cells
+from robustok.study.run import NoWatch, run_cells
 
 IN_WORKERS = plan(load_study(QUICK, "a"))
 PARTS: dict[str, Any] = {

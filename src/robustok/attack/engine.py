@@ -128,12 +128,11 @@ def attack(
     options: Sequence[str | Ids],
     label: int,
     *,
-    settings: AttackSettings | None = None,
     seed: int = 0,
     prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    **changes: object,
+    **settings: object,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
 
@@ -148,7 +147,6 @@ def attack(
         text: the question.
         options: at least two answers, each a string, tokenized canonically, or ids.
         label: index of the right option.
-        settings: how to attack; by default as in the paper.
         seed: any integer; decides all random draws.
         prefix: fixed ids before the text, such as those of a chat template, or a function that
             gives the ids before a text; by default none. A text after ordinary ids continues their
@@ -158,8 +156,8 @@ def attack(
             raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
             tokenization and leaves out neighbors that are too long; "drop" leaves them out and
             refuses a start that is too long.
-        changes: fields of :class:`AttackSettings` in place of those of ``settings``, such as
-            ``distances``, ``start``, ``steps`` and ``objective``.
+        **settings: fields of :class:`AttackSettings`, such as ``distances``, ``start``, ``steps``
+            and ``objective``; by default as in the paper.
 
     Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | prefix,
     tokenization, suffix), until a step gains nothing or all steps are done.
@@ -167,15 +165,14 @@ def attack(
     Raises RobustokError on an unknown setting, a label that is no option, and by ``overflow``.
     Source: the paper, algorithm 2.
     """
-    seed = check_integer("seed", seed)
-    settings = (settings or AttackSettings()).replaced(**changes)
+    seed, plan = check_integer("seed", seed), AttackSettings.of(settings)
     choices = [
         option if isinstance(option, str) else check_ids(option).tolist()
         for option in check_options(options)
     ]
     prompt = Prompt(text, text, {"choices": choices, "label": label})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    attacks, _ = attack_questions(attacked_model, [prompt], settings, seed)
+    attacks, _ = attack_questions(attacked_model, [prompt], plan, seed)
     if not attacks:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
     return attacks[0]
@@ -186,13 +183,12 @@ def attack_items(
     vocab: Vocabulary,
     items: Sequence[Item],
     *,
-    settings: AttackSettings | None = None,
     seed: int,
     prefix: Prefix = None,
     suffix: Ids | None = None,
     overflow: str = "error",
     progress: Progress = no_progress,
-    **changes: object,
+    **settings: object,
 ) -> AttackEvaluation:
     """Attack every item, many at once, and measure the remaining accuracy.
 
@@ -205,27 +201,26 @@ def attack_items(
         seed: any integer; a draw depends on it and the item's key.
         progress: called with (items done, items).
 
-    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
-    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
-    is longer than the model's longest input are left out.
+    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow`` and ``settings`` are those of
+    :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization is longer
+    than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, and where no item fits the model.
     """
     start_time = time.perf_counter()
-    seed = check_integer("seed", seed)
-    settings = (settings or AttackSettings()).replaced(**changes)
+    seed, plan = check_integer("seed", seed), AttackSettings.of(settings)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     prompts, scorer = question_prompts(items), Scorer()
     attacks, n_overflowed = attack_questions(
-        attacked_model, prompts, settings, seed, scorer=scorer, progress=progress
+        attacked_model, prompts, plan, seed, scorer=scorer, progress=progress
     )
     return AttackEvaluation(
         **accuracy_under(attacks),
-        eval_scheme=str(settings),
+        eval_scheme=str(plan),
         seed=seed,
         seconds=time.perf_counter() - start_time,
         attacks=tuple(attacks),
-        **unsearched_ids(vocab, settings),
+        **unsearched_ids(vocab, plan),
         mode=scorer.mode,
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
@@ -330,11 +325,11 @@ def attack_prompts(
     vocab: Vocabulary,
     prompts: Sequence[Prompt],
     objective: Callable[[Prompt], Objective],
+    /,
     *,
-    settings: AttackSettings | None = None,
     seed: int,
     progress: Progress = no_progress,
-    **changes: object,
+    **settings: object,
 ) -> list[Attack]:
     """Search the tokenization of each prompt with the highest score, many prompts at once.
 
@@ -348,23 +343,19 @@ def attack_prompts(
         vocab: the model's vocabulary.
         prompts: the prompts, each with its own key and none empty.
         objective: gives what is maximized for a prompt, such as a :class:`NamedObjective`.
-        settings: how to search; by default as in the paper. Its ``objective`` has no effect here
-            and must be the default.
         seed: any integer; a draw depends on it and the text.
         progress: called with (prompts done, prompts).
-        changes: fields of :class:`AttackSettings` in place of those of ``settings``.
+        **settings: fields of :class:`AttackSettings` but ``objective``; by default as in the paper.
 
     Raises RobustokError for an empty prompt, for one longer than the model's longest input, for
     prompts that share a key, and on an unknown setting.
     """
     prompts = check_keyed("prompt", prompts)
-    seed = check_integer("seed", seed)
-    settings = (settings or AttackSettings()).replaced(**changes)
-    if settings.objective != AttackSettings().objective:
+    seed, plan = check_integer("seed", seed), AttackSettings.of(settings)
+    if plan.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
-    second = settings.second_ids
-    texts = [AttackedText(vocab, p, objective(p), second_ids=second) for p in prompts]
-    return run_in_groups([Trial(text, settings, seed) for text in texts], Scorer(), progress)
+    texts = [AttackedText(vocab, p, objective(p), second_ids=plan.second_ids) for p in prompts]
+    return run_in_groups([Trial(text, plan, seed) for text in texts], Scorer(), progress)
 
 
 class Adversary:
@@ -440,8 +431,8 @@ class Adversary:
                 self.vocab,
                 prompts,
                 lambda prompt: losses[prompt.key],
-                settings=self.settings,
                 seed=item_key(f"{self.seed}/{epoch}") if epoch else self.seed,
+                **vars(self.settings),
             )
             self.n_scored += sum(attack.n_scored for attack in attacks)
             ids |= {attack.key: attack.ids for attack in attacks}

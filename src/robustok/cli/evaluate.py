@@ -27,6 +27,7 @@ from robustok.cli.options import (
     figure_folder,
     folder_option,
     option,
+    sample_by_option,
     scheme_option,
     served_tokenizer_option,
 )
@@ -83,10 +84,7 @@ class EvaluateOptions(ChatModel):
         "how the questions of the examples are tokenized, in turn",
         default=("canonical",), metavar="SCHEME", panel="Few-shot examples",
     )  # fmt: skip
-    sample_by: str = option(
-        "documents of a .txt file: line (each line) or document (the file)",
-        default="line", metavar="UNIT",
-    )  # fmt: skip
+    sample_by: str = sample_by_option()
     tokenizer: str | None = served_tokenizer_option()
     overflow: str = overflow_option()
     seed: int = option("the same seed, the same draws", default=0)

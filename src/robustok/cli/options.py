@@ -32,12 +32,6 @@ class Argument:
     help: str = ""
 
 
-def add_commands(group: click.Group, *commands: Callable[..., object], **settings: Any) -> None:
-    """Register commands under the names of their functions."""
-    for command in commands:
-        group.add_command(with_settings(command, **settings))
-
-
 def with_settings(command: Callable[..., object], **settings: Any) -> Command:
     """The command with an option for each field of its settings classes.
 
@@ -238,6 +232,12 @@ def draws_option(help: str, default: int | None) -> Any:
     return option(help, "--draws", "-n", default=default, min=1)
 
 
+def sample_by_option() -> Any:
+    """A field of what a document of a .txt file is."""
+    text = "documents of a .txt file: line (each line) or document (the file)"
+    return option(text, default="line", metavar="UNIT")
+
+
 TOKENIZER = "tokenizer.json, a folder with one, a hub name, or demo, which is small and built in"
 TEXTS = ".txt, .jsonl or .parquet; the first two also .gz, .xz or .zst"
 # What a command's parameter of this name is, where the command does not say it.
@@ -252,11 +252,6 @@ SHARED = {
         "--scheme", "-s", metavar="SCHEME",
     ),
     "seed": option("the same seed, the same draws", "--seed", metavar="N", default=0),
-    "texts": option(TEXTS, "--texts", metavar="FILE"),
-    "sample_by": option(
-        "documents of a .txt file: line (each line) or document (the file)",
-        "--sample-by", metavar="UNIT",
-    ),
     "as_json": option("print JSON", "--json"),
 }  # fmt: skip
 

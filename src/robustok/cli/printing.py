@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from robustok.runtime.display import visible
-from robustok.runtime.files import JsonFields, json_text
+from robustok.runtime.files import json_text
 
 # Of the palette of 256 colors, which every terminal has: light enough for black text.
 BLACK, TOKEN_COLORS = 16, (153, 223, 158, 225, 189, 229)
@@ -39,14 +39,6 @@ def as_str(text: str | bytes) -> str:
 
 def print_json(value: object) -> None:
     click.echo(json_text(value))
-
-
-def print_result(result: object, row: JsonFields, as_json: bool) -> None:
-    """Print a result as the line that it is as text, or its row as JSON."""
-    if as_json:
-        print_json(row)
-    else:
-        click.echo(str(result))
 
 
 def print_written(paths: Iterable[Path], as_json: bool) -> None:

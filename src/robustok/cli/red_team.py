@@ -24,7 +24,7 @@ from robustok.cli.options import (
     option,
     served_tokenizer_option,
 )
-from robustok.cli.printing import print_json, print_result, print_tokens, print_written
+from robustok.cli.printing import print_json, print_tokens, print_written
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
@@ -141,9 +141,11 @@ def _print(worst: Sequence[Any], parts: JsonObject, vocab: Vocabulary, as_json: 
         print_table(table.head, table.lines, left=1)
         return
     for one in worst:
-        if not as_json:
-            print_tokens([vocab.tokens[i] for i in one.ids])
-        print_result(one, one.as_row(), as_json)
+        if as_json:
+            print_json(one.as_row())
+            continue
+        print_tokens([vocab.tokens[i] for i in one.ids])
+        click.echo(str(one))
 
 
 def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) -> Any:
@@ -167,7 +169,7 @@ def _attacked(
 
     def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
         done = attacks.attack_prompts(
-            vocab, group, objective, settings=search, seed=seed, progress=progress
+            vocab, group, objective, seed=seed, progress=progress, **vars(search)
         )
         return {"attacks": [one.as_row() for one in done]}
 
@@ -219,9 +221,11 @@ def _generate(options: RedTeamOptions, objective: Any, records: Sequence[Any]) -
     if options.out is not None:
         write_rows(options.out / "answers.jsonl", [row.as_row() for row in rows])
     for row in rows:
-        text = f"{row.key} canonical: {row.canonical.strip()}\n"
-        text += f"{row.key} attacked:  {row.attacked.strip()}"
-        print_result(text, row.as_row(), options.as_json)
+        if options.as_json:
+            print_json(row.as_row())
+            continue
+        click.echo(f"{row.key} canonical: {row.canonical.strip()}")
+        click.echo(f"{row.key} attacked:  {row.attacked.strip()}")
     if judge is not None and not options.as_json:
         before, after = (
             sum(getattr(row, name) for row in rows) / len(rows)

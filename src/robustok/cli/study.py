@@ -14,10 +14,10 @@ from rich.console import Console
 from robustok.cli.app import Group
 from robustok.cli.options import (
     Argument,
-    add_commands,
     folder_option,
     option,
     served_tokenizer_option,
+    with_settings,
 )
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import StudyBars
@@ -126,7 +126,7 @@ def show(name: Annotated[str, Argument("NAME", "see `study list`")]) -> None:
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
     """Show every cell of a study, and which are done."""
     from robustok.study import plan as plan_cells
-    from robustok.study.work import RECORD
+    from robustok.study.run import RECORD
 
     study, folder, cells_folder = _find(name, options)
     kept = cells_folder or folder / "cells"
@@ -161,7 +161,7 @@ def run(
     from robustok.report.source import read_source
     from robustok.report.write import write_sources
     from robustok.study import run_study
-    from robustok.study.work import cells_at_once
+    from robustok.study.run import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
     study, folder, cells_folder = _find(name, options)
@@ -215,7 +215,8 @@ def schema() -> None:
     click.echo(json.dumps(study_schema(), indent=2, ensure_ascii=False))
 
 
-add_commands(group, list_, show, plan, run, report, schema)
+for command in (list_, show, plan, run, report, schema):
+    group.add_command(with_settings(command))
 
 
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:

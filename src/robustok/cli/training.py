@@ -10,7 +10,7 @@ import click
 
 from robustok import training
 from robustok.checks import Settings
-from robustok.cli.options import TEXTS, Argument, folder_option, option
+from robustok.cli.options import TEXTS, Argument, folder_option, option, sample_by_option
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import bar
 from robustok.errors import RobustokError, check_choice
@@ -71,7 +71,7 @@ def pretrain(
     *,
     out: Path = folder_option("folder of the trained model", required=True),
     settings: Annotated[dict, _Pretraining],
-    sample_by: str = "line",
+    sample_by: str = sample_by_option(),
     as_json: bool = False,
 ) -> None:
     """Train a small model on drawn tokenizations.

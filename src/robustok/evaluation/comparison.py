@@ -19,7 +19,7 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import LEVEL, Z95, compare_answers, interval
 from robustok.runtime.display import counted
-from robustok.runtime.files import JsonFields, JsonObject
+from robustok.runtime.files import JsonFields
 from robustok.tasks.item import Item
 
 Row = Mapping[str, Any]
@@ -244,7 +244,9 @@ class Accuracy:
 def accuracy_line(row: JsonFields, details: str) -> str:
     """An accuracy on one line; ``row`` has the fields of an :class:`Accuracy`."""
     interval = "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format_map(row)
-    return f"{row['eval_scheme']}: accuracy {interval}, {details}{overflow_text(row)}"
+    count = row.get("overflowed")
+    too_long = f", {count} longer than the model's max_length" if count else ""
+    return f"{row['eval_scheme']}: accuracy {interval}, {details}{too_long}"
 
 
 def evaluation_line(row: JsonFields) -> str:
@@ -253,12 +255,6 @@ def evaluation_line(row: JsonFields) -> str:
     same = "" if row.get("consistency") is None else f", consistency {row['consistency']:.3f}"
     draws = f"{counted(row['n'], 'item')} × {counted(row['draws'], 'draw')}"
     return accuracy_line(row, f"acc_norm {normalized}, {draws}{same}")
-
-
-def overflow_text(row: JsonFields) -> str:
-    """The end of a line on a result: how many tokenizations were too long, or nothing."""
-    count = row.get("overflowed")
-    return f", {count} longer than the model's max_length" if count else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,9 +343,5 @@ def paired(first: Evaluation, second: Evaluation) -> Difference:
         raise RobustokError(
             "the two evaluations have different items: compare evaluations of the same items"
         )
-    return difference(*map(_row_of, (first, second)))
-
-
-def _row_of(evaluation: Evaluation) -> JsonObject:
-    """An evaluation as a row to compare, with the answers of one seed."""
-    return {"answers": {0: {outcome.item.key: outcome.correct for outcome in evaluation.outcomes}}}
+    answers = ({o.item.key: o.correct for o in e.outcomes} for e in (first, second))
+    return difference(*({"answers": {0: one}} for one in answers))  # as rows of one seed

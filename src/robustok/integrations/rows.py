@@ -110,12 +110,16 @@ def _ids(row: object) -> np.ndarray:
     return ids.astype(np.int32)
 
 
+def _size(value: Any) -> int | None:
+    """The number of values in a column that has several; None for a single one."""
+    is_single = isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__")
+    return None if is_single or not getattr(value, "ndim", 1) else len(value)
+
+
 def _has_other_length(name: str, value: Any, ids: np.ndarray) -> bool:
     """Whether a column has several values, and not one for each id; raises where it must."""
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-        return False
-    size = len(value) if getattr(value, "ndim", 1) else -1  # an array of one number has no length
-    if size in (-1, len(ids)):
+    size = _size(value)
+    if size in (None, len(ids)):
         return False
     if name in _MASKS or (name in _LABELS and _are_of_ids(_array(value))):
         raise RobustokError(f"a row has {len(ids)} input_ids and {size} {name}: give as many")
@@ -144,22 +148,22 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
     The labels of a classifier of several classes are numbers of whatever type in a column that has
     another length in other rows, and floats of 0 and 1 in a row that has as many ids by chance.
     """
-    is_list = hasattr(value, "__len__") and not isinstance(value, (str, bytes, Mapping))
-    if not is_list or not getattr(value, "ndim", 1) or len(value) != len(ids):
+    if _size(value) != len(ids):
         return "rest"
     values = _array(value)
     if name in _MASKS and values.ndim == 1:
         return "mask"
-    is_number = values.ndim == 1 and values.dtype.kind in "iuf"  # pandas makes floats of integers
-    wrong = np.flatnonzero((values != ids) & (values != IGNORED)) if is_number else None
     if not len(ids):
         return "labels" if name in _LABELS else "rest"
-    if wrong is not None and not len(wrong):
+    is_number = values.ndim == 1 and values.dtype.kind in "iuf"  # pandas makes floats of integers
+    wrong = np.arange(len(ids))  # where a value is neither the id nor IGNORED
+    if is_number:
+        wrong = np.flatnonzero((values != ids) & (values != IGNORED))
+    if not len(wrong):
         return "labels"
-    is_multi_hot = values.dtype.kind == "f" and np.isin(values, (0, 1)).all()
-    if name in whole or (name in _LABELS and is_multi_hot):
+    if name in whole or (name in _LABELS and _are_of_classes(values)):
         return "rest"
-    if name in _LABELS and wrong is not None and _are_of_ids(values):
+    if name in _LABELS and is_number and _are_of_ids(values):
         raise RobustokError(
             f"a row has label {values[wrong[0]]} for id {ids[wrong[0]]}: a label is the id itself, "
             f"or {IGNORED} outside of the loss"
@@ -174,6 +178,11 @@ def _kind(name: str, value: Any, ids: np.ndarray, whole: set[str]) -> str:
 def _are_of_ids(labels: np.ndarray) -> bool:
     """Whether labels are meant for ids: integers, and not a 0 or 1 for each class of a row."""
     return labels.dtype.kind in "iu" and not np.isin(labels, (0, 1)).all()
+
+
+def _are_of_classes(labels: np.ndarray) -> bool:
+    """Whether labels are a 0.0 or 1.0 for each class of a row."""
+    return labels.dtype.kind == "f" and bool(np.isin(labels, (0, 1)).all())
 
 
 def _array(value: Any) -> np.ndarray:

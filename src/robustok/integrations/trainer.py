@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from robustok.checks import check_integer
-from robustok.errors import RobustokError, check_choice
+from robustok.errors import RobustokError
 from robustok.guard import Guard
-from robustok.integrations.perturb import WHERE, Perturb
+from robustok.integrations.perturb import Perturb
 from robustok.integrations.perturb import TorchCollator as TorchCollator
 from robustok.integrations.rows import Columns, Row, padded, repacked
 from robustok.integrations.stochastic.switch import check_deterministic
@@ -102,7 +102,6 @@ def robustify(
     """
     if max_length is not None:
         check_integer("max_length", max_length, 1)
-    check_choice("where", where or WHERE[0], WHERE)
     if not hasattr(trainer, "get_train_dataloader"):
         raise RobustokError(
             f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"
@@ -111,11 +110,11 @@ def robustify(
     if tokenizer is None:
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
     check_deterministic(tokenizer)
-    _check_trainer(trainer, where)
+    _check_trainer(trainer)
     args = trainer.args
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
     is_rollout = hasattr(trainer, "_tokenize_prompts")
-    limit = max_length or getattr(args, "max_length", None) or _longest(trainer, is_rollout)
+    limit = max_length or _longest(trainer, is_rollout)
     cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
     perturb = Perturb(
         scheme,
@@ -173,14 +172,16 @@ def _collate_with(trainer: Any, wrap: Callable[[Collate], StochasticCollator]) -
 
 
 def _longest(trainer: Any, is_rollout: bool) -> int | None:
-    """The model's longest row, of rollouts without their completions."""
+    """The trainer's or the model's longest row, of rollouts without their completions."""
+    if limit := getattr(trainer.args, "max_length", None):
+        return limit
     longest = max_length_of(trainer.model)
     if longest and is_rollout:
         return max(1, longest - (trainer.args.max_completion_length or 0))
     return longest
 
 
-def _check_trainer(trainer: Any, where: str | None) -> None:
+def _check_trainer(trainer: Any) -> None:
     if any(isinstance(c, EpochCallback) for c in trainer.callback_handler.callbacks):
         raise RobustokError("this trainer is robustified already: call robustify once")
     args = trainer.args

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from robustok.evaluation.intervals import curve_of
 from robustok.report.figures import facts, panel_grid
@@ -38,14 +37,6 @@ MARGIN = (
 )
 
 
-class Line(NamedTuple):
-    """The attacks of a curve: its panel, its name, and the rows of attacks."""
-
-    panel: str
-    name: str
-    attacks: Sequence[JsonFields]
-
-
 def attack_sections(results: Results, folders: Iterable[Path], figures: Path) -> list[Section]:
     """The curve of every attack, and some attacked questions of each model; none without items."""
     folders = [*folders]
@@ -55,11 +46,11 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
     if not rows:
         return []
     several = len(results.names) > 1
-    lines = [
-        Line(attack, row["name"], found[id(row)]) if several else Line("", attack, found[id(row)])
-        for row in rows
-        for attack in [one_line(short(row["eval_scheme"]))]
-    ]
+    lines: list[Row] = []
+    for row in rows:
+        attack = one_line(short(row["eval_scheme"]))
+        panel, name = (attack, row["name"]) if several else ("", attack)
+        lines.append({"panel": panel, "name": name, "attacks": found[id(row)]})
     curve = curve_section(lines, "accuracy", figures, facts(rows))
     tables = [
         table
@@ -77,10 +68,13 @@ def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
 
 
 @figure_style()
-def curve_section(lines: Sequence[Line], name: str, folder: Path, note: str) -> Section:
-    """The "accuracy" under attack, share of "success" or mean "score" by tokenizations scored."""
-    panels = grouped([line._asdict() for line in lines], "panel")
-    tints = colors(line.name for line in lines)
+def curve_section(lines: Sequence[Row], name: str, folder: Path, note: str) -> Section:
+    """The "accuracy" under attack, share of "success" or mean "score" by tokenizations scored.
+
+    A line has its ``panel``, its ``name`` and the rows of its ``attacks``.
+    """
+    panels = grouped(lines, "panel")
+    tints = colors(line["name"] for line in lines)
     figure, axes = panel_grid(len(panels))
     rows: list[Row] = []
     for place, (panel, own) in zip(axes, panels.items(), strict=False):
@@ -215,7 +209,10 @@ def write_red_team_page(
 ) -> Path:
     """Write the report of attacks on prompts, by settings and the worst on each prompt."""
     judged = all("success" in row for row in summaries)
-    lines = [Line("", one_line(short(name)), rows) for name, rows in parts.items()]
+    lines = [
+        {"panel": "", "name": one_line(short(name)), "attacks": rows}
+        for name, rows in parts.items()
+    ]
     note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"
     score = f"The score is that of the objective {objective}; attacks make it greater."
     about = f"{score} Broken is a prompt whose score passes the threshold." if judged else score

@@ -355,11 +355,7 @@ def heat_panels(results: Results) -> list[Panel]:
     if panels := _crossed_panels(results, heads, "–"):
         return panels
     by, across, titles = "spec", "panel", {panel: panel_title(panel) for panel in results.panels}
-    names = {bar: bar if results.exist else one_line(short(bar)) for bar in results.colors}
-    lines = "model" if results.exist else "model, by its training"
-    if (results.frame["few_shot_scheme"] != "").any():
-        lines = "model, by its examples"
-        names = {bar: f"examples {name}" for bar, name in names.items()}
+    names, lines = _names_of_models(results)
     if len(results.panels) > _MANY:
         by, across, titles = "panel", "spec", names
         lines = ", ".join(results.varying).replace("pretrain_scheme", "pre-training")
@@ -369,6 +365,16 @@ def heat_panels(results: Results) -> list[Panel]:
         for key, own in grouped(results.rows, across).items()
     ]
     return [part for panel in panels for part in panel.parts()]
+
+
+def _names_of_models(results: Results) -> tuple[dict[str, str], str]:
+    """The models on one line each, by their spec, and what names them."""
+    if results.exist:
+        return {spec: spec for spec in results.colors}, "model"
+    names = {spec: one_line(short(spec)) for spec in results.colors}
+    if (results.frame["few_shot_scheme"] != "").any():
+        return {spec: f"examples {name}" for spec, name in names.items()}, "model, by its examples"
+    return names, "model, by its training"
 
 
 def _fitting(panel: Panel) -> int:

@@ -120,14 +120,13 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
     """
     if (frame["few_shot_scheme"] != "").any():
         fields = (*fields, "train_scheme")
-    finetuned = (frame["training"] == FINETUNED).any()
     untrained = (frame["training"] == UNTRAINED).all()  # by the study: models that exist
-    varying = [
-        name
-        for name in fields
-        if (frame[name].nunique() > 1 or (name == "model" and untrained and frame[name].all()))
-        and (finetuned or name != "pretrain_scheme")
-    ]
+    counts = frame[[*fields]].nunique()
+    if untrained and "model" in counts and frame["model"].all():
+        counts["model"] = 2  # a model that exists is named at any rate
+    if not (frame["training"] == FINETUNED).any():
+        counts = counts.drop("pretrain_scheme", errors="ignore")
+    varying: list[str] = [*counts[counts > 1].index]
     values = frame[varying].itertuples(index=False)
     frame["panel"] = [tuple(str(value) for value in row if value != "") for row in values]
     if by is not None:

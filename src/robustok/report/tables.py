@@ -330,7 +330,7 @@ def _accuracies_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
         (row["pretrain_scheme"], row["task"], row["spec"], row["eval_scheme"]): row
         for row in results.rows
     }
-    task = next((row["task"] for row in results.rows), "")
+    task = next(iter(grouped(results.rows, "task")), "")
     is_full = all(row.get("scale", DEFAULTS["scale"]) == "full" for row in rows)
     schemes = [_measured_as(column, rows) for column in columns]
     titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401
-import contextlib
 import ctypes
 import logging  # noqa: F401
 import math
@@ -120,7 +119,7 @@ def give_back_memory() -> None:
 
     glibc otherwise keeps it in every process, as 150 MB after reading Llama 3's tokenizer.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
+    with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 

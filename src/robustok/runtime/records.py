@@ -94,6 +94,15 @@ def find_damage(folder: Path, digests: object) -> str | None:
     return None
 
 
+def check_unused(folder: Path, *own: str) -> None:
+    """Raise RobustokError where a folder holds files; hidden ones and those in ``own`` may be."""
+    for path in sorted(folder.rglob("*")):
+        first, *_ = parts = path.relative_to(folder).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if path.is_file() and not is_hidden and first not in own:
+            raise RobustokError(f"{folder} holds other files ({first}): give a new or empty folder")
+
+
 def claim(folder: Path, name: str, settings: JsonObject) -> None:
     """Write the settings of a run into a new or empty folder, or check that they are this run's.
 
@@ -102,24 +111,23 @@ def claim(folder: Path, name: str, settings: JsonObject) -> None:
     """
     path = folder / name
     if not path.exists():
-        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-        other = next((path for path in paths if not path.name.startswith(".")), None)
-        if other is not None:
-            raise RobustokError(
-                f"{folder} holds other files ({other.relative_to(folder)}): give a new or empty "
-                "folder"
-            )
+        check_unused(folder)
         write_record(path, settings)
         return
     before = read_record(path)
     if before is None:
         raise RobustokError(f"{path} is damaged: remove {folder}, or give another folder")
+    check_same(folder, before, settings)
+
+
+def check_same(folder: Path, before: JsonObject, settings: JsonObject) -> None:
+    """Raise RobustokError where the settings in a folder, as JSON has them, are others."""
     wanted = json.loads(json.dumps(settings))
     changed = [key for key in (wanted | before) if before.get(key) != wanted.get(key)]
     if changed:
         raise RobustokError(
-            f"{folder} holds a run with other {', '.join(changed)}; give another folder, or remove "
-            "this one"
+            f"{folder} holds results with other {', '.join(changed)}: delete it, or give another "
+            "folder"
         )
 
 
@@ -174,11 +182,5 @@ def _finished(path: Path, config: JsonObject) -> JsonObject | None:
         if path.exists():
             _log.warning("%s is damaged and done again", path)
         return None
-    wanted = json.loads(json.dumps(config))
-    changed = sorted(name for name in wanted if record["config"].get(name) != wanted[name])
-    if changed:
-        raise RobustokError(
-            f"'{path.parent}' holds results with other {', '.join(changed)}: delete it, or give "
-            "another folder"
-        )
+    check_same(path.parent, record["config"], config)
     return record["result"]

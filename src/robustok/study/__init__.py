@@ -8,9 +8,8 @@ require("pydantic", "yaml")
 from robustok.study.cell import Cell
 from robustok.study.config import find_study, load_study
 from robustok.study.planner import plan
-from robustok.study.run import Row, Run, run_study
+from robustok.study.run import Row, Run, Watch, run_study
 from robustok.study.schema import Study
-from robustok.study.work import Watch
 
 __all__ = [
     "Cell",

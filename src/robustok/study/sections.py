@@ -99,8 +99,8 @@ class TokenizerSection(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(Settings):
-    """How a model that exists is loaded, and what is before every text."""
+class ChatModel(Settings):
+    """How a model that exists is loaded, and what is around every question."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "type of the weights: auto (what is fastest here), float32 or bfloat16",
@@ -115,12 +115,6 @@ class LoadedModel(Settings):
         metavar="TOKEN",
         panel="Model",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChatModel(LoadedModel):
-    """How a model that exists is loaded, and what is around every question."""
-
     chat: bool = option(
         "the question is the user's turn of the chat template",
         default=False,

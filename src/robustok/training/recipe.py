@@ -23,7 +23,13 @@ from robustok.checks import Settings, option
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, has_lora, overflow_option, save_tokenizer
 from robustok.runtime.files import JsonFields, JsonObject, write_whole
-from robustok.runtime.records import digests_of, read_finished, read_record, write_record
+from robustok.runtime.records import (
+    check_unused,
+    digests_of,
+    read_finished,
+    read_record,
+    write_record,
+)
 
 _option = partial(option, panel="Training")
 RECORD = "training.json"
@@ -236,10 +242,8 @@ def check_output(out: Path, *inputs: object) -> None:
     for path in (Path(str(name)) for name in inputs if name):
         if path.is_dir() and path.resolve() in (folder, *folder.parents):
             raise RobustokError(f"{out} is the input {path}, or inside of it: give another folder")
-    if not out.is_dir() or (out / RECORD).exists():
-        return
-    if others := sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
-        raise RobustokError(f"{out} holds other files ({others[0]}): give a new or empty folder")
+    if not (out / RECORD).exists():
+        check_unused(out)
 
 
 def claim(out: Path, identity: JsonObject) -> None:
@@ -317,19 +321,14 @@ def write_card(folder: Path, text: str) -> Path:
 
 def may_write_card(folder: Path) -> bool:
     """Whether a folder has no README.md, peft's, or one that is as :func:`write_card` wrote it."""
-    text = card_of(folder)
-    if text is None:
+    file = folder / README
+    if not file.exists():
         return os.access(folder, os.W_OK)
+    text = file.read_text(encoding="utf-8", errors="replace")
     signature = _SIGNATURE.search(text)
     if signature is not None:
         return signature[1] == _digest(text[: signature.start()])
     return _is_blank(text)
-
-
-def card_of(folder: Path) -> str | None:
-    """The README.md of a folder; None without one."""
-    file = folder / README
-    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
 
 
 def _is_blank(text: str) -> bool:

@@ -165,6 +165,11 @@ class PromptDataset(Dataset):
         scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
 
+    @property
+    def row_length(self) -> int:
+        """The tokens of the longest canonical question."""
+        return int(self.prompts.lengths.max())
+
     def __len__(self) -> int:
         return len(self.prompts)
 
@@ -242,6 +247,7 @@ class PackedPrompts(IterableDataset):
 
     def __init__(self, prompts: PromptDataset, *, pad_id: int = 0) -> None:
         self.prompts, self.pad_id = prompts, pad_id
+        self.seed, self.row_length = prompts.seed, prompts.max_length
 
     def __iter__(self) -> Iterator[JsonObject]:
         return map(self._row, self._rows())
@@ -251,26 +257,26 @@ class PackedPrompts(IterableDataset):
         group = stage_size(self.prompts.sampler, self.prompts.total, _GROUP)
         size = n_rows = 0
         for epoch in itertools.count():
-            order = order_of(len(self.prompts), self.prompts.seed, epoch)
+            order = order_of(len(self.prompts), self.seed, epoch)
             for begin in range(0, len(order), group):
                 keys = order[begin : begin + group]
                 for question in self.prompts.rows(keys, epoch, n_rows):
                     length = len(question["input_ids"])
-                    if size + length > self.prompts.max_length:
+                    if size + length > self.row_length:
                         yield questions
                         questions, size, n_rows = [], 0, n_rows + 1
                     questions.append(question)  # has no ids if its draw was too long
                     size += length
             if not (size or n_rows):
                 raise RobustokError(
-                    f"no question fits into a row of {self.prompts.max_length} tokens: choose "
+                    f"no question fits into a row of {self.row_length} tokens: choose "
                     "overflow left or canonical, or a larger pack"
                 )
 
     def _row(self, questions: Sequence[JsonObject]) -> JsonObject:
         rows = [question["input_ids"] for question in questions]
         answers = [question["answer"] for question in questions]
-        padding = self.prompts.max_length - sum(map(len, rows))
+        padding = self.row_length - sum(map(len, rows))
         rows.append(np.full(padding, self.pad_id))
         answers.append(0)
         labels = [
@@ -308,7 +314,7 @@ class PackedStream(IterableDataset):
         if not len(documents.values):
             raise RobustokError("there is no text to train on: every document is empty")
         self.documents, self.sampler, self.seed = documents, sampler, seed
-        self.block_size, self.end, self.total = block_size, end, total
+        self.row_length, self.end, self.total = block_size, end, total
         scheme_at(sampler, 0, total)  # checks the total
 
     def __iter__(self) -> Iterator[JsonObject]:
@@ -321,12 +327,12 @@ class PackedStream(IterableDataset):
                 samples = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
                 pending.append(np.insert(samples.values, samples.offsets[1:], self.end))
                 size += len(pending[-1])
-                if size < self.block_size:
+                if size < self.row_length:
                     continue
                 joined = np.concatenate(pending)
-                n_full = size // self.block_size * self.block_size
-                n_blocks += n_full // self.block_size
-                blocks = joined[:n_full].astype(np.int64).reshape(-1, self.block_size)
+                n_full = size // self.row_length * self.row_length
+                n_blocks += n_full // self.row_length
+                blocks = joined[:n_full].astype(np.int64).reshape(-1, self.row_length)
                 yield from ({"input_ids": block} for block in blocks)
                 pending, size = [joined[n_full:]], size - n_full
 
@@ -334,8 +340,8 @@ class PackedStream(IterableDataset):
         """The numbers of documents in groups large enough for one call of the sampler."""
         order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
-        blocks = stage_size(self.sampler, self.total, -(-_GROUP_IDS // self.block_size))
-        group_ids = min(blocks * self.block_size, _GROUP_IDS)
+        blocks = stage_size(self.sampler, self.total, -(-_GROUP_IDS // self.row_length))
+        group_ids = min(blocks * self.row_length, _GROUP_IDS)
         cuts = np.searchsorted(ends, np.arange(group_ids, ends[-1], group_ids), side="left") + 1
         return (keys for keys in np.split(order, np.unique(cuts)) if len(keys))
 

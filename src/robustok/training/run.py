@@ -196,20 +196,19 @@ def train(
     collator: object,
     recipe: Recipe,
     *,
-    seed: int,
     out: str | Path,
     settings: dict[str, Any],
     progress: Progress = no_progress,
-    row_length: int | None = None,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
     The same call continues an interrupted run from its last undamaged checkpoint, with the same
     losses; after a finished one it loads the trained weights and returns the record. ``settings``
     identifies the run: a folder made with other settings, or from a model with other weights, is
-    refused. The folder is locked during the run. By ``row_length``, the tokens of a long row, the
-    attention is chosen. A ``dataset`` that is not iterable is a :class:`PromptDataset`. Weights
-    that are trained become float32: updates of AdamW would be rounded away in bfloat16.
+    refused. The folder is locked during the run. A ``dataset`` has a ``seed``, and by its
+    ``row_length``, the tokens of a long row, the attention is chosen; one that is not iterable is a
+    :class:`PromptDataset`. Weights that are trained become float32: updates of AdamW would be
+    rounded away in bfloat16.
 
     Raises RobustokError for a loss that is not a number, for steps without a row that fits, for a
     folder of another run or in use by one, and where the disk is full.
@@ -218,7 +217,7 @@ def train(
     main_process = os.environ.get("RANK", "0") == "0"
     if main_process:
         check_output(out, getattr(model.config, "name_or_path", ""))
-    precision = _precision(recipe, model, out)
+    precision, seed = _precision(recipe, model, out), dataset.seed
     arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
     recipe_ = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
     first_out, first_fingerprint = getattr(model, _FIRST_RUN, (None, ""))
@@ -244,7 +243,7 @@ def train(
         with (
             _undisturbed(),
             dropout_of(model, recipe.dropout),
-            fast_steps(model, precision, row_length) as attention,
+            fast_steps(model, precision, dataset.row_length) as attention,
         ):
             if main_process:
                 _log.info("precision %s, attention %s", precision, attention)
@@ -467,19 +466,18 @@ def _drop(share: float, module: nn.Module, inputs: object, output: Any) -> Any:
 
 
 @contextmanager
-def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -> Iterator[str]:
+def fast_steps(model: PreTrainedModel, precision: str, row_length: int) -> Iterator[str]:
     """Train by the fastest attention and output layer; yields the name of the attention.
 
-    ``row_length`` is the number of tokens of a long row; None where it is unknown. The backward
-    pass of PyTorch's attention (`scaled_dot_product_attention`) takes four times as long as the
-    plain formula in bfloat16 on a processor. A frozen output layer is copied for every row if its
-    input is a slice of the hidden states that is not contiguous.
+    ``row_length`` is the number of tokens of a long row. The backward pass of PyTorch's attention
+    (`scaled_dot_product_attention`) takes four times as long as the plain formula in bfloat16 on a
+    processor. A frozen output layer is copied for every row if its input is a slice of the hidden
+    states that is not contiguous.
     """
     base = getattr(model, "get_base_model", lambda: model)()
     attention = str(base.config._attn_implementation)
-    is_on_cpu = not torch.accelerator.is_available()
-    is_short = row_length is not None and row_length <= _SHORT
-    uses_eager = is_on_cpu and precision == "bfloat16" and is_short and attention == "sdpa"
+    is_slow = precision == "bfloat16" and attention == "sdpa" and row_length <= _SHORT
+    uses_eager = is_slow and not torch.accelerator.is_available()
     head = base.get_output_embeddings()
     with ExitStack() as stack:
         # The Trainer switches the cache off.

@@ -110,17 +110,15 @@ def finetune(
     }
     # Padding is masked, so any id is valid if the model names none.
     pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
-    common: Any = {"seed": seed, "out": out, "settings": identity, "progress": progress}
+    common: Any = {"out": out, "settings": identity, "progress": progress}
     if plan.pack is not None:
-        rows = PackedPrompts(dataset, pad_id=pad_id)
-        return train(model, rows, stack_rows, plan, row_length=max_length, **common)
+        return train(model, PackedPrompts(dataset, pad_id=pad_id), stack_rows, plan, **common)
     collator = AnswerCollator(
         pad_id=pad_id,
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
-    row_length = int(dataset.prompts.lengths.max())
-    return train(model, dataset, collator, plan, row_length=row_length, **common)
+    return train(model, dataset, collator, plan, **common)
 
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
@@ -128,7 +126,7 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
     max_length = max_length_of(model)
     if pack is None:
         return max_length
-    if pack < 2 or pack > (max_length or pack):
+    if pack > (max_length or pack):
         raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {max_length}")
     if not accepts(model, "position_ids"):
         raise RobustokError(
@@ -191,8 +189,7 @@ def pretrain(
         "vocabulary": vocab.fingerprint,
         "end": end_id,
     }
-    common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
-    return train(model, stream, stack_rows, plan, row_length=block_size, **common)
+    return train(model, stream, stack_rows, plan, out=out, settings=settings, progress=progress)
 
 
 def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
