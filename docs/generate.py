@@ -116,10 +116,14 @@ def signature(name: str, item: Any) -> str:
 
 def parameters(function: Any, between: str = ", ") -> str:
     shown, is_keyword = [], False
+    before = ""  # the kind of the last one
     for one in function.parameters:
         if one.name in ("self", "cls"):
             continue
         kind = str(one.kind.value)
+        if before == "positional-only" != kind:
+            shown.append("/")
+        before = kind
         if kind == "keyword-only" and not is_keyword:
             shown.append("*")
         is_keyword |= kind in ("keyword-only", "variadic positional")

@@ -139,7 +139,10 @@ def evaluate(models: tuple[str, ...], given: Annotated[dict, EvaluateOptions]) -
         if len(named) > 1:
             print_comparison(printed.by_model, options.as_json)
             if options.items and not options.as_json:
-                print_accuracies(folder)
+                from robustok.report import Results
+                from robustok.report.source import read_source
+
+                print_accuracies(Results(read_source(folder).rows))
         if options.out is not None:
             from robustok.report import write_report
 
@@ -147,13 +150,11 @@ def evaluate(models: tuple[str, ...], given: Annotated[dict, EvaluateOptions]) -
             _write_parquet(printed.by_model, folder / "items.parquet")
 
 
-def print_accuracies(folder: Path) -> None:
-    """Print the accuracies of a run as a table, a line for each model."""
-    from robustok.report import Results
-    from robustok.report.source import read_source
+def print_accuracies(results: Any) -> None:
+    """Print the accuracies of a report's results as a table, a line for each model."""
     from robustok.report.tables import accuracy_table
 
-    table = accuracy_table(Results(read_source(folder).rows))
+    table = accuracy_table(results)
     shares = [[f"{entry.text} {entry.interval}" for entry in line] for line in table.lines]
     print_table(table.head, shares, left=1)
 

@@ -156,10 +156,9 @@ def run(
     The same command continues an interrupted run.
     """
     from robustok.cli.evaluate import print_accuracies
-    from robustok.report import Results
+    from robustok.report import Results, write_report
     from robustok.report.readme import write_readme
     from robustok.report.source import read_source
-    from robustok.report.write import write_sources
     from robustok.study import run_study
     from robustok.study.run import cells_at_once
 
@@ -175,14 +174,12 @@ def run(
     note = f"at full scale; smaller ones: --scale {', '.join(smaller)}" if smaller else ""
     with StudyBars(console, cells_at_once(study.threads, jobs), note) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
-    source = read_source(folder)
-    results = Results(source.rows)
-    page = write_sources([source], results, folder)
-    if results.rows:
-        print_accuracies(folder)
+    page, rows = write_report(folder), read_source(folder).rows
+    if (results := Results(rows)).rows:
+        print_accuracies(results)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
     if study.readme:
-        readme = write_readme(source.rows, folder)
+        readme = write_readme(rows, folder)
         where = f"is at {readme.resolve()}" if readme else "was not written: there is another one"
         console.print(f"README.md {where}", soft_wrap=True, markup=False)
 

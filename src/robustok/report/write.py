@@ -69,11 +69,7 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     """
     sources = [read_source(path) for path in (folder, *others)]
     results = Results([row for source in sources for row in source.rows])
-    return write_sources(sources, results, out or folder)
-
-
-def write_sources(sources: Sequence[ReportSource], results: Results, out: Path) -> Path:
-    """Write the report of folders that were read into ``out``; ``results`` are those of all."""
+    out = out or folder
     with disk_full_in_one_line(out):
         return write_page(out, **report_values(sources, results, out))
 

@@ -1,8 +1,7 @@
 """Worker processes, each of which does one task after another, and the one loop that feeds them.
 
-:func:`dispatch` runs tasks in a pool: in this process or in worker processes.
-Worker processes are `multiprocessing.Process` and `Pipe`. `concurrent.futures` does not fit: when
-it loses one process every task fails, and its processes outlive a parent that is killed.
+They are `multiprocessing.Process` and `Pipe`. `concurrent.futures` does not fit: when it loses one
+process every task fails, and its processes outlive a parent that is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import parent_process
 from multiprocessing.resource_tracker import ensure_running
@@ -105,7 +103,7 @@ class Worker:
 
 def dispatch(
     tasks: Iterable[object],
-    pool: Pool,
+    pool: Processes,
     *,
     is_ready: Callable[[Any], bool] = lambda task: True,
     on_start: Callable[[Any], None] = lambda task: None,
@@ -127,34 +125,13 @@ def dispatch(
             yield task, result
 
 
-class InProcess:
-    """A pool that runs one task at a time, in this process.
-
-    ``has_room`` says whether another task can begin now, ``wait`` waits until something happens and
-    yields (task, result) of each task that is finished.
-    """
-
-    def __init__(self, run: RunTask, progress: OnProgress) -> None:
-        self._run, self._progress = run, progress
-        self._tasks: list[Any] = []
-
-    def has_room(self) -> bool:
-        return not self._tasks
-
-    def begin(self, task: object) -> None:
-        self._tasks.append(task)
-
-    def wait(self) -> Iterator[tuple[Any, Any]]:
-        task = self._tasks.pop()
-        yield task, self._run(task, partial(self._progress, task))
-
-
 class Processes:
     """A pool of :class:`Worker` processes, which end with the ``with`` block.
 
     ``make`` starts a worker, ``progress(task, value)`` is called for each report of progress, and
     ``on_death(worker)`` for a process that has died: it raises, or the worker's task is repeated in
-    a new process.
+    a new process. ``has_room`` says whether another task can begin now, ``wait`` waits until
+    something happens and yields (task, result) of each task that is finished.
     """
 
     def __init__(
@@ -199,9 +176,6 @@ class Processes:
             else:
                 worker.task = None
                 yield task, value
-
-
-Pool = InProcess | Processes
 
 
 def portable(error: Exception) -> Exception:

@@ -12,7 +12,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -39,7 +39,7 @@ from robustok.runtime.files import (
     write_whole,
 )
 from robustok.runtime.packages import versions
-from robustok.runtime.processes import InProcess, Pool, Processes, Worker, dispatch
+from robustok.runtime.processes import Processes, Worker, dispatch
 from robustok.runtime.records import (
     check_unused,
     digests_of,
@@ -279,10 +279,11 @@ def run_cells(
     threads: int | None = None,
     jobs: int | None = None,
 ) -> Iterator[Cell]:
-    """Run the unfinished cells, each after its inputs; yield each when it is finished.
+    """Run the unfinished cells; yield each when it is finished.
 
-    The caller adds the keys of finished cells to ``finished``. With ``threads`` each cell has a
-    process of its own, of which ``jobs`` run at once. An error in one cell ends all.
+    ``todo`` has each cell after its inputs. The caller adds the keys of finished cells to
+    ``finished``. With ``threads`` each cell has a process of its own, of which ``jobs`` run at
+    once. An error in one cell ends all.
     """
 
     def progress(cell: Cell, value: tuple[int, int]) -> None:
@@ -291,15 +292,18 @@ def run_cells(
     def is_ready(cell: Cell) -> bool:
         return all(other.key in finished for other in cell.inputs.values())
 
-    with ExitStack() as stack:
-        pool: Pool
-        if threads:
-            count = min(cells_at_once(threads, jobs), len(todo))
-            make = partial(Worker, _runner, folder, threads)
-            pool = stack.enter_context(Processes(make, count, progress, _raise_death))
-        else:
-            stack.callback(close_model)
-            pool = InProcess(_runner(folder), progress)
+    if not threads:
+        try:
+            for cell in todo:
+                watch.start(cell)
+                _run_cell(folder, cell, partial(progress, cell))
+                yield cell
+        finally:
+            close_model()
+        return
+    make = partial(Worker, _runner, folder, threads)
+    count = min(cells_at_once(threads, jobs), len(todo))
+    with Processes(make, count, progress, _raise_death) as pool:
         for cell, _ in dispatch(todo, pool, is_ready=is_ready, on_start=watch.start):
             yield cell
 
