@@ -1,7 +1,5 @@
 """The border: each check gives a clean value back or one line that says what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction

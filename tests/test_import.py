@@ -1,7 +1,5 @@
 """Importing robustok loads no deep-learning library, and this test can tell."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

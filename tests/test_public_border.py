@@ -1,7 +1,5 @@
 """Calls of the public API with any arguments, and objects that eight threads share."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

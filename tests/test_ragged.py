@@ -1,7 +1,5 @@
 """Rows of ids as two flat arrays, and their way to Arrow and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

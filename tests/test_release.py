@@ -1,7 +1,5 @@
 """The wheel holds what a user needs, and its version is the package's."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Defenses and the example that measures them, against naive loops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several attacks, proofs, second ids, files of attacks, and generation, against naive loops."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A tokenizer, a model with questions, and a shell that runs commands in this process."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -115,8 +113,3 @@ class Shell:
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
-
-
-def rows_in(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON Lines."""
-    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,7 +1,5 @@
 """robustok red-team: what a user types and reads."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -10,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Shell, rows_in, save_model
+from tests.cli.conftest import Shell, save_model
 from tests.oracles.models import save_tiny_models
 
 from robustok.attack.settings import GROUP
 from robustok.models import Shape, small_model
+from robustok.runtime.inputs import read_rows
 
 PROMPTS = [
     {"key": "a", "prompt": "happen, glad", "target": " rain", "choices": [" up", " rain"],
@@ -58,7 +57,7 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     assert all(row["score"] >= row["canonical_score"] for row in attacked)
     (group,) = Path("attacks/groups").glob("*/*.json")
     written = group.read_bytes()
-    assert rows_in(Path("attacks/attacks.jsonl")) == attacked
+    assert read_rows(Path("attacks/attacks.jsonl")) == attacked
     group.write_bytes(written[:-20])
     assert shell.rows(*call) == attacked
     assert group.read_bytes() == written
@@ -128,7 +127,7 @@ def test_several_attacks_are_printed_with_the_worst_of_each_prompt(shell: Shell)
     assert worst["n_scored"] == sum(part["n_scored"] for part in parts)
     results = [json.loads(p.read_text())["result"] for p in Path("several/groups").glob("*/*.json")]
     scores = zip(*([row["score"] for row in one["attacks"]] for one in results), strict=True)
-    worst_scores = [row["score"] for row in rows_in(Path("several/attacks.jsonl"))]
+    worst_scores = [row["score"] for row in read_rows(Path("several/attacks.jsonl"))]
     assert worst_scores == pytest.approx([max(part) for part in scores])
     for part, scheme in zip(parts, SEVERAL[1::2], strict=True):
         alone = shell.rows(*call, "-s", scheme)
@@ -165,7 +164,7 @@ def test_answers_are_written_and_judged(shell: Shell) -> None:
         "--out", "answered",
     )  # fmt: skip
     assert "judge: mean" in output
-    answers = rows_in(Path("answered/answers.jsonl"))
+    answers = read_rows(Path("answered/answers.jsonl"))
     assert [a["attacked_verdict"] for a in answers] == [len(a["attacked"]) for a in answers]
     assert "| tokenization | tokens | score | answer |" in Path("answered/report.md").read_text()
 

@@ -1,11 +1,12 @@
-"""The commands, as a shell calls them: what they print, and one line with code 2 on bad input."""
-
-from __future__ import annotations
+"""The commands as a shell calls them: what they print, and one line with code 2 on bad input."""
 
 import io
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,12 +14,16 @@ from rich.console import Console
 from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
-from robustok.cli.app import run
+from robustok.attack.settings import ObjectiveSettings
+from robustok.cli import app
+from robustok.cli.app import COMMANDS, command, run
 from robustok.cli.terminal import StudyBars
+from robustok.runtime import hub
 from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
 from robustok.study import studies as included
 from robustok.study.inputs import DataCell
+from robustok.training.recipe import Finetuning, Recipe
 
 
 def sample(tokenizer: str, text: str, scheme: str = "uniform") -> Sequence[str]:
@@ -210,14 +215,220 @@ def test_debug_shows_the_traceback(tokenizer: str) -> None:
         run(["--debug", *sample(tokenizer, "x", "unifrom")])
 
 
-def test_a_missing_extra_says_what_to_install(
-    shell: Shell, tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# A command => a part of its error.
+MISTAKES = """
+sampel => unknown command 'sampel': did you mean 'sample'? See robustok --help
+sample x --frob => ; see robustok sample --help
+data langgame --seed 0 => Missing option '--out'
+sample x y -s uniform --seed 0 => put the text in quotes
+study plan quick --held-out= => '--held-out': it is empty: give a file or folder
+sample x -t {t} -s uniform --seed => Option '--seed' requires an argument
+sample x -t {t} --seed 0 -s => Option '-s' requires an argument; see robustok sample --help
+evaluate ./nowhere --items {i} --seed 0 => no file or folder './nowhere': give one that exists
+evaluate {m} --items {t} --seed 0 => is not JSON
+sample x -t {t} -s uniform --seed abc => seed
+sample x -t {t} -s unifrom --seed 0 => uniform
+sample x -t {t} -s uniform-k(alpa=1) --seed 0 => alpha
+sample x -t {t} -s uniform-k(alpha=-1) --seed 0 => alpha
+sample x -t {t} -s stochastok(alpha=nan) --seed 0 => alpha
+sample x -t nowhere.json -s uniform --seed 0 => nowhere.json
+sample x --tokenizer= -s uniform --seed 0 => an empty name of a tokenizer
+count x -t {broken} => tokenizer.json
+study quik => quick
+study nowhere.yaml => nowhere.yaml
+study quick again => again
+study quick --words-file {empty} --out {out} => words
+study run => NAME
+study --out {out} => NAME
+study quick --corpus {empty} --out {out} => leave --corpus and --held-out out
+study plan quick --held-out {empty} => leave --corpus and --held-out out
+study quick --benchmarks {out} --out {out} => leave --benchmarks out
+study list quick => quick
+guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
+guard requests.jsonl -t {t} => for a file robustok guard - < FILE
+count x --max 3 => give --by
+evaluate {m} --seed 0 => give --items
+evaluate {m} --items= --seed 0 => no file ''
+evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
+evaluate nowhere => give --items
+evaluate {m} --items {i} --examples uniform => give --few-shot
+evaluate {m} --texts {i} -s adversarial => give --items
+evaluate {m} a={m} a={m} --items {i} => called 'a'
+evaluate =x --items {i} => names no model
+evaluate nowhere --items {i} -s adversarial(steps=-1) => steps is -1
+evaluate nowhere --items {i} -s adversarial(search=lucky) => unknown search 'lucky'
+evaluate nowhere --items {i} -s adversarial(objective=loss) => objective
+evaluate nowhere --items {i} -s unifrom => did you mean 'uniform'
+evaluate {m} --items {i} -s uniform -s uniform => already in the list
+evaluate {m} --items {i} --start-token <s> => no special token '<s>'
+data langgam --seed 0 --out {out} => did you mean 'langgame'
+data cute --seed 0 --out {out} --words 4 --words-file {w} => leave out --words
+data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
+red-team {m} --seed 0 --objective margin --text a --target b => choose objective target
+red-team {m} --seed 0 --objective margin --text a --wanted b => choose objective refusal or guard
+red-team {m} --seed 0 --objective margin --text a --threshold 1 => target or MODULE:FUNCTION
+red-team {m} --seed 0 --objective target --text a => has no target
+red-team {m} --seed 0 --objective margin --text a => no answer options
+red-team {m} --seed 0 --objective nothing --text a => unknown objective
+red-team {m} --seed 0 --objective no:thing --text a => no function
+red-team {m} --seed 0 --objective target --text a --target b --chat => no chat template
+red-team {m} --seed 0 --objective target --text a --target b --judge math:isnan => give --generate
+red-team {m} --seed 0 --objective target --text a --prompts {i} => give either --text or --prompts
+red-team {m} --seed 0 --objective target --text a -s standard-suite(beam=2) => cannot read the
+red-team {m} --seed 0 --objective margin --text a -s adversarial(beams=2) => mean 'beam'
+{finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper
+{finetune} -s uniform --preset paper-fintune => did you mean 'paper-finetune'?
+{finetune} -s uniform --preset= --steps 1 --batch-size 1 --learning-rate 1 => unknown preset
+{finetune} --preset paper-finetune -s stochastok(alpha=0->x) => alpha
+{finetune} -s uniform --preset paper-finetune --overflow cut => unknown overflow policy
+corpus {i} {out} -t {t} --seed 0 -s uniform --engine spark => spark
+corpus {i} {out} -t {t} --seed 0 -s uniform --column body => no field 'body'
+corpus {i} {out} -t {t} --seed 0 -s uniformk => unknown scheme 'uniformk': did you mean
+"""
+
+
+def test_a_library_that_exits_with_a_text_is_an_error(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items = tmp_path / "a.jsonl"
-    items.write_text('{"id": "a", "question": "is it?", "choices": [" no", " yes"], "label": 0}\n')
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
-    monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    output = shell.fails("evaluate", str(Path(tokenizer).parent), "--items", str(items))
-    assert "robustok[models]" in output
+    monkeypatch.setattr(app.ROBUSTOK, "invoke", lambda _: sys.exit("the tasks\ncannot be read"))
+    assert shell.fails("lm-eval run") == "robustok: the tasks cannot be read\n"
+
+
+@pytest.mark.parametrize("line", MISTAKES.split("\n")[1:-1])
+def test_bad_input_is_one_line(
+    shell: Shell, tokenizer: str, model: Path, tmp_path: Path, line: str
+) -> None:
+    files = {"broken": '{"model": ', "empty": "\n\n", "words": "street\nhouse\nwhich\nword\n"}
+    for name, content in files.items():
+        (tmp_path / name).with_suffix(".json" if name == "broken" else ".txt").write_text(content)
+    before = {*tmp_path.iterdir()}
+    command, _, message = line.partition(" => ")
+    filled = command.format(
+        t=tokenizer, m=model, i=model / "items.jsonl", w=tmp_path / "words.txt",
+        broken=tmp_path / "broken.json", empty=tmp_path / "empty.txt", out=tmp_path / "out",
+        finetune=f"finetune {model} --items {model}/items.jsonl --seed 0 -o {tmp_path}/out",
+    )  # fmt: skip
+    assert message in shell.fails(filled)
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_help_has_panels_defaults_and_ranges(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = shell.ok("finetune", "--help")
+    order = ("\nOptions:", "--out ", "--json ", "--help ", "\nTraining:", "--steps ", "\nModel:")
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "[x>=1]" in text and "[default: 0; x>=0]" in text and "[default: error]" in text
+    assert "--weight-decay" not in text  # a field without flags
+    assert "or safe verdict; repeatable" in shell.ok("red-team", "--help")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("red-team", ObjectiveSettings), ("finetune", Finetuning), ("pretrain", Recipe)],
+)  # fmt: skip
+def test_every_field_with_help_is_an_option(
+    name: str, settings: Any, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = shell.ok(name, "--help")
+    assert len(text.splitlines()) <= 100
+    for one in fields(settings):
+        flags = one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
+        if one.metadata.get("help") and flags:
+            assert f"{flags[0].partition('/')[0]} " in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_all_commands_begins_as_that_of_each(name: str) -> None:
+    first, *_ = (command(name).help or "").split("\n\n")
+    assert " ".join(first.split()) == COMMANDS[name][1]
+
+
+def test_no_command_has_two_options_of_one_name() -> None:
+    for name in COMMANDS:
+        flags = [flag for param in command(name).params for flag in param.opts]
+        assert len(flags) == len(set(flags)), name
+
+
+@pytest.mark.parametrize("given", ["--items {m}/items.jsonl -n 2", "--texts {t} -s canonical",
+                                   "--items {m}/items.jsonl -s adversarial(steps=1)"])  # fmt: skip
+def test_the_type_of_the_weights_and_the_seed_are_printed(
+    given: str, model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("which word")
+    call = f"evaluate {model} {given.format(m=model, t=text)}"
+    first, *_ = shell.ok(f"{call} --dtype bfloat16").splitlines()
+    assert first == f"{model.name}: weights in bfloat16, seed 0"
+    assert shell.rows(f"{call} --dtype bfloat16")[0]["precision"] == "bfloat16"
+    assert "unknown dtype 'float16': did you mean" in shell.fails(f"{call} --dtype float16")
+
+
+def test_evaluate_prints_the_paired_test_that_its_help_promises(model: Path, shell: Shell) -> None:
+    given = ["--items", str(model / "items.jsonl"), "--seed", "0", "-n", "2"]
+    _, canonical, uniform = shell.ok("evaluate", str(model), *given).splitlines()
+    assert "p = " not in canonical
+    assert "against the first" in uniform and "p = " in uniform
+
+
+def test_a_scheme_of_a_file_is_imported_by_any_command(
+    tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("ROBUSTOK_IMPORT", "")
+    file = tmp_path / "halves.py"
+    file.write_text(
+        "import robustok as rt\n"
+        "@rt.register\n"
+        "class Halves(rt.Sampler):\n"
+        "    name = 'halves'\n"
+        "    def draw(self, ids, random):\n"
+        "        return rt.Characters(self.vocab).draw(ids, random)\n"
+    )
+    line = f"sample street -t {tokenizer} -s halves --json"
+    assert "unknown scheme 'halves'" in shell.fails(line)
+    assert "give a file of Python" in shell.fails(f"{line} --import {tmp_path}/none.py")
+    assert "--import FILE.py" in shell.fails(f"{line} --import")
+    assert shell.json(f"{line} --import {file}")["scheme"] == "halves"
+    code = "import robustok as rt; print(rt.sampler('halves', rt.Vocabulary.load('demo')).spec)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == "halves\n"  # a worker process knows it, too
+
+
+def test_count_reads_standard_input(
+    tokenizer: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    texts = ["which word", "street"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+    rows = shell.rows("count", "-", "-t", tokenizer)
+    assert [row["text"] for row in rows] == texts
+    for text, row in zip(texts, rows, strict=True):
+        assert shell.json("count", text, "-t", tokenizer)["total"] == row["total"]
+
+
+def test_the_folder_that_is_the_current_one_is_a_model(
+    model: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(model)
+    (row,) = shell.rows("evaluate", ".", "--items", "items.jsonl", "-s", "canonical", "--seed", "0")
+    assert row["model"] == model.name
+
+
+def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lm_eval")
+    from robustok.integrations.lm_eval import RobustokLM
+
+    monkeypatch.setattr("robustok.integrations.lm_eval.packaged_folder", lambda name: model)
+    assert hub.is_packaged("smollm2-135m")
+    wrapped: Any = RobustokLM  # its decorator hides its type
+    assert wrapped("smollm2-135m", device="cpu").vocab.size == 290
+
+
+def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
+    from robustok.cli.evaluate import _with_scheme
+
+    given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
+    assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"
+    assert _with_scheme(["--model_args=pretrained=a"], "uniform") == [
+        "--model_args=pretrained=a,scheme=uniform"
+    ]

@@ -1,7 +1,5 @@
 """corpus and data: what they print, what they leave, and one line with code 2 on what cannot be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -34,20 +32,6 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
     assert (receipt["rows"], receipt["rejects"], receipt["settings"]["seed"]) == (80, 1, 3)
 
 
-@pytest.mark.parametrize(("more", "message"), [
-    ("uniform-k(alpha=0)", "the run changed nothing: all 5 rows"),
-    ("uniform --engine spark", "spark"),
-    ("uniform --column body", "no field 'body'"),
-    ("uniformk", "unknown scheme 'uniformk': did you mean"),
-])  # fmt: skip
-def test_one_line_on_what_cannot_be(
-    tmp_path: Path, tokenizer: Path, shell: Shell, more: str, message: str
-) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    line = f"corpus {source} {tmp_path}/out -t {tokenizer} --seed 0 -s {more}"
-    assert message in shell.fails(line)
-
-
 def test_a_log_has_the_time_left(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.bar("shards") as progress:
         for clock[0], done in ((30.0, 0), (40.0, 10), (70.0, 500)):
@@ -68,12 +52,6 @@ def test_the_folder_is_a_data_set(game: str, tmp_path: Path, shell: Shell) -> No
     items = read_items(out / "test.jsonl")
     row = loaded["test"][0]
     assert (row["question"], tuple(row["choices"])) == (items[0].question, items[0].choices)
-
-
-def test_a_data_set_that_cannot_be_made_leaves_no_folder(tmp_path: Path, shell: Shell) -> None:
-    line = f"data cute --seed 0 --words 4 --train 9000 --out {tmp_path / 'out'}"
-    assert "CUTE questions of these kinds, not 9000" in shell.fails(line)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_data_set_is_never_mixed_with_another(tmp_path: Path, shell: Shell) -> None:

@@ -1,7 +1,5 @@
 """guard and audit as a shell and a CI job see them: what is printed, and the exit code."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import TEXT, Output, Shell
+from tests.corpus.conftest import write_rows
 
 import robustok as rt
 from robustok.cli.app import run
@@ -202,11 +201,6 @@ def test_standard_input_without_a_line_is_bad_input(
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(guard: Call, canonical: list[int]) -> None:
     assert guard([f"\ufeff{canonical}", canonical]).code == 0
-
-
-def write_rows(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def test_audit_reports_drift_and_its_code(

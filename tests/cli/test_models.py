@@ -1,6 +1,4 @@
-"""The commands that need a model: train one, then evaluate and attack it."""
-
-from __future__ import annotations
+"""The commands that need a model: train one, evaluate and attack it; the files that they leave."""
 
 import json
 import math
@@ -11,13 +9,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.conftest import ITEMS, Shell, rows_in, save_model
+from tests.cli.conftest import ITEMS, Shell, save_model
 
 from robustok import Vocabulary
 from robustok.attack.settings import AttackSettings
+from robustok.cli import evaluate as command
+from robustok.cli.app import run
 from robustok.cli.evaluate import print_comparison
 from robustok.evaluation import evaluate, perplexity
 from robustok.models import load_model
+from robustok.runtime.inputs import read_rows
+from robustok.study import find_study
+from robustok.study.measurements.bound import power_of_ten
 from robustok.tasks import Item, write_items
 from robustok.tokenizer.vocabulary import start_token_ids
 
@@ -48,21 +51,9 @@ def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: 
     assert low <= attacked["start_accuracy"] <= high and low < high
     folder = tmp_path / "evaluated"
     rows_of(f"evaluate {trained} --draws 2 -s uniform --out {folder}")
-    (row,) = rows_in(folder / "results.jsonl")
-    items = rows_in(folder / "items" / f"{row['cell']}.jsonl")
+    (row,) = read_rows(folder / "results.jsonl")
+    items = read_rows(folder / "items" / f"{row['cell']}.jsonl")
     assert [len(item["predictions"]) for item in items] == [2] * 4
-
-
-def test_a_resumed_command_prints_what_a_whole_one_does(
-    model: Path, tmp_path: Path, shell: Shell
-) -> None:
-    two = save_model(tmp_path / "two", seed=7)
-    line = f"evaluate one={model} {two} --items {model}/items.jsonl --seed 0 --draws 2"
-    whole = shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out")
-    first = rows_in(tmp_path / "out/results.jsonl")[0]
-    assert first["eval_scheme"] == "canonical"
-    (tmp_path / "out/cells" / first["cell"] / "cell.json").unlink()
-    assert shell.ok(f"{line} -s canonical -s uniform --out {tmp_path}/out") == whole
 
 
 def test_models_are_compared_scheme_by_scheme(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,8 +115,8 @@ def test_attacks_are_schemes_and_the_worst_of_them_is_reported(
     ]
     assert worst["eval_scheme"] == "worst of 2 attacks" and worst["n"] == len(ITEMS)
     broken: set[str] = set()
-    for row, kept in zip(rows, rows_in(out / "results.jsonl"), strict=True):
-        items = rows_in(out / "items" / f"{kept['cell']}.jsonl")
+    for row, kept in zip(rows, read_rows(out / "results.jsonl"), strict=True):
+        items = read_rows(out / "items" / f"{kept['cell']}.jsonl")
         broken |= {item["key"] for item in items if item["success"]}
         assert row["proved"] == kept["proved"] <= row["accuracy"]
     assert worst["accuracy"] == 1 - len(broken) / len(ITEMS)
@@ -168,7 +159,7 @@ def test_one_folder_has_questions_few_shot_and_texts_of_all_models(
     tasks = [("text", s) for s in schemes] + [("items", s) for s in schemes]
     assert measured == [(name, *one) for name in ("one", "two") for one in tasks]
     assert [row["draws"] for row in rows[:4]] == [1, 2, 1, 2]
-    kept = rows_in(tmp_path / "out/results.jsonl")
+    kept = read_rows(tmp_path / "out/results.jsonl")
     assert [row["model"]["name"] for row in kept] == ["one"] * 4 + ["two"] * 4
 
 
@@ -186,8 +177,8 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     write_items(items, [Item("a", "is this street safe?", (" safe", " unsafe"), 0)])
     line = f"evaluate {folder} --items {items} -s canonical -s adversarial --dtype float32"
     with_system, attacked = shell.rows(line, "--system", "judge it", "--out", f"{tmp_path}/out")
-    row = rows_in(tmp_path / "out/results.jsonl")[1]
-    (item,) = rows_in(tmp_path / "out/items" / f"{row['cell']}.jsonl")
+    row = read_rows(tmp_path / "out/results.jsonl")[1]
+    (item,) = read_rows(tmp_path / "out/items" / f"{row['cell']}.jsonl")
     vocab = Vocabulary.load(str(folder))
     assert vocab.decode(item["ids"]) == "is this street safe?"
     assert "judge it" in vocab.decode(item["prefix"]) and "answer" in vocab.decode(item["suffix"])
@@ -195,8 +186,8 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     frame = {name: item[name] for name in ("prefix", "suffix")}
     question = Item("a", "is this street safe?", (" safe", " unsafe"), 0)
     expected = evaluate(load_model(folder), vocab, [question], "canonical", seed=0, **frame)
-    (kept,) = rows_in(
-        tmp_path / "out/items" / f"{rows_in(tmp_path / 'out/results.jsonl')[0]['cell']}.jsonl"
+    (kept,) = read_rows(
+        tmp_path / "out/items" / f"{read_rows(tmp_path / 'out/results.jsonl')[0]['cell']}.jsonl"
     )
     assert kept["margins"] == pytest.approx(list(expected.outcomes[0].margins), abs=1e-4)
     assert with_system["accuracy"] == attacked["start_accuracy"]
@@ -285,6 +276,8 @@ def test_a_folder_goes_on_with_other_settings_and_keeps_what_is_finished(
         patch.setattr("robustok.study.models.load_model", None)
         assert shell.ok(same) == printed
     assert (out / "results.jsonl").read_bytes() == kept
+    (out / "cells" / read_rows(out / "results.jsonl")[0]["cell"] / "cell.json").unlink()
+    assert shell.ok(same) == printed
     assert "holds other files" in shell.fails(f"{same[: same.index(' --out')]} --out {model}")
 
 
@@ -318,3 +311,105 @@ def test_perplexity_measures_after_the_start_token(
     # One text has no upper bound, and JSON has no infinity.
     assert (row["low"], row["high"], expected.high) == (0, None, math.inf)
     assert "[0.0000, ∞] bits per byte, 1 text" in shell.ok(f"{line} -s canonical")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    """A folder with the runs of questions that are drawn and attacked."""
+    folder = tmp_path_factory.mktemp("results")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.chdir(folder)
+        for line in (
+            "evaluate -s canonical -s uniform --draws 3 --out predictions",
+            "evaluate -s adversarial(steps=1) --out attacks",
+        ):
+            assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
+    return folder
+
+
+def test_several_folders_have_one_report(results: Path, tmp_path: Path) -> None:
+    files = [str(results / name) for name in ("predictions", "attacks")]
+    assert run(["study", "report", *files]) == 2
+    assert run(["study", "report", *files, "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# Accuracy of model when the tokenization of a text changes\n")
+    assert "model | uniform |" in text and "model | adversarial(" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "has no results.jsonl"),
+        ("", "has no rows"),
+        ("text", "is not JSON"),
+        ("[1]\n", "give the folder of a study"),
+        ("null\n", "give the folder of a study"),
+        ("5\n", "results.jsonl is damaged, or of another program"),
+        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "has a row without eval_scheme"),
+        ('{"accuracy": 0.5}\n', "has a row without eval_scheme"),
+    ],
+)
+def test_another_folder_is_refused_in_one_line(
+    content: str | None, message: str, tmp_path: Path, shell: Shell
+) -> None:
+    if content is not None:
+        (tmp_path / "results.jsonl").write_text(content)
+    assert message in shell.fails("study", "report", str(tmp_path))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path: Path) -> None:
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    cache = {"split": "train", "cache_dir": str(tmp_path)}
+    run = results / "predictions"
+    table = pandas.read_parquet(run / "items.parquet")
+    rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
+    assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
+    assert sorted(table["correct"]) == sorted(rows["correct"][:])
+
+
+def test_without_pyarrow_there_is_no_table_of_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"model": [{"model": "m", "eval_scheme": "canonical", "items": [{"correct": 1.0}]}]}
+    command._write_parquet(rows, tmp_path / "with")
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    command._write_parquet(rows, tmp_path / "without")
+    assert [path.name for path in tmp_path.iterdir()] == ["with"]
+
+
+def test_a_folder_of_folders_of_results_is_refused_with_their_names(
+    tmp_path: Path, shell: Shell
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "results.jsonl").write_text("")
+    assert f"such as {tmp_path / 'a'}" in shell.fails("study", "report", str(tmp_path))
+
+
+def test_embeddings_of_a_model_as_it_is(model: Path, tmp_path: Path, shell: Shell) -> None:
+    (tmp_path / "words.txt").write_text("street\nhouse\nwhich\nword\n")
+    given = f"--model {model} --words-file {tmp_path}/words.txt"
+    shell.ok(f"study run embeddings {given} --out {tmp_path}/run")
+    (row,) = read_rows(tmp_path / "run/results.jsonl")
+    assert row["scale"] == "measure" and row["training"] == ""
+    assert [layer["layer"] for layer in row["layers"]] == [0, 1]
+    figure = (tmp_path / "run/figures/embeddings.csv").read_text()
+    assert len(figure.splitlines()) == 1 + 2
+
+
+def test_bound_of_a_model_as_it_is(model: Path, tmp_path: Path, shell: Shell) -> None:
+    text = find_study("bound", scale="measure").as_dict()
+    assert text["finetune"] is None and text["bound"]["items"] == 100
+    yaml = tmp_path / "bound.yaml"
+    yaml.write_text(
+        f"name: bound\ntitle: Bound\nseed: 0\nmodel: {{name: {model}}}\n"
+        f"questions: {{items: [{model}/items.jsonl]}}\nbound: {{draws: 3}}\n"
+    )
+    shell.ok(f"study run {yaml} --out {tmp_path}/run")
+    (row,) = read_rows(tmp_path / "run/results.jsonl")
+    assert {one["kind"] for one in row["changes"]} == {"sampled", "adversarial"}
+    whole = row["bound"][-1]
+    gammas = [power_of_ten(whole[f"log10_gamma_{reading}"]) for reading in ("theorem", "proof")]
+    page = (tmp_path / "run/report.md").read_text()
+    assert f"| {model.name} | {' | '.join(gammas)} |" in page

@@ -1,7 +1,5 @@
 """A kernel that a new process loads from a cache or compiles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

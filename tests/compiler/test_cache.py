@@ -1,7 +1,5 @@
 """The files of compiled kernels: their owners, damage, full disks, what is removed, warmup."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Functions that a kernel calls, compiled without machine code, in the kernel and elsewhere."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

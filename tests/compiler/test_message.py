@@ -1,7 +1,5 @@
 """What is written to stderr while kernels are compiled."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

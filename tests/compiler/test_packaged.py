@@ -1,7 +1,5 @@
 """Kernels that a wheel brings: loaded without a compilation where they fit, compiled where not."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the cache of kernels and its wheels do on other systems: names are those of LLVM there."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small tokenizer of its own, documents to draw, and the local engine without processes."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Ray Data draws what the local engine draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

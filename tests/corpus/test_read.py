@@ -1,7 +1,5 @@
 """Files cut into tasks: every document once, wherever the cuts fall, and bad rows set aside."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Whole runs: the same files from any number of workers, and nothing lost or doubled."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

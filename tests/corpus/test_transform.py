@@ -1,7 +1,5 @@
 """One table to one table: what is drawn, and that nothing but the document decides it."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from pathlib import Path

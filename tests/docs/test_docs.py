@@ -1,9 +1,8 @@
 """The site builds without warnings, code draws its figures, and the examples are correct.
 
-The blocks of the README run as typed in an empty folder.
+The blocks of the README run as typed in an empty folder, limits on a page are those of the code,
+and public functions document every parameter.
 """
-
-from __future__ import annotations
 
 import contextlib
 import copy
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,14 @@ import yaml
 from tests.oracles.scripts import ROOT, script
 
 import robustok as rt
+from robustok import checks, lattice
 from robustok.cli.app import run
-from robustok.samplers import BUILT_IN
+from robustok.guard import check, findings
+from robustok.play import server
+from robustok.runtime import inputs
+from robustok.samplers import BUILT_IN, spec
+from robustok.study import planner
+from robustok.tokenizer import vocabulary
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
@@ -256,3 +262,103 @@ def test_make_has_the_targets_of_the_readme() -> None:
     assert len(targets) == 2
     for target in targets:
         subprocess.run(["make", "--dry-run", "--silent", target], cwd=ROOT, check=True)
+
+
+LIMITS = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+
+
+def power(number: int) -> str:
+    """A power of two as the page writes it."""
+    assert number.bit_count() == 1
+    return "2" + str(number.bit_length() - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+@pytest.mark.parametrize(("row", "limits"), [
+    ("`alpha`", [f"0 to {checks.MAX_STRENGTH:,.0f}"]),
+    ("counts in specs", [f"up to {power(checks.MAX_COUNT + 1)} − 1"]),
+    ("token of text", [f"{vocabulary.MOST_BYTES:,} bytes"]),
+    ("spec string", [f"{spec._LONGEST:,} characters, {spec._DEEPEST} nested schemes"]),
+    ("a guarded sequence", [f"{check.MAX_LENGTH:,} ids"]),
+    ("findings listed", [f"{findings.MAX_FINDINGS:,}; all are counted"]),
+    ("`Lattice.counts`", [f"{lattice._MOST_BITS >> 23} MB of counts"]),
+    ("`Lattice.neighbors` | 2", [f"{power(lattice._MOST_CELLS)} pairs of positions and distances"]),
+    ("line of JSON Lines", [f"{inputs.MAX_LINE >> 20} MiB decompressed"]),
+    ("study", [f"{planner.MAX_CELLS:,} cells"]),
+    ("request to the playground", [
+        f"{server._BODY:,} bytes", f"text of {server.LONGEST} characters",
+        f"2 to {server.OPTIONS} options",
+    ]),
+])  # fmt: skip
+def test_a_limit_of_the_page_is_that_of_the_code(row: str, limits: Any) -> None:
+    (line,) = [line for line in LIMITS.splitlines() if line.startswith(f"| {row}")]
+    for limit in limits:
+        assert limit in line
+
+
+PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation", "robustok.training",
+          "robustok.models", "robustok.tasks", "robustok.guard", "robustok.guard.rollouts",
+          "robustok.corpus", "robustok.attack", "robustok.study",
+          "robustok.report", "robustok.play")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_document_every_parameter(name: str) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    missing: list[str] = []
+    # A module without a list of names imports helpers too.
+    is_list = hasattr(module, "__path__")
+    listed = re.findall(r"import \w+ as (\w+)", inspect.getsource(module))  # some load on first use
+    origin, known = ("robustok", listed) if is_list else (name, vars(module))
+    for key in getattr(module, "__all__", known):
+        value = getattr(module, key)
+        if key.startswith("_") or not getattr(value, "__module__", "").startswith(origin):
+            continue
+        if inspect.isclass(value):
+            missing += _undocumented_in_class(key, value)
+        elif inspect.isfunction(value):
+            missing += _undocumented(key, inspect.signature(value).parameters, _doc(value))
+    assert not missing, f"{len(missing)} undocumented: {', '.join(missing)}"
+
+
+def _undocumented_in_class(label: str, cls: type) -> Iterator[str]:
+    """The parameters of the constructor and the methods; the class may document both."""
+    class_doc, bases = _doc(cls), inspect.getmro(cls)
+    if hasattr(cls, "_fields"):  # a NamedTuple has no __init__
+        yield from _undocumented(label, cls._fields, class_doc)
+    for name, member in vars(cls).items():
+        function = getattr(member, "__func__", member)
+        if not inspect.isfunction(function) or not function.__module__.startswith("robustok"):
+            continue  # an attribute, or a method that the standard library put there
+        if name == "__init__" or not name.startswith("_"):
+            # A method that overrides another one has its parameters.
+            docs = [_doc(vars(base)[name]) for base in bases if name in vars(base)]
+            if is_dataclass(cls) and name == "__init__":  # a base class documents its own fields
+                docs = [_doc(base) for base in bases if is_dataclass(base)]
+            elif name == "__init__":
+                docs = docs[:1]
+            doc = "\n\n".join([class_doc, *docs])
+            described = (
+                {f.name for f in fields(cls) if "help" in f.metadata}
+                if is_dataclass(cls)
+                else set()
+            )
+            names = [n for n in inspect.signature(function).parameters if n not in described]
+            yield from _undocumented(f"{label}.{name}", names, doc)
+
+
+def _doc(value: Any) -> str:
+    """The docstring, unless it is the signature that a dataclass generates."""
+    doc = inspect.getdoc(value) or ""
+    return "" if inspect.isclass(value) and doc.startswith(f"{value.__name__}(") else doc
+
+
+def _undocumented(label: str, parameters: Any, doc: str) -> Iterator[str]:
+    """The parameters that a docstring does not name outside its examples."""
+    prose = "\n\n".join(part for part in re.split(r"\n\s*\n", doc) if ">>>" not in part)
+    for name in parameters:
+        hidden = name in ("self", "cls") or name.startswith("_")
+        if not hidden and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", prose):
+            yield f"{label}({name})"

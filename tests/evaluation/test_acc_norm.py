@@ -1,7 +1,5 @@
 """acc and acc_norm equal lm-eval's, canonical and drawn, on benchmarks where they are at hand."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

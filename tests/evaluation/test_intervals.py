@@ -1,7 +1,5 @@
 """Intervals against scipy and simulations; rows of command, report and cards compare alike."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Scores that are not numbers: everything that they would decide ends in one line with a name."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Tokenizations longer than the model's max_length: the overflow policies, for RoPE and GPT-2."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,18 +1,24 @@
 """The example scripts run as they are, and what they train on is what they say."""
 
-from __future__ import annotations
-
+import asyncio
 import json
+import subprocess
+import sys
+import types
 import warnings
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from tests.oracles.models import save_tiny_models
 from tests.oracles.scripts import script
 from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
+from robustok.attack import attack
+from robustok.cli.app import run as run_command
 from robustok.integrations.perturb import Perturb
 from robustok.integrations.stochastic.fast import StochasticTokenizer
 from robustok.models import Shape, load_model, small_model, train_tokenizer
@@ -199,3 +205,121 @@ def test_the_red_team_writes_attacks_and_answers(chat_model, tmp_path, capsys):
     assert record["parts"][-1]["eval_scheme"] == "worst of 5 attacks"
     assert len(record["answers"]) == 4
     assert len((tmp_path / "attacks.jsonl").read_text().splitlines()) >= 4
+
+
+TEXT = "happen, glad"
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tools = tmp_path_factory.mktemp("tools")
+    save_tiny_models(tools, "model")
+    row = {"query": TEXT, "choices": [" up", " rain"], "label": 0}
+    (tools / "items.jsonl").write_text(json.dumps(row) + "\n")
+    return tools
+
+
+def fake(name: str, **names: Any) -> Any:
+    stub = types.ModuleType(name)
+    vars(stub).update(names)
+    return stub
+
+
+class Record(types.SimpleNamespace):
+    """Keeps its arguments."""
+
+    @classmethod
+    def from_content(cls, model: str, content: str) -> Any:
+        return cls(model=model, completion=content)
+
+
+@pytest.fixture
+def inspect(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def plain(function: Any) -> Any:
+        return function
+
+    stubs = {
+        "inspect_ai": fake("inspect_ai", Task=Record, task=plain),
+        "inspect_ai.dataset": fake(
+            "inspect_ai.dataset", Sample=Record, MemoryDataset=lambda samples: samples
+        ),
+        "inspect_ai.model": fake("inspect_ai.model", ModelOutput=Record),
+        "inspect_ai.scorer": fake(
+            "inspect_ai.scorer", Score=Record, accuracy=lambda: "accuracy",
+            stderr=lambda: "stderr", scorer=lambda metrics: plain,
+        ),
+        "inspect_ai.solver": fake("inspect_ai.solver", solver=plain),
+    }  # fmt: skip
+    for name, stub in stubs.items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    return script("examples/inspect_task.py")
+
+
+def test_inspect_scores_the_option_chosen_under_attack(inspect: Any, tools: Path) -> None:
+    task = inspect.robust_accuracy(str(tools / "model"), str(tools / "items.jsonl"), 40)
+    (sample,) = task.dataset
+    assert (sample.input, sample.target) == (TEXT, " up")
+    state = types.SimpleNamespace(
+        input_text=sample.input, metadata=dict(sample.metadata), output=None,
+        choices=[types.SimpleNamespace(value=choice) for choice in sample.choices],
+    )  # fmt: skip
+    state = asyncio.run(task.solver(state, None))
+    score = asyncio.run(task.scorer(state, types.SimpleNamespace(text=sample.target)))
+    model, vocab = inspect._loaded(str(tools / "model"))
+    alone = attack(model, vocab, TEXT, [" up", " rain"], 0, restarts=1000, max_scored=40, seed=0)
+    assert state.metadata["ids"] == alone.ids.tolist()
+    assert score.value == ("I" if alone.success else "C")
+    assert state.output.completion == [" up", " rain"][int(np.argmax(alone.log_probs))]
+
+
+def test_inspect_reads_paths_as_the_shell_that_started_it(
+    inspect: Any, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PWD", str(tools))
+    monkeypatch.chdir(tmp_path)  # the tools of the task's file, where Inspect runs it
+    (sample,) = inspect.robust_accuracy("model", "items.jsonl").dataset
+    assert sample.input == TEXT
+    assert inspect._resolved("owner/name") == "owner/name"
+
+
+mpl.use("Agg")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOTEBOOKS = ("tokenizations", "robust_training", "how_robust")
+
+
+def in_process(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    """The command line in this process, where libraries are imported already."""
+    assert command[:3] == [sys.executable, "-m", "robustok"]
+    return subprocess.CompletedProcess(command, run_command(command[3:]), "", "")
+
+
+def cells(name: str) -> list[dict]:
+    return json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries among themselves
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trl", reason="trl is not installed")
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", in_process)
+    drawn: list[int] = []
+    monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
+    scope: dict = {"__name__": "__main__"}
+    for number, cell in enumerate(cells(name)):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{name}[{number}]", "exec"), scope)
+    plt.close("all")
+    assert drawn and capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_stored_with_its_pictures(name: str) -> None:
+    outputs = [output for cell in cells(name) for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output["output_type"] == "error" for output in outputs)

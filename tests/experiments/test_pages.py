@@ -1,7 +1,5 @@
 """The pages of docs/results are those that today's code draws from results/."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

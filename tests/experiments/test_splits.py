@@ -1,10 +1,11 @@
-"""Laws of split counts against counting by hand, and against the numbers that the paper prints."""
+"""Laws of split counts against counting by hand and the paper's numbers, and their tables."""
 
-from __future__ import annotations
-
+import csv
 import itertools
+import sys
 from collections import Counter
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import byte_level
 from tests.oracles.data import real
-from tests.oracles.lattice import Path, distance, splits, tokenizations
+from tests.oracles.lattice import distance, splits, tokenizations
 from tests.oracles.samplers import stochastok_uniform
 from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import toy
+from tests.report.test_report import check
 
 import robustok as rt
+from experiments import __main__, analyses
 from experiments.splits import (
     DROPOUT,
     SENTENCE,
@@ -36,7 +39,7 @@ from robustok.lattice import Lattice
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
-def cuts_inside(vocab: Vocabulary, path: Path, begin: int, end: int) -> int:
+def cuts_inside(vocab: Vocabulary, path: tuple[int, ...], begin: int, end: int) -> int:
     ends = itertools.accumulate(len(vocab.tokens[i]) for i in path)
     return sum(begin < at < end for at in ends)
 
@@ -275,3 +278,51 @@ def test_the_papers_table_is_tokenizers_dropout_at_small_p() -> None:
         assert row.p == paper.p
         assert row.mean == pytest.approx(paper.mean, abs=5 * paper.std / 4000**0.5)
         assert row.std == pytest.approx(paper.std, rel=0.07)
+
+
+WORDY = "the theater is there"
+
+
+@pytest.fixture(scope="module")
+def trained() -> rt.Vocabulary:
+    return byte_level(None)
+
+
+def test_split_counts(trained: rt.Vocabulary, tmp_path: Path) -> None:
+    specs = ["stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform"]
+    for draws, schemes in ((200, specs), (5, ["stochastok(alpha=2000)"])):  # too flat to see
+        result = [split_counts(trained, WORDY, spec, seed=0, draws=draws) for spec in schemes]
+        wanted = [row for one in result for row in one.table()]
+        rows = check(analyses.draw_split_counts(result, tmp_path), wanted)
+        drawn = [float(r["share"]) for r in rows if r["distribution"] == f"{draws} draws"]
+        assert sum(drawn) == pytest.approx(len(schemes))
+
+
+def test_segmentations(trained: rt.Vocabulary, tmp_path: Path) -> None:
+    result = {
+        name: segmentations(trained, WORDY, ["uniform", "stochastok"], seed=0, draws=200, splits=n)
+        for name, n in (("one", 2), ("two", 5))
+    }
+    rows = [{"tokenizer": name, **row} for name, one in result.items() for row in one.table()]
+    check(analyses.draw_segmentations(result, tmp_path), rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("split-counts", "share"), ("segmentations", "share"), ("dropout", "mean")]
+)
+def test_each_analysis_is_a_command(
+    name: str,
+    column: str,
+    trained: rt.Vocabulary,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained.data.library.save(str(tmp_path / "tokenizer.json"))
+    line = f"{name} -t {tmp_path}/tokenizer.json --draws 20 --out {tmp_path}/out --text"
+    monkeypatch.setattr(sys, "argv", ["experiments", *line.split(), WORDY])
+    __main__.main()
+    with (tmp_path / "out" / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert column in head.split() and len(lines) == len(rows) > 3

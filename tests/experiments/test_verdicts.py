@@ -1,7 +1,5 @@
 """The verdicts on claims, from rows that are made up so that each verdict is known."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -206,6 +204,14 @@ def test_draws_are_compared_with_the_number_of_the_paper(tmp_path: Path) -> None
         assert own.change.mean == pytest.approx(3.03 - paper)
 
 
+def split_counts(shares: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"analysis": "split-counts", "scheme": "new", "splits": splits, "draws": 50000,
+         "value": share, "standard_error": 0.002}
+        for splits, share in enumerate(shares)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("shares", "draws", "wanted"), [
     ([0.5, 0.3, 0.15, 0.05], 50000, "confirmed"),
     ([0.5, 0.3, 0.15], None, "confirmed"),  # the rest is the last number of splits
@@ -217,13 +223,8 @@ def test_distributions_are_compared_as_wholes(
     tmp_path: Path, shares: list[float], draws: int | None, wanted: str
 ) -> None:
     ours = [0.501, 0.3, 0.149, 0.05]
-    rows = [
-        {"analysis": "split-counts", "scheme": "new", "splits": splits, "draws": 50000,
-         "value": share, "standard_error": 0.002}
-        for splits, share in enumerate(ours)
-    ]  # fmt: skip
     own = verdict(
-        tmp_path, rows, of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
+        tmp_path, split_counts(ours), of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
         rows={"analysis": "split-counts"}, distribution={"shares": shares, "draws": draws},
     )  # fmt: skip
     assert own.verdict == wanted
@@ -234,13 +235,8 @@ def test_the_test_of_distributions_is_that_of_a_table_of_counts(tmp_path: Path) 
     from scipy.stats import chi2_contingency
 
     ours, theirs, draws = [0.5, 0.3, 0.2], [0.47, 0.31, 0.22], 2000
-    rows = [
-        {"analysis": "split-counts", "scheme": "new", "splits": splits, "draws": 50000,
-         "value": share, "standard_error": 0.002}
-        for splits, share in enumerate(ours)
-    ]  # fmt: skip
     own = verdict(
-        tmp_path, rows, of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
+        tmp_path, split_counts(ours), of={"scheme": "new"}, against={}, seeds=1, hypothesis="same",
         distribution={"shares": theirs, "draws": draws},
     )  # fmt: skip
     counts = [[50000 * share for share in ours], [draws * share for share in theirs]]

@@ -1,7 +1,5 @@
 """Tokenizers with a pattern, a normalizer, special tokens: small, and whole."""
 
-from __future__ import annotations
-
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 

@@ -1,7 +1,5 @@
 """Alignments against a naive search for common boundaries, and values carried across."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drift counted by hand beside drift counted by the audit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.guard.tokenizers_of import TEXT, metaspace

@@ -1,20 +1,12 @@
 """Verdicts against the slow way: encode the whole text again and compare."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import (
-    LLAMA3,
-    TEXT,
-    byte_level,
-    metaspace,
-    unigram_with_bytes,
-)
+from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace, unigram_with_bytes
 from tests.oracles.data import TOKENIZERS, data_path, real
 
 import robustok as rt

@@ -1,7 +1,5 @@
 """The check of a tokenizer finds what is wrong, and nothing where all is right."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

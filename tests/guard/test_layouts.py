@@ -5,8 +5,6 @@ exports, verifiers' traces, NeMo Gym's responses, slime's samples, verl's agent 
 Lightning's triplets, vLLM's request outputs and chat completions.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guard in front of strangers: limits, hostile rows, and what repairing must give."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest
@@ -69,9 +67,7 @@ def test_admit_repairs_and_refuses(gpt2_like: rt.Vocabulary) -> None:
             guard.admit(wrong)
 
 
-def test_findings_are_listed_up_to_a_limit_and_counted_to_the_end(
-    gpt2_like: rt.Vocabulary,
-) -> None:
+def test_findings_are_listed_up_to_a_limit_and_counted_to_the_end(gpt2_like: rt.Vocabulary) -> None:
     guard = Guard(gpt2_like)
     findings = guard.check([99999] * 5000 + [0]).findings
     assert (len(findings), findings.total) == (MAX_FINDINGS, 5001)

@@ -1,21 +1,11 @@
 """Tokenizers trained on a few lines, of the kinds that today's models have."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from typing import Any
 
 import pytest
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    trainers,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from robustok.tokenizer.vocabulary import Vocabulary

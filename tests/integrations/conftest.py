@@ -1,7 +1,5 @@
 """Texts of frequent words, a chat tokenizer, a tiny model, and the settings of short trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

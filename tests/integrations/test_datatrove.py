@@ -1,7 +1,5 @@
 """The step of datatrove, in a pipeline of real worker processes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Drawn encodings: every attribute and method is that of `tokenizers.Encoding`."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from tests.integrations.conftest import TEXTS
-from tests.integrations.test_stochastic import byte_level, metaspace, texts
+from tests.integrations.test_stochastic import byte_level, metaspace, result_of, texts
 from tests.oracles.data import data_path
 from tokenizers import AddedToken, Tokenizer, processors
 
@@ -88,14 +86,9 @@ def everything(encoding: Any) -> dict[str, Any]:
 
 
 def outcome(call: Any) -> Any:
-    """The encodings of a call, or the text of its error; a panic of the library is none here."""
-    try:
-        encodings = call()
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            return str(error)
-        raise
-    return [everything(one) for one in encodings]
+    """The encodings of a call, or the text of its error."""
+    result = result_of(call)
+    return result if isinstance(result, str) else [everything(one) for one in result]
 
 
 @settings(max_examples=40)

@@ -1,7 +1,5 @@
 """The drift of sampled ids in the log of a trainer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

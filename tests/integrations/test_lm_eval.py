@@ -1,7 +1,5 @@
 """lm-eval's own numbers at scheme=canonical, and what a drawn context must keep."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterator
@@ -27,13 +25,7 @@ with warnings.catch_warnings():
     from lm_eval.api.instance import Instance
     from lm_eval.tasks import TaskManager
 
-    from robustok.integrations.lm_eval import (
-        RobustokLM,
-        ServedLM,
-        compared,
-        evaluate_draws,
-        merged,
-    )
+    from robustok.integrations.lm_eval import RobustokLM, ServedLM, compared, evaluate_draws, merged
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 

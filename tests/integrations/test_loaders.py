@@ -1,7 +1,5 @@
 """The table of trainers and loaders in docs/training.md, cell by cell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

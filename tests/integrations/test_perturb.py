@@ -1,7 +1,5 @@
 """Rows drawn anew: labels and masks move along, packs and padding are kept, bad rows refused."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -329,10 +327,7 @@ def test_an_answer_that_was_encoded_apart_is_taken(mark) -> None:
     assert perturb._judged[0] > 100
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("q1", "q2"), ([1, 2], [3]), (0, None)],
-)
+@pytest.mark.parametrize(("first", "second"), [("q1", "q2"), ([1, 2], [3]), (0, None)])
 def test_a_column_that_makes_no_tensor_is_named(first: Any, second: Any) -> None:
     collate = TorchCollator(rt.sampler("uniform", VOCAB), seed=0, where="all", pad_id=0)
     rows = [{"input_ids": ids, "name": x} for ids, x in zip(IDS, (first, second), strict=False)]

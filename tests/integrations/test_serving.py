@@ -1,22 +1,17 @@
 """The middleware in front of a recording server: what it lets through, changes, refuses, counts."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import importlib
 import inspect
 import json
 import logging
-import os
 import re
 import runpy
-import signal
 import socket
 import sys
 import threading
 import types
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 from tests.guard.tokenizers_of import LLAMA3, byte_level, unigram_with_bytes
+from tests.runtime.test_locks import child_succeeds, needs_fork
 
 import robustok as rt
 from robustok.integrations.asgi import IN_THREAD, GuardMiddleware
@@ -281,17 +277,11 @@ def test_clients_that_send_half_a_body_hold_up_no_other() -> None:
     assert [[m["status"] for m in sent[:1]] for sent in late] == [[], [400]] * (slow // 2)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@needs_fork
 def test_a_forked_process_judges_requests_too() -> None:
     app = guarded(Server(), "reject")
     assert call(app, {"prompt": SPLIT})[0] == 400
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, on purpose
-        child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        os._exit(call(app, {"prompt": SPLIT})[0] != 400)
-    assert os.waitpid(child, 0)[1] == 0
+    assert child_succeeds(lambda: call(app, {"prompt": SPLIT})[0] == 400)
 
 
 @given(st.lists(st.lists(st.integers(0, VOCAB.size - 1), max_size=8), max_size=6))

@@ -1,7 +1,5 @@
 """Places of drawn tokens, against Python that goes through the bytes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

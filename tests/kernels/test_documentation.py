@@ -1,7 +1,5 @@
 """Every kernel documents every argument, arrays with dtype and shape, and takes at most eight."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The lattice against enumeration by hand."""
 
-from __future__ import annotations
-
 import random
 from math import log
 

@@ -1,7 +1,5 @@
 """Slow reference of the searches: one text, one loop, no generators and no batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

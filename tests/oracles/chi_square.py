@@ -1,7 +1,5 @@
 """A chi-square test of draws and `log_prob` against an exact law, and how many draws it takes."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Where real tokenizers and texts lie, if they are there."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import cache

@@ -1,7 +1,5 @@
 """Exact laws of BPE-dropout for short pre-tokens, each rule from its source and by every coin."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache
 from itertools import pairwise

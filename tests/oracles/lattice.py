@@ -1,7 +1,5 @@
 """Slow twins of the lattice, straight from the definitions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache

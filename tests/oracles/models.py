@@ -1,7 +1,5 @@
 """Tiny random models of several architectures, with weights large enough to tell inputs apart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Code that runs in a new Python process, and trainings of two processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import socket

@@ -1,7 +1,5 @@
 """Exact distributions of the schemes on short texts, straight from DESIGN's table."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """Scoring as one would write it first: one sequence, one forward pass, nothing shared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

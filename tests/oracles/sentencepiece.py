@@ -1,7 +1,5 @@
 """A small SentencePiece model, trained on words with common parts, and its own draws."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -4,8 +4,6 @@ Its answers have the shapes that vLLM 0.32 gave: ``top_logprobs`` with names suc
 ``token_id:17``, ``prompt_logprobs`` with None for the first token, errors as ``{"error": {…}}``.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Random vocabularies and texts for hypothesis."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from tests.oracles.vocabulary import toy
 

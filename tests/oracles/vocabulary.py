@@ -1,7 +1,5 @@
 """Small vocabularies made by hand, with an encoder one can follow: greedy longest match."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Exact laws of the schemes that walk the lattice, from their definitions."""
 
-from __future__ import annotations
-
 from functools import cache
 from math import exp
 

@@ -1,7 +1,5 @@
 """The playground: its answers, what it refuses, its limits, and the page in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

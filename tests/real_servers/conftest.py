@@ -3,12 +3,9 @@
 `make real-servers VLLM=PATH/bin/python` runs these tests; without it they are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.oracles.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 STARTS = 600  # seconds in which vLLM must answer
@@ -54,11 +52,6 @@ class Server(NamedTuple):
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, how)
         self.process.wait(60)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @contextmanager

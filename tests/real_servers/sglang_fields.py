@@ -4,8 +4,6 @@ SGLang needs a GPU to be imported, so its source is parsed: the functions under 
 of their parameters, and the annotations of the fields of these, in whatever file they stand.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

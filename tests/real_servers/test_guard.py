@@ -1,7 +1,5 @@
 """The middleware in front of real vLLM, and the fields that vLLM's own package takes ids in."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """SmolLM2 behind real vLLM gives the answers of the same weights in this process."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -13,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.real_servers.conftest import free_port, vllm_server
+from tests.oracles.processes import free_port
+from tests.real_servers.conftest import vllm_server
 
 import robustok as rt
 from robustok.attack import attack_items

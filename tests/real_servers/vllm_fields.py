@@ -6,8 +6,6 @@ fields from the JSON schema of each request.
 
 # pyright: reportMissingImports=false
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """Results that are damaged, edited or of another program give one line that names the file."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

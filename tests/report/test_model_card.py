@@ -1,7 +1,5 @@
 """The study of a model that exists: what it measures, its report, and its README.md."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import redirect_stdout

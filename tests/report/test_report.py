@@ -1,17 +1,18 @@
-"""The report says what the rows say, in one file that fetches nothing."""
-
-from __future__ import annotations
+"""The report and its figures say what the rows say, as text, in one file that fetches nothing."""
 
 import csv
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from robustok.report import Results, write_report
-from robustok.report.figures import attack_panels, heat_panels
+from robustok.report.figures import attack_panels, draw_bound, draw_embeddings, heat_panels
+from robustok.report.frame import Row
 from robustok.report.source import read_source
 from robustok.report.style import colors
 from robustok.report.tables import (
@@ -20,7 +21,8 @@ from robustok.report.tables import (
     paper_section,
     versus_canonical,
 )
-from robustok.runtime.files import write_rows
+from robustok.runtime.display import markdown
+from robustok.runtime.files import write_csv, write_rows
 from robustok.study import find_study
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
@@ -68,8 +70,9 @@ def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
     name, *entries = table.lines[0]
     assert str(name) == "canonical"
     assert [entry.text for entry in entries] == ["95.0", "40.0", "25.0"]
-    assert entries[1].interval == "[37.0, 43.0]"
-    assert entries[1].change == "−55.0 [−59.3, −50.7] from 95.0"
+    assert table.texts[0][2] == "40.0 [37.0, 43.0], −55.0 [−59.3, −50.7] from 95.0"
+    drawn = accuracy_table(Results(ROWS[:2]))  # of few schemes all are columns
+    assert drawn.head == ["fine-tuned", "canonical", "stochastok(alpha=0.5)"]
     without = [r for r in ROWS if r is not ROWS[2]]
     assert accuracy_table(Results(without)).texts[0][2] == "not run"
 
@@ -115,13 +118,6 @@ def test_differences_between_few_shot_examples_are_not_called_training() -> None
     for measured, what in ((rows, "training"), (shown, "few-shot examples")):
         section = versus_canonical(Results(measured))
         assert section and section.title == f"Difference to canonical {what}"
-
-
-def test_a_table_of_accuracies_has_the_changes_and_their_intervals() -> None:
-    table = accuracy_table(Results(ROWS[:2]))
-    assert table.head == ["fine-tuned", "canonical", "stochastok(alpha=0.5)"]
-    changed = "70.0 [67.0, 73.0], −25.0 [−29.3, −20.7] from 95.0"
-    assert table.texts == [["canonical", "95.0 [92.0, 98.0]", changed]]
 
 
 def test_the_worst_of_several_attacks_counts_a_question_broken_by_any(folder: Path) -> None:
@@ -216,3 +212,140 @@ def test_a_table_of_the_paper_has_its_note(tmp_path: Path) -> None:
     assert grid.texts[0][2].startswith("50.0 [")
     (teaser,) = find_study("teaser").paper.tables  # type: ignore[union-attr]
     assert "not plain StochasTok" in teaser.note
+
+
+def check(paths: list[Path], rows: list[Row]) -> list[dict[str, str]]:
+    png, svg, table = paths
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    with table.open() as file:
+        read = list(csv.DictReader(file))
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+    return read
+
+
+def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
+    return [
+        {"layer": i, "mean": 0.5 + i / 10, "low": 0.4 + i / 10, "high": 0.6 + i / 10,
+         "mean_of_others": 0.4, "model": model, "sentence": sentence, "words": 9, "single": 0,
+         "draws": 5, "seed": 0}
+        for i in range(layers)
+    ]  # fmt: skip
+
+
+def moves(model: str, kind: str, values: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"model": model, "kind": kind, "depth": i, "mean": v / 2, "max": v}
+        for i, v in enumerate(values)
+    ]
+
+
+EMBEDDINGS = [
+    *distances("canonical", ""),
+    *distances("uniform-k", ""),
+    *distances("uniform-k", "I said {word} to every one of them more than twice."),
+]
+BOUND = [*moves("canonical", "sampled", [0, 3, 20]), *moves("canonical", "adversarial", [0, 4, 40])]
+
+
+@pytest.mark.parametrize(
+    ("draw", "rows", "texts", "absent"),
+    [
+        (draw_embeddings, EMBEDDINGS, ["uniform-k", "the word alone", "distance to the"], []),
+        (draw_embeddings, EMBEDDINGS[:3], ["canonical"], ["the word alone"]),
+        (draw_bound, BOUND, ["dashed: attacked", "canonical", "change per √dist"], []),
+        (draw_bound, BOUND[:3], ["solid: drawn"], ["attacked"]),
+    ],
+)
+def test_a_figure_says_what_it_shows(
+    draw: Any, rows: list[dict[str, Any]], texts: list[str], absent: list[str], tmp_path: Path,
+    monkeypatch: Any,
+) -> None:  # fmt: skip
+    import matplotlib as mpl
+
+    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # text as text, to be read here
+    draw(rows, tmp_path / "some.figure")
+    paths = [tmp_path / f"some.figure.{ending}" for ending in ("png", "svg", "csv")]
+    check(paths, rows)
+    svg = paths[1].read_text()
+    assert [text for text in texts if text not in svg] == []
+    assert [text for text in absent if text in svg] == []
+
+
+HOSTILE = (
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style></title><b>", "]]>",
+    "`a` | b", "[a](javascript:alert(1))", "{{ 7 * 7 }}{% raw %}", "&lt;i&gt;", "line\nline",
+    "' onmouseover='alert(1)", "<svg/onload=alert(1)>", "-->", "$\\no{1}$",
+)  # fmt: skip
+NAME = " ".join(HOSTILE)
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "main", "header", "p", "h1", "h2", "span",
+    "ul", "li", "b", "section", "picture", "source", "img", "div", "table", "thead", "tr", "th",
+    "tbody", "td", "small", "details", "summary", "pre", "footer", "wbr", "i",
+}  # fmt: skip
+ATTRIBUTES = {
+    "lang", "charset", "name", "content", "class", "style", "id", "media", "srcset", "src", "alt",
+    "tabindex", "role", "aria-label",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Checks that a page has only our tags and attributes, and collects its text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in TAGS
+        assert {name for name, _ in attrs} <= ATTRIBUTES
+        values = dict(attrs)
+        assert tag != "img" or str(values["src"]).startswith("data:image/svg+xml;base64,")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def flat(text: str) -> str:
+    """Without the spaces and line ends that a page may move."""
+    return "".join(text.split())
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    study = {"name": NAME, "title": NAME, "about": NAME, "data": {"file": NAME}}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    rows: list[dict[str, Any]] = [
+        row | {"study": NAME, "task": f"{task} {NAME}", "versions": {NAME: NAME},
+               "model": row["model"] | {"name": NAME}}
+        for task in ("a", "b") for row in ROWS
+    ]  # fmt: skip
+    write_rows(tmp_path / "results.jsonl", rows)
+    return tmp_path
+
+
+def test_a_report_shows_markup_as_text(hostile: Path) -> None:
+    page = Page(write_report(hostile))
+    assert flat(page.text).count(flat(NAME)) >= 5
+    text = (hostile / "report.md").read_text(encoding="utf-8")
+    assert "<script" not in text and "<img" not in text and "<svg" not in text
+    assert "a](javascript" not in text
+    assert markdown(NAME) in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
+    for path in sorted((hostile / "figures").glob("*.svg")):
+        assert "<script" not in path.read_text(encoding="utf-8")
+
+
+def test_a_csv_has_no_formulas(tmp_path: Path) -> None:
+    texts = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "a=1", "b\n=1", "uniform"]
+    rows = [{"name": text, "value": -0.5} for text in [*texts, "\r=1"]]
+    write_csv(tmp_path / "a.csv", rows)
+    with (tmp_path / "a.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [row["name"] for row in read] == [
+        *(f"'{text}" for text in texts[:5]), *texts[5:], " =1",
+    ]  # fmt: skip
+    assert {row["value"] for row in read} == {"-0.5"}

@@ -1,7 +1,5 @@
 """TokSuite in the comparison with the paper: all subsets, and the 18 pairs that the paper gives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

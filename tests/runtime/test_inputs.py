@@ -1,7 +1,5 @@
 """Input files: one rule for names, compression, byte order marks and damage, for every reader."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

@@ -1,7 +1,5 @@
 """Locks in forked processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -104,9 +102,7 @@ def test_an_attribute_is_computed_once_and_the_first_value_is_kept() -> None:
 
 
 @needs_fork
-def test_a_fork_waits_for_a_lock_that_another_thread_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fork_waits_for_a_lock_that_another_thread_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     lock: Any = threading.RLock()
     monkeypatch.setattr(environment, "_waited_for", [*environment._waited_for])
     fork_waits_for(lock)

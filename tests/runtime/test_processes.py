@@ -1,7 +1,5 @@
 """Worker processes: one that dies is noticed, none outlives its parent, none takes more cores."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Samplers refuse what they cannot take, in one line, and stay inside their arrays."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -1,7 +1,5 @@
 """BPE-dropout follows each of its three originals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every scheme follows its law: draws and `log_prob` against exact enumeration."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 from math import ceil

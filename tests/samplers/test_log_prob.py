@@ -1,7 +1,5 @@
 """log_prob of rows with special ids, with twins and of long texts; `test_laws` holds the others."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import comb, exp, isclose, log
 

@@ -1,7 +1,5 @@
 """What every scheme promises: round trip, support, determinism, and what stays where it is."""
 
-from __future__ import annotations
-
 import inspect
 import multiprocessing
 import pickle

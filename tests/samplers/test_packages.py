@@ -1,7 +1,5 @@
 """Schemes of one's own: registered in a script, or found in an installed package."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

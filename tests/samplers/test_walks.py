@@ -1,7 +1,5 @@
 """`grampa`, `unigram` and `maxmatch-dropout` follow their laws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isclose
 

@@ -1,7 +1,5 @@
 """The mode of scoring is right at the lengths at hand, whatever the model does with long inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model behind a server is scored, evaluated and attacked as the same model in this process."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -278,16 +276,8 @@ def measured(folder: Path) -> Any:
 
 
 def test_red_team_attacks_a_served_model_as_a_folder(
-    stand_in: ServedStandIn,
-    url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    folder_and_server: ServedStandIn, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in.vocab = Vocabulary.load("demo")
-    stand_in.model = tiny_model("llama", stand_in.vocab.size, seed=1)
-    stand_in.model.save_pretrained(tmp_path / "local")
-    monkeypatch.chdir(tmp_path)
     printed = []
     for name, out in (("local", "here"), (url, "there")):
         options = ["--tokenizer", "demo", "--text", "hello world", "--target", " yes", "--json"]
@@ -307,18 +297,10 @@ def test_red_team_attacks_a_served_model_as_a_folder(
     ],
 )
 def test_what_a_server_does_not_give_is_one_line(
-    url: str,
-    stand_in: ServedStandIn,
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
+    folder_and_server: ServedStandIn, url: str, arguments: list[str], message: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    stand_in.vocab = Vocabulary.load("demo")
+) -> None:  # fmt: skip
     Path("t.txt").write_text("hello\n")
-    write_items("i.jsonl", [Item("q", "is it?", (" no", " yes"), 0)])
     assert run(["evaluate", url, *arguments]) == 2
     assert message in capsys.readouterr().err
 

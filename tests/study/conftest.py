@@ -1,7 +1,5 @@
 """Studies of seconds, and the run of one, that several files of tests share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,18 +1,20 @@
-"""Benchmarks as items: the paper's wording, the hub's schemas, and lines that are wrong."""
-
-from __future__ import annotations
+"""Benchmarks as items: the paper's wording, the hub's schemas, wrong lines; texts of files."""
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from tests.corpus.conftest import write_rows
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, Item, Pair, benchmark_files, read_items, write_items
+from robustok.tasks import HUB, Item, Pair, benchmark_files, read_items, read_texts, write_items
 from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
@@ -38,14 +40,9 @@ WANTED = {
 }
 
 
-def write(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
-    plain = write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]})
+    plain = write_rows(tmp_path / f"{name}.jsonl", [{"label": 1, **ROWS[name]}])
     compressed = tmp_path / f"{name}.jsonl.gz"
     compressed.write_bytes(gzip.compress(plain.read_bytes()))
     for path in (plain, compressed):
@@ -58,16 +55,16 @@ def test_an_own_question_with_the_right_choice_twice_is_refused(tmp_path: Path) 
     """Published benchmarks have a few, which stay in their counts."""
     row = {"question": "Which?", "choices": ["a", " a", "b"], "label": 0}
     with pytest.raises(RobustokError, match=r"own.jsonl:1: the right choice 'a' is there twice"):
-        read_items(write(tmp_path / "own.jsonl", row))
-    assert len(read_items(write(tmp_path / "commonsense_qa.jsonl", row))) == 1
-    assert len(read_items(write(tmp_path / "other.jsonl", row | {"label": 2}))) == 1
+        read_items(write_rows(tmp_path / "own.jsonl", [row]))
+    assert len(read_items(write_rows(tmp_path / "commonsense_qa.jsonl", [row]))) == 1
+    assert len(read_items(write_rows(tmp_path / "other.jsonl", [row | {"label": 2}]))) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "question" not in ROWS[name]])
 def test_the_question_of_a_benchmark_may_be_under_that_name(name: str, tmp_path: Path) -> None:
     row = {"label": 1, **ROWS[name]}
     row["question"] = row.pop("query")
-    (item,) = read_items(write(tmp_path / f"{name}.jsonl", row))
+    (item,) = read_items(write_rows(tmp_path / f"{name}.jsonl", [row]))
     assert (item.question, item.choices) == WANTED[name]
 
 
@@ -157,16 +154,13 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
         ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
         ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question': give question"),
         ({"question": "q", "choices": ["a", "b"], "label": 0}, "lacks 'query': .* rename the file"),
-        (
-            {"query": "q", "question": "?", "choices": ["a", 2], "label": 0},
-            "copa.* no text",
-        ),
+        ({"query": "q", "question": "?", "choices": ["a", 2], "label": 0}, "copa.* no text"),
         ({"query": "q", "question": "?", "choices": ["a", "b"], "label": 5}, "label 5"),
     ],
 )
 def test_a_wrong_line_is_named(row: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match=message):
-        read_items(write(tmp_path / "copa.jsonl", row))
+        read_items(write_rows(tmp_path / "copa.jsonl", [row]))
 
 
 def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
@@ -194,3 +188,40 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch) -> None:
     monkeypatch.setattr("datasets.load_dataset", load)
     with pytest.raises(RobustokError, match=r"connect, or give a file copa\.jsonl"):
         read_items("copa", limit=1)
+
+
+DOCUMENTS = ["one\ntwo", "naïve\u2028 🦜", ""]
+LINES = "".join(json.dumps({"text": d}, ensure_ascii=False) + "\n" for d in DOCUMENTS)
+
+
+def test_documents_come_from_every_kind_of_file(tmp_path):
+    (tmp_path / "a.jsonl").write_text(LINES, encoding="utf-8")
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(LINES.encode()))
+    (tmp_path / "c.jsonl.xz").write_bytes(lzma.compress(LINES.encode()))
+    pq.write_table(pa.table({"text": DOCUMENTS}), tmp_path / "d.parquet")
+    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.xz", "d.parquet"):
+        assert list(read_texts(tmp_path / name)) == DOCUMENTS
+    (tmp_path / "e.txt").write_bytes(b"a\r\nb")
+    both = [tmp_path / "e.txt", tmp_path / "a.jsonl"]
+    assert list(read_texts(both)) == ["a", "b", *DOCUMENTS]
+    assert list(read_texts(both, sample_by="document")) == ["a\r\nb", *DOCUMENTS]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"", "is not read: give .parquet, .jsonl"),
+        ("a.jsonl", b'{"text": 3}', "a.jsonl:1 has no text in the field 'text'"),
+        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl:2 is not JSON"),
+        ("a.txt", b"\xff", "a.txt is not UTF-8 text"),
+        ("a.jsonl.gz", b"no", r"a\.jsonl\.gz cannot be read after line 0"),
+        ("a.jsonl.xz", b"no", r"a\.jsonl\.xz cannot be read after line 0"),
+        ("a.parquet", b"PAR1", r"a\.parquet: the file cannot be read as Parquet"),
+    ],
+)
+def test_a_broken_file_is_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RobustokError, match=message):
+        list(read_texts(tmp_path / name))
+    with pytest.raises(RobustokError, match="no such file"):
+        list(read_texts(tmp_path / "none.txt"))

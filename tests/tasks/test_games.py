@@ -1,7 +1,5 @@
 """LangGame and CUTE: one right answer, none that the options give away; the paper's examples."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -197,14 +195,8 @@ LANGGAME_TOKENS = [
     ),
 ]
 CUTE_TOKENS = [
-    (
-        ("spell", "stood"),
-        'Spell| out| the| word| "| stood| ".| Answer|:|s| t| o| o| d',
-    ),
-    (
-        ("contains", "salt"),
-        'Is| there| a| "| e| "| in| "| salt| "?| Answer|:|No',
-    ),
+    (("spell", "stood"), 'Spell| out| the| word| "| stood| ".| Answer|:|s| t| o| o| d'),
+    (("contains", "salt"), 'Is| there| a| "| e| "| in| "| salt| "?| Answer|:|No'),
     (
         ("delete", "molecule"),
         'Delete| every| instance| of| "| c| "| in| "| molecule| ".| Answer|:|m|ole|ule',

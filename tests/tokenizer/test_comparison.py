@@ -1,7 +1,5 @@
 """Characters around which two libraries cut a text differently never go to the faster one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

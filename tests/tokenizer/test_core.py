@@ -3,8 +3,6 @@
 `make next` runs this file where only the release candidate of 1.0 is installed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

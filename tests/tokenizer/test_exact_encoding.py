@@ -3,8 +3,6 @@
 Broken UTF-8 is found in one pass.
 """
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 

@@ -1,10 +1,7 @@
 """gigatoken gives what ``tokenizers`` gives, on every text, or is not used."""
 
-from __future__ import annotations
-
 import json
 import lzma
-import os
 import random
 import threading
 import time
@@ -17,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace, metaspace_tokenizer
 from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.runtime.test_locks import child_succeeds, needs_fork
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
 from robustok.guard import Guard
@@ -264,8 +262,7 @@ def test_several_threads_share_it() -> None:
     assert results == [by_tokenizer(vocab, batch) for batch in batches] * 20
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@needs_fork
 def test_a_child_forked_amid_a_call_encodes() -> None:
     vocab = byte_level(None)
     encoder, text = loaded(vocab), " ".join(map(str, range(40_000)))
@@ -281,10 +278,7 @@ def test_a_child_forked_amid_a_call_encodes() -> None:
         while not encoder._running:
             time.sleep(0)
         for _ in range(5):
-            child = os.fork()
-            if not child:
-                os._exit(0 if len(vocab.encode("the rest")) else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert child_succeeds(lambda: len(vocab.encode("the rest")) > 0)
     finally:
         ending.set()
         thread.join()

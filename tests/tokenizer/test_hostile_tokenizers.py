@@ -1,21 +1,26 @@
-"""Tokenizer files from strangers: one line says what is wrong, or all is as the library has it."""
-
-from __future__ import annotations
+"""Tokenizers of strangers and of the fuzzer: exact as the library has them, or one line says no."""
 
 import copy
 import json
 import os
 import pickle
+import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from fuzz import random_tokenizers
 from fuzz.hostile_files import KINDS, read, use
+from fuzz.made_tokenizers import Made, random_tokenizer
+from fuzz.random_tokenizers import Finding, Refused, Subject, Violation, cuts_of, violated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import added_token, cut_by
+from tests.oracles.lattice import tokenizations
+from tests.oracles.vocabulary import ENGLISH
 from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -78,8 +83,7 @@ REFUSED = {
     ),
     "decoder lacks its pre-tokenizer": edited("pre_tokenizer", value=None),
     "two byte levels": edited(
-        "pre_tokenizer",
-        value={"type": "Sequence", "pretokenizers": [SPEC["pre_tokenizer"]] * 2},
+        "pre_tokenizer", value={"type": "Sequence", "pretokenizers": [SPEC["pre_tokenizer"]] * 2}
     ),
     "a byte-level normalizer": edited("normalizer", value={"type": "ByteLevel"}),
     "a metaspace of its own": edited(
@@ -92,6 +96,7 @@ REFUSED = {
     "a WordLevel": '{"model": {"type": "WordLevel"}}',
     "nothing but a type": '{"model": {"type": "BPE"}}',
     "a suffix of words": bpe(end_of_word_suffix="</w>"),
+    "many holes": edited("model", "vocab", "Ġa", value=10**9),
 }
 MESSAGES = {
     "a list": "no tokenizer: pass a tokenizer.json",
@@ -101,6 +106,7 @@ MESSAGES = {
     "a WordPiece": "a WordPiece tokenizer is not supported",
     "a WordLevel": "a WordLevel tokenizer is not supported",
     "a suffix of words": "end_of_word_suffix '</w>' is not supported",
+    "many holes": "its 259 tokens have ids up to",
 }
 
 
@@ -189,13 +195,6 @@ def test_ids_without_a_token_are_in_no_text() -> None:
         assert vocab.decode_bytes(drawn) == b"a abc"
         assert rt.Guard(vocab).check(vocab.encode("a abc")).canonical
     assert rt.Guard(vocab).check([270]).findings
-
-
-def test_a_vocabulary_with_many_holes_is_refused() -> None:
-    spec = copy.deepcopy(SPEC)
-    spec["model"]["vocab"]["Ġa"] = 10**9
-    with pytest.raises(RobustokError, match=r"its 259 tokens have ids up to .*without a token"):
-        from_json(json.dumps(spec), "holes")
 
 
 @pytest.mark.parametrize(
@@ -391,3 +390,46 @@ def test_a_changed_file_is_refused_or_read_as_the_library_reads_it(content: str)
         library.model.dropout = None
     for text in TEXTS:
         agrees_with_the_library(text, vocab, library)
+
+
+def some_tokenizers(count: int) -> list[Made]:
+    return [random_tokenizer(random.Random(seed)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_a_tokenizer_is_exact_or_refused(number: int) -> None:
+    counts = random_tokenizers.call(0, number)
+    assert counts["texts encoded"] or any(name.startswith("refused") for name in counts)
+
+
+def test_the_search_over_all_tokens_is_that_of_the_oracle() -> None:
+    tokens = {ENGLISH.tokens[i] for i in ENGLISH.ordinary.nonzero()[0]}
+    for text in (b"", b"abc", b"ab cab d", b"ccab"):
+        paths = tokenizations(ENGLISH, text)
+        assert cuts_of(text, tokens) == {tuple(len(ENGLISH.tokens[i]) for i in p) for p in paths}
+
+
+def test_a_finding_has_a_script_of_its_tokenizer() -> None:
+    subject = next(filter(None, map(loaded, some_tokenizers(20))))
+    script = Finding(subject, ("abc",), Violation("an example", "this", "that")).script
+    names: dict = {}
+    exec(script, names)
+    assert names["t"].to_str() == subject.library.to_str()
+    assert "# robustok 'that'" in script
+
+
+def test_what_is_no_refusal_is_a_violation() -> None:
+    def check(subject: Subject, text: str, counts: Counter[str]) -> None:
+        raise ZeroDivisionError(text)
+
+    subject = next(filter(None, map(loaded, some_tokenizers(20))))
+    violation = violated(subject, check, ("a",), Counter())
+    assert violation is not None
+    assert "ZeroDivisionError" in violation.check
+
+
+def loaded(made: Made) -> Subject | None:
+    try:
+        return Subject(made)
+    except Refused:
+        return None

@@ -1,7 +1,5 @@
 """Files are recognized by their content; folders are read as transformers reads them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

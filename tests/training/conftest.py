@@ -1,7 +1,5 @@
 """Questions, a tiny model, and the training of it that most tests compare theirs with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fine-tuning: what it learns and leaves, its settings, and what makes a step fast."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that were killed, stopped, damaged or spread over processes end with the same weights."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

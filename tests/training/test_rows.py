@@ -1,7 +1,5 @@
 """Training rows: draws, order, schedules, overflow, padding, and questions packed into rows."""
 
-from __future__ import annotations
-
 from itertools import islice, pairwise
 
 import numpy as np
