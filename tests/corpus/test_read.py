@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl, write_rows
 
+from robustok.corpus import documents
 from robustok.corpus.documents import (
     IDS,
     POSITION,
     TEXT,
     DamagedFile,
     Reject,
+    Task,
     cut_tasks,
     find_fields,
     read_task,
@@ -35,6 +37,14 @@ def fields_of(path: Any, column: str | None = None, keep: Any = ()) -> pa.Schema
     return find_fields(find_inputs(path).files, column, keep)
 
 
+def tasks_of(path: Path, size: int) -> list[Task]:
+    """The tasks of a file where each has about this many bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_SMALLEST", "_LARGEST"):
+            patch.setattr(documents, name, size)
+        return cut_tasks(find_inputs(path).files)
+
+
 def read(
     path: Path, document: pa.Field = DOCUMENT, shard: int = 40, size: int = 30
 ) -> tuple[list[Any], list[Reject]]:
@@ -42,7 +52,7 @@ def read(
     rows: list[Any] = []
     rejects: list[Reject] = []
     schema = pa.schema([document, pa.field("id", pa.string())])
-    for task in cut_tasks(find_inputs(path).files, shard):
+    for task in tasks_of(path, shard):
         try:
             tables = list(read_task(task, schema, size))
         except DamagedFile as error:
@@ -109,7 +119,7 @@ def test_small_row_groups_are_put_together(tmp_path: Path) -> None:
     texts = [f"document {i}" * 9 for i in range(40)]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": texts}), path, row_group_size=2, use_dictionary=False)
-    tasks = cut_tasks(find_inputs(path).files, 500)
+    tasks = tasks_of(path, 500)
     assert 1 < len(tasks) < 20
     assert [t.start for t in tasks] == [0, *(t.stop for t in tasks[:-1])]
     assert tasks[-1].stop == 20
@@ -148,7 +158,7 @@ def test_rows_that_are_no_documents_are_rejects(
     assert (batches, len(rejects)) == ([[1, 2], []], 7)
     # They fill batches as others do; of a long line nothing is kept.
     path.write_text(good + "\n" + '{"body": "x"}\n' * 1000)
-    (task,) = cut_tasks(find_inputs(path).files, 1 << 20)
+    (task,) = tasks_of(path, 1 << 20)
     counts = [len(rejects) for _, rejects in read_task(task, fields_of(path), size=100)]
     assert max(counts) < 20 and sum(counts) == 1000
     monkeypatch.setattr("robustok.runtime.inputs.MAX_LINE", 1 << 20)
