@@ -39,10 +39,9 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run_small(run: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_small(run: Any, corpus: Path) -> Any:
     """`run` on the corpus, in small shards."""
-    monkeypatch.setattr("robustok.corpus.documents._SMALLEST", 3000)
-    return partial(run, corpus, seed=5)
+    return partial(run, corpus, seed=5, shard_bytes=3000)
 
 
 def files_of(out: Path) -> dict[str, str]:
@@ -129,8 +128,9 @@ def test_a_run_goes_on_and_trusts_checksums_only(
 def test_another_run_is_not_mixed_in(
     run_small: Any, run: Any, corpus: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(RobustokError, match="workers=0"):
-        run_small(workers=0)
+    for name in ("workers", "shard_bytes"):
+        with pytest.raises(RobustokError, match=f"{name}=0"):
+            run_small(**{name: 0})
     run_small()
     for message, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
                        ("other draws", {"draws": 2})):  # fmt: skip
@@ -276,10 +276,9 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 
 def start(corpus: Path, out: Path, tokenizer: Path) -> subprocess.Popen[str]:
     code = (
-        "import sys; from robustok.corpus import documents, run_corpus\n"
-        "documents._SMALLEST = 3000\n"
+        "import sys; from robustok.corpus import run_corpus\n"
         "if __name__ == '__main__': run_corpus(sys.argv[1], sys.argv[2], sys.argv[3], "
-        f"{SCHEME!r}, workers=2, draws=20, seed=5)"
+        f"{SCHEME!r}, workers=2, draws=20, seed=5, shard_bytes=3000)"
     )
     script = out.parent / "script.py"
     script.write_text(code)

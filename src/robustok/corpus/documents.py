@@ -85,12 +85,12 @@ class Reject(NamedTuple):
 Tables = Iterator[tuple[pa.Table, Sequence[Reject]]]
 
 
-def cut_tasks(files: Sequence[InputFile]) -> list[Task]:
-    """Cut every file into tasks of about a 256th of all files, within 2 and 64 MiB.
+def cut_tasks(files: Sequence[InputFile], shard_bytes: int | None = None) -> list[Task]:
+    """Cut every file into tasks of about ``shard_bytes``.
 
-    A damaged Parquet file is one task.
+    The default is a 256th of all files, within 2 and 64 MiB. A damaged Parquet file is one task.
     """
-    wanted = min(max(sum(f.size for f in files) // _SHARDS, _SMALLEST), _LARGEST)
+    wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _SMALLEST), _LARGEST)
     ranges = ((file, limits) for file in files for limits in _ranges(file, wanted))
     return [Task(number, file, *limits) for number, (file, limits) in enumerate(ranges)]
 

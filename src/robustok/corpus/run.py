@@ -120,6 +120,7 @@ def run_corpus(
     column: str | None = None,
     keep_columns: Sequence[str] | str = (),
     workers: int | None = None,
+    shard_bytes: int | None = None,
     progress: Progress = no_progress,
 ) -> Receipt:
     """Re-tokenize a corpus by a scheme: every document drawn ``draws`` times, into shards.
@@ -142,6 +143,7 @@ def run_corpus(
             ids that the files have.
         keep_columns: names of fields to copy beside each draw, or ``"all"``.
         workers: shards in work at once, at least 1; by default one for each core.
+        shard_bytes: input bytes of a shard; by default a 256th of the input, within 2 and 64 MiB.
         progress: called with (shards done, all shards).
 
     The files written are the same from any number of workers. Finished shards are recognized by
@@ -153,8 +155,10 @@ def run_corpus(
     """
     seed, epoch = check_integer("seed", seed), check_epoch(epoch)
     draws = check_integer("draws", draws, 1)
-    if workers is not None:
-        check_integer("workers", workers, 1)
+    workers, shard_bytes = (
+        None if value is None else check_integer(name, value, 1)
+        for name, value in (("workers", workers), ("shard_bytes", shard_bytes))
+    )
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
     files, unread = find_inputs(inputs)
@@ -178,12 +182,13 @@ def run_corpus(
         "column": document,
         "kind": "text" if schema.types[0] == TEXT else "ids",
         **({"keep_columns": kept} if kept else {}),
+        **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }
     retokenize = Retokenize(vocab, spec, seed, epoch, draws, document, tuple(kept))
     with disk_full_in_one_line(folder), locked(folder):
         inputs_as_listed = [[file.name, file.size, file.modified] for file in files]
         claim(folder, f"{RUN}/plan.json", {**settings, "input files": inputs_as_listed})
-        tasks = cut_tasks(files)
+        tasks = cut_tasks(files, shard_bytes)
         _clear(folder)
         try:
             manifests = _work(Job(folder.absolute(), retokenize, schema), tasks, workers, progress)
