@@ -13,14 +13,8 @@ from typing import Any, NamedTuple
 from robustok.runtime.files import JsonObject
 
 Row = Mapping[str, Any]
-
-
-class Worded(NamedTuple):
-    """A row in the wording that the model reads."""
-
-    question: str
-    choices: list[str]
-    kind: str = ""
+Worded = tuple[str, list[str], str]
+"""A question and its choices as the model reads them, and the kind of the question."""
 
 
 class Hub(NamedTuple):
@@ -57,7 +51,7 @@ def _question(row: Row) -> str:
 
 
 def as_written(row: Row) -> Worded:
-    return Worded(row["question"], row["choices"], _kind(row))
+    return row["question"], row["choices"], _kind(row)
 
 
 def plain(row: Row) -> Worded:
@@ -65,16 +59,16 @@ def plain(row: Row) -> Worded:
     question = _question(row)
     # Whole sentences start a text, so nothing precedes them.
     choices = _after_space(row["choices"]) if question else [c.strip() for c in row["choices"]]
-    return Worded(question, choices, _kind(row))
+    return question, choices, _kind(row)
 
 
 def _copa(row: Row) -> Worded:
-    return Worded(f"{row['query']} {row['question']}?", _after_space(row["choices"]))
+    return f"{row['query']} {row['question']}?", _after_space(row["choices"]), ""
 
 
 def _social_iqa(row: Row) -> Worded:
     question = f"Context: {row['context']}\nQuestion: {row['question']}"
-    return Worded(f"Choose the most likely answer.\n{question}", _after_space(row["choices"]))
+    return f"Choose the most likely answer.\n{question}", _after_space(row["choices"]), ""
 
 
 def _hellaswag(row: Row) -> Worded:
@@ -84,15 +78,15 @@ def _hellaswag(row: Row) -> Worded:
 
 def _winogrande(row: Row) -> Worded:
     before, _, after = _question(row).partition("_")
-    return Worded(before.rstrip(), [f" {c}{after}" for c in row["choices"]])
+    return before.rstrip(), [f" {c}{after}" for c in row["choices"]], ""
 
 
 def _cute(row: Row) -> Worded:
-    return Worded(f'{_question(row)} Answer: "', [f'{c}"' for c in row["choices"]], _kind(row))
+    return f'{_question(row)} Answer: "', [f'{c}"' for c in row["choices"]], _kind(row)
 
 
 def _blimp(row: Row) -> Worded:
-    return Worded("", [c.strip() for c in row["choices"]], str(row.get("UID", "")))
+    return "", [c.strip() for c in row["choices"]], str(row.get("UID", ""))
 
 
 WORDED: dict[str, Callable[[Row], Worded]] = {
