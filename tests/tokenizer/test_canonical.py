@@ -24,8 +24,8 @@ from tests.guard.tokenizers_of import (
 )
 from tests.guard.tokenizers_of import metaspace_tokenizer as llama
 from tests.oracles.sentencepiece import trained
-from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe as gpt2_json
+from tests.tokenizer.test_vocabulary import fallback
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
 
 import robustok as rt

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from tests.guard.tokenizers_of import added_token, cut_by
 from tests.oracles.lattice import tokenizations
 from tests.oracles.vocabulary import ENGLISH
-from tests.tokenizer.test_exact_encoding import fallback
-from tests.tokenizer.test_vocabulary import bpe
+from tests.tokenizer.test_vocabulary import bpe, fallback
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import robustok as rt
@@ -347,7 +346,7 @@ def mutated(draw: st.DrawFn) -> str:
         if draw(st.booleans()) and isinstance(part, dict):
             del part[last]
         else:
-            part[last] = draw(VALUES)
+            part[last] = copy.deepcopy(draw(VALUES))
     return json.dumps(spec)
 
 
