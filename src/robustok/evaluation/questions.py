@@ -185,7 +185,9 @@ def solved_examples(
         start: ids before everything, such as a start token; by default none.
 
     Returns int32 [n]. Ids that are not drawn are the tokenizer's ids of the whole prompt; with the
-    canonical scheme and :func:`after_prefix` all ids are.
+    canonical scheme and :func:`after_prefix` all ids are. Where the tokenizer changes the text
+    around a border, as NFC does with an answer that begins with a combining mark, each part is
+    encoded alone.
 
     Raises RobustokError without examples.
     Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
