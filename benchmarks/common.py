@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["RAYON_NUM_THREADS"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # `corpus.py` sets others
 
 DATA = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")).resolve()
 ENGLISH = DATA / "corpus" / "english_val.jsonl.xz"
