@@ -203,6 +203,7 @@ def test_layers_of_models_that_differ_in_pretraining_have_names(tmp_path: Path) 
 
 @pytest.mark.parametrize(("file", "message"), [
     ("run/thesis.tex", r"holds other files \(thesis\.tex\)"),
+    ("run/.hidden", r"holds other files \(\.hidden\)"),
     ("run", "is a file"),
 ])  # fmt: skip
 def test_a_folder_that_holds_something_else_is_refused(

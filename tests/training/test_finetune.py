@@ -294,7 +294,6 @@ def test_the_output_folder_is_new_empty_or_of_this_training(tmp_path):
             tune(out, load_model(str(base), dtype="float32"))
         assert "\n" not in str(error.value)
     (tmp_path / "notes" / "of").mkdir(parents=True)
-    (tmp_path / "notes" / "of" / "thesis.tex").write_text("years of work")
     with pytest.raises(RobustokError, match=r"holds other files \(of\)"):
         tune(tmp_path / "notes")
     assert (base / "model.safetensors").read_bytes() == before

@@ -413,7 +413,8 @@ def run_on_ray(
     require("ray")
     import ray
 
-    check_unused(Path(out))
+    if Path(out).is_dir():
+        check_unused(Path(out), sorted(Path(out).iterdir()))
     draw = Retokenize(
         Vocabulary.load(tokenizer), scheme, seed, 0, draws, column, tuple(keep_columns)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,11 @@ def find_damage(folder: Path, digests: object) -> str | None:
     return None
 
 
-def check_unused(folder: Path, *own: str) -> None:
-    """Raise RobustokError where a folder holds files; hidden ones and those in ``own`` may be."""
-    for path in sorted(folder.rglob("*")):
-        first, *_ = parts = path.relative_to(folder).parts
-        is_hidden = any(part.startswith(".") for part in parts)
-        if path.is_file() and not is_hidden and first not in own:
-            raise RobustokError(f"{folder} holds other files ({first}): give a new or empty folder")
+def check_unused(folder: Path, others: Iterable[Path]) -> None:
+    """Raise RobustokError where a folder holds ``others``, paths of something else in it."""
+    for path in others:
+        name = path.relative_to(folder)
+        raise RobustokError(f"{folder} holds other files ({name}): give a new or empty folder")
 
 
 def claim(folder: Path, name: str, settings: JsonObject) -> None:
@@ -111,7 +109,8 @@ def claim(folder: Path, name: str, settings: JsonObject) -> None:
     """
     path = folder / name
     if not path.exists():
-        check_unused(folder)
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        check_unused(folder, (path for path in files if not path.name.startswith(".")))
         write_record(path, settings)
         return
     before = read_record(path)

@@ -55,6 +55,7 @@ from robustok.study.planner import plan
 from robustok.study.schema import Study
 from robustok.study.sections import Paper
 
+OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
@@ -249,7 +250,7 @@ def _claim(study: Study, folder: Path) -> None:
     for subfolder in (folder, folder / "items", folder / "figures"):
         clear_parts(subfolder)
     if not path.exists():
-        check_unused(folder, "cells")
+        check_unused(folder, (p for p in folder.iterdir() if p.name not in OWN_FILES))
         write_json(path, resolved)
         return
     written = read_object(path)

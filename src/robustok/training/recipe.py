@@ -242,8 +242,8 @@ def check_output(out: Path, *inputs: object) -> None:
     for path in (Path(str(name)) for name in inputs if name):
         if path.is_dir() and path.resolve() in (folder, *folder.parents):
             raise RobustokError(f"{out} is the input {path}, or inside of it: give another folder")
-    if not (out / RECORD).exists():
-        check_unused(out)
+    if out.is_dir() and not (out / RECORD).exists():
+        check_unused(out, sorted(path for path in out.iterdir() if not path.name.startswith(".")))
 
 
 def claim(out: Path, identity: JsonObject) -> None:
