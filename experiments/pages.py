@@ -115,11 +115,11 @@ def _shortened(values: Mapping[str, Any], heading: str, without: Sequence[str]) 
 
 def _compact(part: Section) -> Section:
     """A section without its explanation, and without tables that say what others do."""
+    if part.title.startswith(_FIGURE_ALONE):
+        return part._replace(caption="", tables=())
     tables = [table._replace(lines=_of_what_was_run(table.lines)) for table in part.tables]
     cells = [{tuple(x.partition(" / ")[0] for x in line) for line in t.texts} for t in tables]
     tables = [t for t, own in zip(tables, cells, strict=True) if not any(own < x for x in cells)]
-    if part.title.startswith(_FIGURE_ALONE):
-        return part._replace(caption="", tables=())
     if part.title.startswith(_EXPLAINED):
         part, tables = part._replace(caption=""), [table._replace(note="") for table in tables]
     return part._replace(tables=tables)

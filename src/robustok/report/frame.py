@@ -112,6 +112,16 @@ def model_size(row: JsonFields) -> str:
     return f"{count / 1e6:.1f}M parameters" if count else ""
 
 
+def _varying(frame: DataFrame, fields: Sequence[str], untrained: bool) -> list[str]:
+    """The fields that differ, in their order; the model also where it is one that exists."""
+    several = {name for name in fields if frame[name].nunique() > 1}
+    if untrained and frame["model"].all():
+        several.add("model")
+    if not (frame["training"] == FINETUNED).any():
+        several.discard("pretrain_scheme")
+    return [name for name in fields if name in several]
+
+
 def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYING) -> list[str]:
     """Set `panel`, a row's values of the fields that differ, and `name`: `panel` and field `by`.
 
@@ -121,12 +131,7 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
     if (frame["few_shot_scheme"] != "").any():
         fields = (*fields, "train_scheme")
     untrained = (frame["training"] == UNTRAINED).all()  # by the study: models that exist
-    counts = frame[[*fields]].nunique()
-    if untrained and "model" in counts and frame["model"].all():
-        counts["model"] = 2  # a model that exists is named at any rate
-    if not (frame["training"] == FINETUNED).any():
-        counts = counts.drop("pretrain_scheme", errors="ignore")
-    varying: list[str] = [*counts[counts > 1].index]
+    varying = _varying(frame, fields, untrained)
     values = frame[varying].itertuples(index=False)
     frame["panel"] = [tuple(str(value) for value in row if value != "") for row in values]
     if by is not None:
