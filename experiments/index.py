@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from experiments.claims import RESULTS, Claim, Claims, Test
@@ -204,16 +205,16 @@ def _draw_topics(
             axes.plot(test.paper, place, **_PAPER_MARK)
             places.append(place)
             text = f"{_model(test, claims)}: {difference_text(test)}".replace("`", "")
-            names.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+            names.append(fill(text, _LONGEST))
         place += 2
-    axes.set_yticks(places, names, fontsize=5.5)
+    axes.set_yticks(places, names, fontsize=5.5, linespacing=0.9)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(-105, 105)
     axes.set_xlabel("difference in accuracy, points, 95% interval")
     axes.grid(visible=False, axis="y")
 
 
-_LONGEST = 82  # characters of the name of a line
+_LONGEST = 90  # characters of a line of a name
 _COLORS = {
     CONFIRMED: "#009e73", NO_LOSS: "#0072b2", CONTRADICTED: "#d55e00", SMALLER: "#cc79a7",
     UNDECIDED: MUTED,

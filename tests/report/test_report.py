@@ -264,11 +264,11 @@ def test_a_figure_says_what_it_shows(
     import matplotlib as mpl
 
     monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # text as text, to be read here
-    draw(rows, tmp_path / "some.figure")
+    draw(rows, tmp_path / "some.figure", "a model, 9M parameters")
     paths = [tmp_path / f"some.figure.{ending}" for ending in ("png", "svg", "csv")]
     check(paths, rows)
     svg = paths[1].read_text()
-    assert [text for text in texts if text not in svg] == []
+    assert [text for text in [*texts, "a model, 9M parameters"] if text not in svg] == []
     assert [text for text in absent if text in svg] == []
 
 

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice, product
+from itertools import cycle, islice, pairwise, product
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.report.frame import DataFrame, Results, Row, entries_of, merged_layers, nominal_splits
+from robustok.report.frame import (
+    DataFrame,
+    Results,
+    Row,
+    entries_of,
+    merged_layers,
+    nominal_splits,
+    rows_with,
+)
 from robustok.report.page import Section, Table
 from robustok.report.style import (
     DASHES,
@@ -54,6 +62,7 @@ FIELDS = (
 _ACROSS = 2  # panels beside each other
 _CELL = 0.55, 0.34  # inches, of a heat map
 _LETTER = 0.072  # inches, of the name of a group
+_HEAD_LETTER = 0.055  # inches, of the name of a column
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _STRENGTH = "strength of training  →"
@@ -129,18 +138,28 @@ def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: 
 
 def facts(rows: Sequence[Row]) -> str:
     """What the rows of a figure are of: models, questions, seeds, and what marks fewer seeds."""
-    models = dict.fromkeys(
-        ", ".join(filter(None, (row["model"] or "random weights", row["size"]))) for row in rows
-    )
     counts = [str(count) for count in sorted({row["n"] for row in rows})]
     asked = " or ".join(counts) if len(counts) < 3 else f"{counts[0]} to {counts[-1]}"
     seeds = sorted({len(row["seeds"]) for row in rows})
-    parts = ["; ".join(models), f"{asked} questions"]
+    parts = [_models_text(rows), f"{asked} questions"]
     several = [count for count in seeds if count > 1]
     parts += [f"{' or '.join(map(str, several))} seeds"] if several else ["one seed"]
     if several and seeds[0] == 1:
         parts.append("hatched or *: one seed, whose interval covers the questions only")
     return " · ".join(parts)
+
+
+def _models_text(rows: Iterable[Row]) -> str:
+    """The models of rows by name, as `smollm2-135m, 134.5M or 135.0M parameters`."""
+    sizes: dict[str, dict[str, None]] = {}
+    for row in rows:
+        sizes.setdefault(row["model"] or "random weights", {})[row["size"]] = None
+    unit = " parameters"
+    known = {
+        name: " or ".join(size.removesuffix(unit) for size in own if size)
+        for name, own in sizes.items()
+    }
+    return "; ".join(f"{name}, {size}{unit}" if size else name for name, size in known.items())
 
 
 def _is_alone(row: Row, panels: Iterable[Panel]) -> bool:
@@ -379,7 +398,7 @@ def _names_of_models(results: Results) -> tuple[dict[str, str], str]:
 
 def _fitting(panel: Panel) -> int:
     """How many panels as wide as this one fit beside each other."""
-    return int((WIDTH - _names_width(panel)) // (len(panel.groups) * _CELL[0] + 0.15))
+    return int((WIDTH - _names_width(panel)) // (len(panel.groups) * _cell_width(panel) + 0.15))
 
 
 def _crowded(panel: Panel, across: int) -> bool:
@@ -390,7 +409,14 @@ def _crowded(panel: Panel, across: int) -> bool:
 
 def _columns(panel: Panel) -> int:
     """How many columns fit beside the names of the rows."""
-    return max(1, int((WIDTH - _names_width(panel) - 0.15) // _CELL[0]))
+    return max(1, int((WIDTH - _names_width(panel) - 0.15) // _cell_width(panel)))
+
+
+def _cell_width(panel: Panel) -> float:
+    """Inches of a cell, so wide that the names of neighboring columns do not touch."""
+    names = [max(map(len, name.split("\n"))) for name in panel.groups.values()]
+    pairs = [(one + other) / 2 for one, other in pairwise(names)]
+    return max(_CELL[0], _HEAD_LETTER * max(pairs, default=0) + 0.06)
 
 
 def _names_width(panel: Panel) -> float:
@@ -449,7 +475,8 @@ def layer_section(results: Results, folder: Path) -> Section | None:
     layers = merged_layers(results.all_rows)
     if layers.empty:
         return None
-    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
+    models = _models_text(rows_with(results.all_rows, "layers").to_dict("records"))
+    draw_embeddings(layers.to_dict("records"), folder / "embeddings", models)
     layers["text"] = [
         f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
     ]
@@ -469,8 +496,8 @@ def layer_section(results: Results, folder: Path) -> Section | None:
 
 
 @figure_style()
-def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
-    """Mean distance of a word's tokenizations by layer: colors by model, dashes by sentence."""
+def draw_embeddings(rows: Sequence[Row], stem: Path, about: str) -> None:
+    """Mean distance of a word's tokenizations by layer: colors by training, dashes by sentence."""
     models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
     marks = zip(colors(models).items(), cycle(MARKERS), strict=False)
     looks: dict[str, JsonObject] = {
@@ -499,8 +526,8 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
         ]
     legend_above(figure, more=keys)
     words, draws = rows[0].get("words"), rows[0].get("draws")
-    seeds = counted(rows[0].get("seeds", 1), "seed")
-    note_below(figure, f"{words} words × {draws} draws, {seeds}")
+    seeds = counted(max(row.get("seeds", 1) for row in rows), "seed")
+    note_below(figure, f"{about} · {words} words × {draws} draws · {seeds}")
     save_all(figure, stem, rows)
 
 
@@ -513,7 +540,14 @@ def bound_section(results: Results, folder: Path) -> Section | None:
     groups = changes[changes["kind"].isin([*_DASHES])].groupby([*_CHANGE[:3]], sort=False)
     merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
     if not merged.empty:
-        draw_bound(merged.to_dict("records"), folder / "bound")
+        rows = rows_with(results.all_rows, "changes")
+        asked = f"{rows['n'].iloc[0]} questions × {rows['draws'].iloc[0]} draws"
+        about = [
+            _models_text(rows.to_dict("records")),
+            asked,
+            counted(rows["seed"].nunique(), "seed"),
+        ]
+        draw_bound(merged.to_dict("records"), folder / "bound", " · ".join(about))
     lines = [
         _bound_line(model, own, merged[merged["model"] == model])
         for model, own in layers.groupby("model", sort=False)
@@ -545,7 +579,7 @@ def _bound_line(model: str, layers: DataFrame, changes: DataFrame) -> list[str]:
 
 
 @figure_style()
-def draw_bound(rows: Sequence[Row], stem: Path) -> None:
+def draw_bound(rows: Sequence[Row], stem: Path, about: str) -> None:
     """The measured changes per √distance by depth: the embedding, the layers, the logits."""
     models = grouped(rows, "model")
     figure, (axes,) = new_figure((WIDTH, 3.6))
@@ -567,7 +601,9 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     axes.grid(axis="y")
     kinds = [name for kind, name in _NAMES.items() if any(row["kind"] == kind for row in rows)]
     legend_above(figure, axes)
-    note_below(figure, f"{', '.join(kinds)}; the bound γ is far above the axis, see the table")
+    note_below(
+        figure, f"{about} · {', '.join(kinds)}; the bound γ is far above the axis, see the table"
+    )
     save_all(figure, stem, rows)
 
 
