@@ -138,6 +138,14 @@ def test_models_that_differ_are_no_seeds_and_have_names(
     assert [one["seeds"] for one in results.rows] == [[0]] * len(names)
 
 
+def test_an_attack_that_two_runs_share_is_one_attack() -> None:
+    attacks = [answered(name, 0, {"a": 1.0, "b": 0.0}) for name in (ATTACK, "adversarial(steps=3)")]
+    first, second = (one | {"n_scored": 9} for one in attacks)
+    assert Results([first, dict(first)]).attacks == [ATTACK]
+    *_, worst = Results([first, second, dict(second)]).rows
+    assert (worst["eval_scheme"], worst["n_scored"]) == ("worst of 2 attacks", 18)
+
+
 def test_two_results_of_one_seed_are_no_repeats() -> None:
     rows = [row("canonical", "uniform", a, cell=str(a)) for a in (0.5, 0.6)]
     with pytest.raises(RobustokError, match="two results of 'canonical' on uniform have the seed"):

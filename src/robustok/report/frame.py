@@ -89,9 +89,8 @@ _MEANS = (  # over seeds
 
 
 def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
-    """The rows with one field; each cell of a study and model once."""
-    distinct = {(row.get("cell") or id(row), measurement_of(row)): row for row in rows}.values()
-    chosen = [row for row in distinct if measure in row]
+    """The rows with one field."""
+    chosen = [row for row in rows if measure in row]
     names = last_parts([model_name(row) for row in chosen])
     named = zip(chosen, names, strict=True)
     return pd.DataFrame(
@@ -171,9 +170,10 @@ class Results:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.all_rows = rows
+        distinct = {(row.get("cell") or id(row), measurement_of(row)): row for row in rows}
+        self.all_rows: Sequence[Row] = [*distinct.values()]
         """The rows as they were measured, of any kind, seeds and steps not merged."""
-        finished = [row for row in _with_starts(rows) if "step" not in row]
+        finished = [row for row in _with_starts(self.all_rows) if "step" not in row]
         self.frame: DataFrame = rows_with([*finished, *worst_rows(finished)], "accuracy")
         self.exist = False
         """Whether the models exist, so that each is called by its name and no training."""
