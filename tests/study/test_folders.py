@@ -152,6 +152,15 @@ def test_what_two_studies_have_in_common_is_done_once(tmp_path: Path) -> None:
     assert record["seeds"] == [3]
 
 
+def test_items_are_those_of_the_rows_after_a_change_of_the_study(folder: Path) -> None:
+    before = [path.name for path in (folder / "items").iterdir()]
+    for items in (6, 12):
+        (row,) = run_study(tiny(evaluate={"items": items}), folder).rows
+        (copy,) = (folder / "items").iterdir()
+        assert (copy.stem, len(copy.read_text().splitlines())) == (row["cell"], items)
+    assert before == [copy.name]
+
+
 def test_a_run_keeps_its_cells_and_finds_moved_ones(tmp_path: Path, finished: Path) -> None:
     shutil.copytree(finished / "cells", tmp_path / "cells")
     run = tmp_path / "run"

@@ -168,6 +168,9 @@ def run_study(
             kept = {cell.key: record_of(cell, folder) for cell in cells}
             records = {key: record for key, record in kept.items() if record is not None}
             _keep_copies(cells, records, folder)
+            for copy in (folder / "items").glob("*.jsonl"):
+                if copy.stem not in kept:  # of other settings
+                    copy.unlink()
             watch.plan(cells, dict(records))
             todo = [cell for cell in cells if cell.key not in records]
             for cell in run_cells(todo, folder, watch, records, study.threads, jobs):
