@@ -22,7 +22,7 @@ from experiments.claims import RESULTS
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import clustered
 from robustok.models.load import save_tokenizer
-from robustok.report.frame import check_repeats, measurement_of
+from robustok.report.frame import check_repeats, measurement_of, still_missing
 from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
@@ -55,11 +55,7 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         study = (run / "study.json").read_text(encoding="utf-8")
         study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
         (folder / "study.json").write_text(study, encoding="utf-8")
-    record["missing"] = [
-        one
-        for one in record["missing"]
-        if not any(one.items() <= row.items() for row in (*stay, *new))
-    ]
+    record["missing"] = still_missing(record["missing"], [*stay, *new])
     write_json(folder / "run.json", record)
     write_rows(folder / "results.jsonl", _kinds_once([*stay, *new]))
     _keep_adapters(run, folder)
@@ -87,7 +83,7 @@ def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
     return new | {
         "seeds": sorted({*before["seeds"], *new["seeds"]}),
-        "missing": [*before["missing"], *(m for m in new["missing"] if m not in before["missing"])],
+        "missing": [*before["missing"], *new["missing"]],
         "commit": ", ".join(commits),
     }
 

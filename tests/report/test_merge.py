@@ -392,6 +392,19 @@ def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     assert re.search(r"\| canonical \| 50.0 \[[^]]*\] / 52.0", text)
 
 
+def test_what_another_run_has_is_not_missing(tmp_path: Path) -> None:
+    rows = [row("canonical", scheme, 0.5) for scheme in ("canonical", "uniform")]
+    names = {name: rows[1][name] for name in ("pretrain_scheme", "eval_scheme", "seed", "cell")}
+    other = names | {"cell": "of another model"}
+    for folder, own, missing in (("0", rows[:1], [names, other]), ("1", rows, [other])):
+        (tmp_path / folder).mkdir()
+        write_rows(tmp_path / folder / "results.jsonl", own)
+        (tmp_path / folder / "run.json").write_text(json.dumps({"missing": missing}))
+    write_report(tmp_path / "0", [tmp_path / "1"], out=tmp_path / "both")
+    text = (tmp_path / "both" / "report.md").read_text()
+    assert "2 of 3 measurements are finished" in text
+
+
 SCHEMES = ("canonical", "uniform", ATTACK)
 
 

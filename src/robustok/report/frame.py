@@ -304,6 +304,12 @@ def measurement_of(row: JsonFields) -> tuple[Any, ...]:
     return (model_name(row), *(row.get(name) for name in _MEASURED))
 
 
+def still_missing(missing: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """The planned measurements (`missing` of run.json) that no row is of, each once."""
+    distinct = [one for place, one in enumerate(missing) if one not in missing[:place]]
+    return [one for one in distinct if not any(one.items() <= row.items() for row in rows)]
+
+
 def precisions_text(rows: Sequence[JsonFields]) -> str:
     """A sentence where seeds of one measurement were computed in several precisions.
 

@@ -34,6 +34,7 @@ from robustok.report.frame import (
     percent,
     points_text,
     precisions_text,
+    still_missing,
 )
 from robustok.report.page import Section, write_page
 from robustok.report.source import ReportSource, read_source
@@ -82,7 +83,8 @@ def report_values(sources: Sequence[ReportSource], results: Results, out: Path) 
     title = f"Results of {', '.join(source.folder.name for source in sources)}"
     study = sources[0].study or {"name": "", "title": title}
     rows = results.all_rows
-    missing = [row for source in sources for row in source.record.get("missing", ())]
+    known = [row for source in sources for row in source.record.get("missing", ())]
+    missing = still_missing(known, rows)
     finished = len({row.get("cell") for row in rows})
     return {
         "sections": _sections(results, sources, study, out / "figures"),

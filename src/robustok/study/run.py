@@ -516,7 +516,7 @@ def rows_and_missing(
         if all(c.key in records for c in (cell, cell.model, cell.tokenizer)):
             rows.append(_row(study, cell, records))
         else:
-            missing.append(_names(study, cell))
+            missing.append({**_names(study, cell), "cell": cell.key})
     return rows, missing
 
 
