@@ -146,6 +146,36 @@ def test_an_attack_that_two_runs_share_is_one_attack() -> None:
     assert (worst["eval_scheme"], worst["n_scored"]) == ("worst of 2 attacks", 18)
 
 
+def test_the_curve_ends_at_the_interval_of_the_table_and_a_text_is_shown_once(
+    tmp_path: Path,
+) -> None:
+    """Four questions of two seeds; of the merged folders one has both cells, one the first."""
+    step = {"ids": [5], "n_scored": 1, "score": -1.5, "log_probs": []}
+    attack = {
+        "fields": {}, "steps": [step], "score": -1.5, "canonical_score": -1.5, "n_scored": 9,
+        "canonical_ids": [5], "canonical_tokens": ["up"], "tokens": ["up"],
+    }  # fmt: skip
+    rows = [answered(ATTACK, seed, dict.fromkeys("abcd", 0.0) | {"d": 1.0}) for seed in range(2)]
+    for folder, own in (("one", rows[:1]), ("two", rows)):
+        (tmp_path / folder / "items").mkdir(parents=True)
+        kept = [{name: value for name, value in one.items() if name != "answers"} for one in own]
+        write_rows(tmp_path / folder / "results.jsonl", kept)
+        for one in own:
+            items = [
+                attack | {"key": key, "text": f"text {key}", "success": not right}
+                | {"reached_at": None if right else 7}
+                for key, right in one["answers"].items()
+            ]  # fmt: skip
+            write_rows(tmp_path / folder / "items" / f"{one['cell']}.jsonl", items)
+    page = write_report(tmp_path / "one", [tmp_path / "two"], out=tmp_path / "both")
+    curve = pd.read_csv(tmp_path / "both/figures/curve.csv")
+    (merged,) = Results(rows).rows
+    ends = {"accuracy": 0.25, "low": merged["low"], "high": merged["high"]}
+    assert curve.iloc[-1][[*ends]].to_dict() == pytest.approx(ends)
+    shown = re.findall("text [a-d]", page.with_name("report.md").read_text())
+    assert sorted(shown) == ["text a", "text b", "text d"]
+
+
 def test_two_results_of_one_seed_are_no_repeats() -> None:
     rows = [row("canonical", "uniform", a, cell=str(a)) for a in (0.5, 0.6)]
     with pytest.raises(RobustokError, match="two results of 'canonical' on uniform have the seed"):

@@ -78,7 +78,7 @@ class AttackEvaluation(Accuracy):
         1
         """
         most = max(attack.n_scored for attack in self.attacks)
-        return curve_of("accuracy", [a.reached_at for a in self.attacks], most)
+        return curve_of("accuracy", [[a.reached_at for a in self.attacks]], most)
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""

@@ -381,23 +381,26 @@ def ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float, 
     return ratio, max(ratio - half_width, 0.0), ratio + half_width
 
 
-def curve_of(name: str, reached_at: Sequence[int | None], most: int) -> list[dict[str, float]]:
+def curve_of(
+    name: str, reached_at: Sequence[Sequence[int | None]], most: int
+) -> list[dict[str, float]]:
     """The "success" of attacks or the "accuracy" under them by the limit on tokenizations scored.
 
-    >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
+    >>> [row["accuracy"] for row in curve_of("accuracy", [[None, 7]], most=20)]
     [1.0, 0.5, 0.5]
 
     Args:
         name: ``"success"`` or ``"accuracy"``.
-        reached_at: for each text, the number of tokenizations scored when it was first broken,
-            None for never.
+        reached_at: for each seed and each text, which all seeds share, the number of tokenizations
+            scored when it was first broken, None for never.
         most: greatest number of tokenizations scored for a text.
 
     The limits are 1, each number in ``reached_at``, and ``most``.
     """
     table = []
-    for limit in sorted({1, most, *(n for n in reached_at if n is not None)}):
-        broken = [n is not None and n <= limit for n in reached_at]
-        is_counted = [is_broken == (name == "success") for is_broken in broken]
-        table.append({"n_scored": limit, **share(name, is_counted)})
+    for limit in sorted({1, most, *(n for own in reached_at for n in own if n is not None)}):
+        broken = [[n is not None and n <= limit for n in own] for own in reached_at]
+        counted = (np.array(broken) == (name == "success")).astype(np.float64)
+        mean, low, high = over_seeds(counted) if len(counted) > 1 else clustered(counted[0])
+        table.append({"n_scored": limit, name: mean, "low": low, "high": high})
     return table

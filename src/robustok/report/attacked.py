@@ -55,23 +55,29 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
     tables = [
         table
         for name, own in grouped(rows, "name").items()
-        for table in attacked_tables(found[id(own[0])], name if several else "")
+        for table in attacked_tables(found[id(own[0])][0], name if several else "")
     ]
     return [curve, *attacked_section(tables, MARGIN)]
 
 
-def _items(cells: Sequence[str], folders: Iterable[Path]) -> list[Row]:
-    """The attacks of the cells of a row, over all its seeds."""
-    paths = [folder / "items" / f"{cell}.jsonl" for cell in cells for folder in folders]
-    items = [item for path in paths if path.is_file() for item in read_answers(path)]
-    return [item for item in items if "steps" in item]
+def _items(cells: Sequence[str], folders: Sequence[Path]) -> list[list[Row]]:
+    """The attacks of each cell of a row, a seed each, on the questions that all of them have."""
+    seeds: list[dict[str, Row]] = []
+    for cell in cells:
+        paths = (folder / "items" / f"{cell}.jsonl" for folder in folders)
+        path = next(filter(Path.is_file, paths), None)  # several folders may have it
+        items = read_answers(path) if path else []
+        seeds.append({item["key"]: item for item in items if "steps" in item})
+    known = [own for own in seeds if own]
+    keys = [key for key in known[0] if all(key in own for own in known)] if known else []
+    return [[own[key] for key in keys] for own in known if keys]
 
 
 @figure_style()
 def curve_section(lines: Sequence[Row], name: str, folder: Path, note: str) -> Section:
     """The "accuracy" under attack, share of "success" or mean "score" by tokenizations scored.
 
-    A line has its ``panel``, its ``name`` and the rows of its ``attacks``.
+    A line has its ``panel``, its ``name`` and the rows of its ``attacks``, by seed and text.
     """
     panels = grouped(lines, "panel")
     tints = colors(line["name"] for line in lines)
@@ -109,10 +115,11 @@ def curve_section(lines: Sequence[Row], name: str, folder: Path, note: str) -> S
     )
 
 
-def _curve(name: str, attacks: Sequence[JsonFields]) -> list[dict[str, float]]:
+def _curve(name: str, seeds: Sequence[Sequence[JsonFields]]) -> list[dict[str, float]]:
+    attacks = [one for own in seeds for one in own]
     most = max(one["n_scored"] for one in attacks)
     if name != "score":
-        return curve_of(name, [one["reached_at"] for one in attacks], most=most)
+        return curve_of(name, [[one["reached_at"] for one in own] for own in seeds], most=most)
     scored = [
         {step["n_scored"]: step["score"] for step in one["steps"] if step["score"] is not None}
         for one in attacks
@@ -210,7 +217,7 @@ def write_red_team_page(
     """Write the report of attacks on prompts, by settings and the worst on each prompt."""
     judged = all("success" in row for row in summaries)
     lines = [
-        {"panel": "", "name": one_line(short(name)), "attacks": rows}
+        {"panel": "", "name": one_line(short(name)), "attacks": [rows]}
         for name, rows in parts.items()
     ]
     note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"

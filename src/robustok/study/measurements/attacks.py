@@ -103,7 +103,7 @@ class Attack(AttackSettings, OnQuestions):
             single = {"margins": margins, **{name: items[0][name] for name in names}}
         yield {
             **printed,
-            "curve": curve_of("accuracy", reached_at, most=max_scored),
+            "curve": curve_of("accuracy", [reached_at], most=max_scored),
             **single,
         }
 
