@@ -32,6 +32,11 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
     assert (receipt["rows"], receipt["rejects"], receipt["settings"]["seed"]) == (80, 1, 3)
 
 
+def test_ray_takes_no_workers(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
+    line = f"corpus {tmp_path} {tmp_path}/out -t {tokenizer} -s uniform --seed 3"
+    assert "--workers has no effect on Ray" in shell.fails(f"{line} --engine ray --workers 2")
+
+
 def test_a_log_has_the_time_left(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.bar("shards") as progress:
         for clock[0], done in ((30.0, 0), (40.0, 10), (70.0, 500)):

@@ -26,7 +26,7 @@ except Exception:  # the class that Ray raises where its servers do not start in
     sys.exit(print("Ray did not start"))
 for kind in ("parquet", "jsonl"):
     files = sorted(Path(folder, "in").glob(f"*.{kind}"))
-    run_on_ray(files, f"{folder}/{kind}", tokenizer, scheme, seed=1, draws=2, keep_columns=["url"])
+    run_on_ray(files, f"{folder}/{kind}", tokenizer, scheme, seed=1, draws=2, keep_columns="all")
 ray.shutdown()
 """
 
@@ -36,10 +36,16 @@ def test_ray_data_draws_the_same(tmp_path: Path, run: Any, tokenizer: Path) -> N
     source = tmp_path / "in"
     for part in range(2):
         texts = enumerate(documents(20, seed=part))
-        rows: list[dict[str, Any]] = [{"text": t, "url": f"{part}/{i}"} for i, t in texts]
+        rows: list[dict[str, Any]] = [{"ids": t, "url": f"{part}/{i}"} for i, t in texts]
         write_rows(source / f"{part}.jsonl", rows)
         pq.write_table(pa.Table.from_pylist(rows), source / f"{part}.parquet")
     run(f"{source}/*.parquet", "local", draws=2, keep_columns=["url"])
+    with pytest.raises(RobustokError, match="holds other files"):
+        run_on_ray([source], source, tokenizer, SCHEME, seed=1)
+    with pytest.raises(RobustokError, match="keep_columns: give a list"):
+        run_on_ray([source], tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns="url")
+    with pytest.raises(RobustokError, match="of one kind"):
+        run_on_ray([source], tmp_path / "out", tokenizer, SCHEME, seed=1)
     if "did not start" in run_code(CODE, str(tmp_path), str(tokenizer), SCHEME).stdout:
         pytest.skip("Ray did not start: the machine has too much other work")
     order = [("url", "ascending"), ("draw", "ascending")]
@@ -47,7 +53,3 @@ def test_ray_data_draws_the_same(tmp_path: Path, run: Any, tokenizer: Path) -> N
     for kind in ("parquet", "jsonl"):
         drawn = pq.read_table(tmp_path / kind).select(local.column_names).sort_by(order)
         assert drawn.to_pylist() == local.to_pylist()
-    with pytest.raises(RobustokError, match="holds other files"):
-        run_on_ray([source], source, tokenizer, SCHEME, seed=1)
-    with pytest.raises(RobustokError, match="of one kind"):
-        run_on_ray([source], tmp_path / "out", tokenizer, SCHEME, seed=1)

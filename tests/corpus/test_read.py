@@ -115,6 +115,12 @@ def test_parquet(tmp_path: Path, kind: pa.DataType, groups: int) -> None:
     assert {reject.reason for reject in rejects} == {f"field '{name}' is null"}
 
 
+def test_a_parquet_file_without_rows_is_sound(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "b.parquet")
+    assert read(tmp_path) == ([b"x"], [])
+
+
 def test_small_row_groups_are_put_together(tmp_path: Path) -> None:
     texts = [f"document {i}" * 9 for i in range(40)]
     path = tmp_path / "a.parquet"

@@ -131,6 +131,8 @@ def test_another_run_is_not_mixed_in(
     for name in ("workers", "shard_bytes"):
         with pytest.raises(RobustokError, match=f"{name}=0"):
             run_small(**{name: 0})
+    with pytest.raises(RobustokError, match='keep_columns: give a list, as \\["url"\\], or "all"'):
+        run_small(keep_columns="text")
     run_small()
     for message, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
                        ("other draws", {"draws": 2})):  # fmt: skip
@@ -248,6 +250,10 @@ def test_a_run_that_changed_nothing_fails_unless_it_is_canonical(
     assert (receipt.rows, receipt.changed) == (5, 0)
     ids = [row["input_ids"] for row in rows_of(tmp_path / "out")]
     assert ids == [vocab.encode(text).tolist() for text in documents(5)]
+    empty = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), empty)
+    with pytest.raises(RobustokError, match="the input has no document: its files are empty"):
+        run(empty, "empty")
     bad = tmp_path / "b.jsonl"
     bad.write_text('{"text": "\\ud800"}\n')
     with pytest.raises(RobustokError, match="no document could be read: all 1 rows"):

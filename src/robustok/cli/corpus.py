@@ -71,7 +71,8 @@ def corpus(
         options["keep_columns"] = [name for name in names if name]
     options["seed"] = seed
     if engine == "ray":
-        options.pop("workers", None)
+        if "workers" in options:
+            raise RobustokError("--workers has no effect on Ray, which decides it: leave it out")
         run_on_ray(inputs, out, tokenizer, scheme, **options)
         print_json({"out": str(out)}) if as_json else click.echo(f"drawn by Ray Data: {out}")
         return

@@ -138,6 +138,12 @@ def _damage_in_one_line(file: InputFile) -> Iterator[None]:
         ) from error
 
 
+def check_keep(keep: Any) -> Any:
+    """The names of the fields to keep as a list, or ``"all"``."""
+    is_all = isinstance(keep, str) and keep == "all"
+    return keep if is_all else check_list("keep_columns", keep, '["url"], or "all"')
+
+
 def find_fields(
     files: Sequence[InputFile], column: str | None, keep: Sequence[str] | str
 ) -> pa.Schema:
@@ -251,7 +257,7 @@ def _parquet_tables(task: Task, schema: pa.Schema, size: int) -> Tables:
         schema=schema, batch_size=min(max(size // average, 1), 1 << 16), use_threads=False
     )
     for batch in scan:
-        positions = pa.array(range(position, position := position + len(batch)))
+        positions = pa.array(range(position, position := position + len(batch)), POSITION.type)
         table = pa.Table.from_batches([batch]).append_column(POSITION, positions)
         nulls = positions.filter(batch.column(name).is_null()).to_pylist()
         rejects = [Reject(null, f"field '{name}' is null") for null in nulls]

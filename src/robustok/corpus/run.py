@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from robustok.checks import check_epoch, check_integer
 from robustok.corpus.documents import (
+    COLUMNS,
     POSITION,
     TEXT,
     DamagedFile,
@@ -28,6 +29,7 @@ from robustok.corpus.documents import (
     Retokenize,
     Task,
     as_text,
+    check_keep,
     cut_tasks,
     find_fields,
     read_task,
@@ -159,6 +161,7 @@ def run_corpus(
         None if value is None else check_integer(name, value, 1)
         for name, value in (("workers", workers), ("shard_bytes", shard_bytes))
     )
+    keep_columns = check_keep(keep_columns)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
     files, unread = find_inputs(inputs)
@@ -390,8 +393,8 @@ def run_on_ray(
     *,
     seed: int,
     draws: int = 1,
-    column: str = "text",
-    keep_columns: Sequence[str] = (),
+    column: str | None = None,
+    keep_columns: Sequence[str] | str = (),
 ) -> None:
     """Re-tokenize a corpus on a Ray cluster: Ray Data reads it, and writes Parquet files.
 
@@ -404,20 +407,31 @@ def run_on_ray(
         scheme: spec of the scheme.
         seed: any integer.
         draws: tokenizations of each document, at least 1.
-        column: field that holds texts or canonical ids.
-        keep_columns: names of fields to copy beside each draw.
+        column: field that holds texts or canonical ids; by default the first of text, input_ids and
+            ids that the files have.
+        keep_columns: names of fields to copy beside each draw, or ``"all"``.
 
     Ray joins the cluster of ``RAY_ADDRESS``, or starts one here. A document has the draws that
     :func:`run_corpus` gives it. There are no rejects: a row that cannot be read ends the run.
     """
     require("ray")
-    import ray
-
     if Path(out).is_dir():
         check_unused(Path(out), sorted(Path(out).iterdir()))
-    draw = Retokenize(
-        Vocabulary.load(tokenizer), scheme, seed, 0, draws, column, tuple(keep_columns)
-    )
+    keep_columns = check_keep(keep_columns)
+    vocab = Vocabulary.load(tokenizer)
+    table = _ray_table(inputs)
+    names = table.columns() or []
+    column = column or next((name for name in COLUMNS if name in names), COLUMNS[0])
+    if keep_columns == "all":
+        keep_columns = [name for name in names if name not in (column, "id")]
+    draw = Retokenize(vocab, scheme, seed, 0, draws, column, tuple(keep_columns))
+    table.map_batches(draw, batch_format="pyarrow").write_parquet(str(out))
+
+
+def _ray_table(inputs: Sequence[str | Path]) -> Any:
+    """The data set of Ray Data that reads files and addresses."""
+    import ray
+
     places = [str(place) for place in inputs]
     remote = [place for place in places if "://" in place]
     local = [place for place in places if place not in remote]
@@ -426,5 +440,4 @@ def run_on_ray(
     if len(kinds) != 1:
         raise RobustokError("give Ray Data files of one kind, Parquet or JSON Lines")
     read = ray.data.read_json if kinds == {True} else ray.data.read_parquet
-    table = read([*(str(file.path) for file in files), *remote])
-    table.map_batches(draw, batch_format="pyarrow").write_parquet(str(out))
+    return read([*(str(file.path) for file in files), *remote])
