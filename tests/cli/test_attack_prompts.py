@@ -61,6 +61,10 @@ def test_attacks_are_written_and_the_same_command_goes_on(shell: Shell) -> None:
     group.write_bytes(written[:-20])
     assert shell.rows(*call) == attacked
     assert group.read_bytes() == written
+    Path("foreign").mkdir()
+    Path("foreign/report.md").write_text("mine")
+    error = shell.fails(*call[:-1], "foreign")
+    assert "foreign holds other files (report.md): give a new or empty folder" in error
     error = shell.fails(*call, "--seed", "1")
     assert "holds results with other seed" in error
 

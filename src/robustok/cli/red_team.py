@@ -30,11 +30,19 @@ from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
 from robustok.runtime.display import Progress, visible
 from robustok.runtime.files import JsonObject, write_rows
-from robustok.runtime.records import in_groups, json_digest
+from robustok.runtime.records import check_unused, in_groups, json_digest
 from robustok.runtime.registry import function_named
 from robustok.study.sections import ChatModel
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
+
+
+def _own_folder(path: Path | None) -> Path | None:
+    """As ``figure_folder``; also raises for a folder of something else than attacks."""
+    folder = figure_folder(path)
+    if folder is not None and not any(folder.glob("groups/*/*.json")):
+        check_unused(folder, sorted(one for one in folder.glob("[!.]*") if one.name != "groups"))
+    return folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +67,7 @@ class RedTeamOptions(ChatModel):
     )
     out: Path | None = folder_option(
         "folder for attacks.jsonl, a row for each prompt; the same command goes on there",
-        check=figure_folder,
+        check=_own_folder,
     )
     generate: bool = option(
         "also the answers to the canonical and the attacked prompt, in answers.jsonl",
