@@ -398,8 +398,10 @@ def test_a_scheme_of_a_file_is_imported_by_any_command(
 def test_count_reads_standard_input(
     tokenizer: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    texts = ["which word", "street"]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+    """Its lines are those of a file: without a mark, and a carriage return alone ends none."""
+    texts = ["which word", "street\rword", "street"]
+    stream = io.BytesIO("\r\n".join(texts).encode("utf-8-sig"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
     rows = shell.rows("count", "-", "-t", tokenizer)
     assert [row["text"] for row in rows] == texts
     for text, row in zip(texts, rows, strict=True):

@@ -171,6 +171,9 @@ def test_recorded_bodies_are_read_as_the_middleware_does(
     assert [p.get("line") for p in printed[4:7]] == [5, 6, 7]
     assert guard(lines[:4], "--mode", "repair").code == 0
     assert guard([lines[4]], "--mode", "repair").code == 1
+    output = guard(lines[4], "--mode", "repair")
+    assert (output.code, output.out) == (1, "") and "99999 is not in the voc" in output.err
+    assert guard(lines[6], "--mode", "repair").code == 2
 
     output = guard(lines[:4])
     assert output.out.startswith("line 1, prompt: not canonical: distance")

@@ -83,13 +83,15 @@ def guard(
         try:
             code = max(code, answer(label, line))
         except RobustokError as error:
-            if number is None:
+            is_finding = isinstance(error, Refused) and error.reason in KINDS
+            if number is None and not is_finding:
                 raise
-            if as_json or mode == "repair":
+            if number is None:
+                click.echo(f"robustok: {error}", err=True)
+            elif as_json or mode == "repair":
                 print_json(label | {"error": str(error)})
             else:
                 click.echo(f"line {number}: {error}")
-            is_finding = isinstance(error, Refused) and error.reason in KINDS
             code = max(code, 1 if is_finding else 2)
         sys.stdout.flush()
     if code:

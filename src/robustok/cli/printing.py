@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ import click
 
 from robustok.runtime.display import visible
 from robustok.runtime.files import json_text
+from robustok.runtime.inputs import MARK
 
 # Of the palette of 256 colors, which every terminal has: light enough for black text.
 BLACK, TOKEN_COLORS = 16, (153, 223, 158, 225, 189, 229)
@@ -28,8 +30,11 @@ def text_of(argument: str) -> str | bytes:
 
 
 def texts_of(argument: str) -> list[Any]:
-    """The argument as the only text; for "-" the lines of standard input, without line ends."""
-    return sys.stdin.buffer.read().splitlines() if argument == "-" else [text_of(argument)]
+    """The argument as the only text; for "-" the lines of standard input, as in a file."""
+    if argument != "-":
+        return [text_of(argument)]
+    stream = io.BytesIO(sys.stdin.buffer.read().removeprefix(MARK))
+    return [line.rstrip(b"\r\n") for line in stream]
 
 
 def as_str(text: str | bytes) -> str:
