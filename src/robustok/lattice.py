@@ -59,7 +59,7 @@ class Lattice:
 
     def __init__(self, vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> None:
         self.vocab = vocab
-        self.reference = check_spelled(vocab, ids)
+        self.reference = check_spelled(vocab, ids).copy()
         self.text = vocab.decode_bytes(self.reference)
         fixed = ~vocab.ordinary[self.reference]
         text_bytes = np.frombuffer(bytearray(self.text), np.uint8)

@@ -123,6 +123,9 @@ def test_special_ids_that_mean_the_same() -> None:
     b = [*vocab_b.encode("the").tolist(), *target, *vocab_b.encode("rest").tolist()]
     with pytest.raises(rt.RobustokError, match="spell different texts"):
         align(vocab_a, a, vocab_b, b)
+    for wrong in ({int(end): vocab_b.size}, {int(end): -1}, {vocab_a.size: target[0]}, {"a": 1}):
+        with pytest.raises(rt.RobustokError):
+            align(vocab_a, a, vocab_b, b, special=wrong)
     aligned = align(vocab_a, a, vocab_b, b, special={int(end): target[0]})
     assert len(aligned) >= 3
     assert len(align(vocab_a, [*the, other], vocab_b, [*vocab_b.encode("the").tolist(), *target]))

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import real
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, models
 
 import robustok as rt
 from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard
@@ -65,6 +65,16 @@ def test_admit_repairs_and_refuses(gpt2_like: rt.Vocabulary) -> None:
     for wrong in ([*the, 0], [*the, 99999], [-1]):
         with pytest.raises(rt.RobustokError, match="cannot be admitted"):
             guard.admit(wrong)
+
+
+def test_a_text_that_the_tokenizer_deletes_is_not_admitted() -> None:
+    model = models.BPE({"a": 0, "b": 1, "xy": 2, "ab": 3}, [("a", "b")])
+    vocab = rt.Vocabulary.load(Tokenizer(model))  # no text has the id of "xy"
+    verdict = Guard(vocab).check([0, 2, 1])
+    assert verdict.findings.deletes_text and not len(verdict.repaired)
+    with pytest.raises(rt.RobustokError, match="deletes a part of the text"):
+        Guard(vocab).admit([0, 2, 1])
+    assert Guard(vocab).admit([0, 1]).tolist() == [3]
 
 
 def test_findings_are_listed_up_to_a_limit_and_counted_to_the_end(gpt2_like: rt.Vocabulary) -> None:

@@ -213,6 +213,29 @@ def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     assert new[~turns(new)].tolist() == ids[~turns(ids)].tolist()
 
 
+@pytest.mark.parametrize(
+    ("content", "turn"),
+    [
+        ("\n\nthe first word", "\nthe first word"),
+        ("what is <think> here?", "what is <think> here?"),
+    ],
+)
+def test_a_turn_begins_in_a_joined_token_and_does_not_end_at_an_added_one(content, turn):
+    plain = CHATML.replace(" | trim", "")
+    tokenizer = chat_tokenizer(plain)
+    tokenizer.add_tokens(["<think>"])
+    vocab = rt.Vocabulary.load(tokenizer)
+    roles = ("system", "user", "assistant", "user", "assistant")
+    messages = [{"role": role, "content": content} for role in roles]
+    ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
+    assert vocab.decode(ids[user_turns(tokenizer, vocab)(ids)]) == 2 * turn
+    perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
+    new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"]).tolist()
+    for header in (vocab.encode(role).tolist() for role in roles):
+        kept = [new[i : i + len(header)] == header for i in range(len(new))]
+        assert sum(kept) == 1 + (header != vocab.encode("system").tolist())
+
+
 # As that of Gemma 3, which writes the system message into the first turn of the user.
 GEMMA = (
     "{% set first = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}"

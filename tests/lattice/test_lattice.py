@@ -73,6 +73,14 @@ def test_special_ids_stay_and_nothing_crosses_them() -> None:
     }  # fmt: skip
 
 
+def test_a_lattice_keeps_its_ids_where_the_array_changes() -> None:
+    vocab = rt.Vocabulary.load("demo")
+    ids = np.array(vocab.encode("the cat"))
+    lattice = rt.Lattice(vocab, ids)
+    ids[:] = 0
+    assert lattice.reference.tolist() == vocab.encode("the cat").tolist()
+
+
 def test_limit_and_empty_text() -> None:
     vocab = toy([b"a", b"aa"])
     assert len(list(vocab.lattice("aaaa").enumerate(limit=2))) == 2

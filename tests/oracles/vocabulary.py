@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from robustok.errors import RobustokError
 from robustok.samplers import Sampler
 from robustok.samplers.parameters import MERGES, SCORES
 from robustok.tokenizer.data import TokenizerData
@@ -26,7 +27,7 @@ class Greedy:
                     at += size
                     break
             else:
-                raise AssertionError(f"no token starts at byte {at}")
+                raise RobustokError(f"no token starts at byte {at}")
         return ids
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:

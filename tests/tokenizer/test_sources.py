@@ -220,6 +220,15 @@ def test_a_saved_tokenizer_is_read_as_the_file_it_comes_from(tmp_path) -> None:
     assert load_tokenizer(tmp_path / "gpt2")(text)["input_ids"] == vocab.encode(text).tolist()
 
 
+def test_control_pieces_in_a_text_are_parsed_where_it_is_asked() -> None:
+    processor = trained(vocab_size=60)
+    vocab = rt.Vocabulary.load(processor)
+    ab, end = processor.encode("ab"), processor.eos_id()
+    ids = vocab.encode("</s>ab</s>ab", parse_special=True)
+    assert ids.tolist() == [end, *ab, end, *ab]
+    assert vocab.encode("ab</s>").tolist() == processor.encode("ab</s>")
+
+
 def test_a_saved_sentencepiece_model_is_read_alike_or_not_at_all(tmp_path, caplog) -> None:
     """transformers leaves out the space before a text where no file names a class."""
     (tmp_path / "tokenizer.model").write_bytes(trained(vocab_size=60).serialized_model_proto())

@@ -49,6 +49,19 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_a_fingerprint_tells_tokenizers_of_the_same_tokens_apart() -> None:
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(bpe()))
+    normalizes = Tokenizer.from_str(bpe())
+    normalizes.normalizer = normalizers.NFC()
+    spaced = Tokenizer.from_str(bpe())
+    spaced.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    others = [rt.Vocabulary.load(tokenizer) for tokenizer in (normalizes, spaced)]
+    assert {tuple(v.tokens) for v in others} == {tuple(vocab.tokens)}
+    assert len({v.fingerprint for v in (vocab, *others)}) == 3
+    with pytest.raises(RobustokError, match="another vocabulary"):
+        rt.sampler(rt.sampler("uniform", vocab), others[0])
+
+
 def test_paths_folders_and_objects_read_alike(folder) -> None:
     path = folder / "tokenizer.json"
     transformers = pytest.importorskip("transformers")

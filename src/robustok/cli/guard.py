@@ -74,7 +74,7 @@ def guard(
         else:
             _print_verdicts(vocab, "".join(f"line {n}" for n in label.values()), verdicts)
         if mode == "repair":
-            return int(any(checker.check(v.repaired).findings for _, v in verdicts))
+            return int(any(_remain(checker, verdict) for _, verdict in verdicts))
         return int(any(v.findings for _, v in verdicts))
 
     code = 0
@@ -128,8 +128,13 @@ def _repaired(checker: Guard, prompts: PromptGuard, line: bytes) -> tuple[str, b
     if line.lstrip().startswith(b"{"):
         changed = prompts.admit_body(line, ANY)
         return (changed or line).decode("utf8", "replace").rstrip("\r\n"), False
-    repaired = checker.check(_ids_of(line)).repaired
-    return json.dumps(repaired.tolist()), bool(checker.check(repaired).findings)
+    verdict = checker.check(_ids_of(line))
+    return json.dumps(verdict.repaired.tolist()), _remain(checker, verdict)
+
+
+def _remain(checker: Guard, verdict: Verdict) -> bool:
+    """Whether repairing leaves findings, or deletes text."""
+    return verdict.findings.deletes_text or bool(checker.check(verdict.repaired).findings)
 
 
 def _ids_of(line: bytes) -> Any:

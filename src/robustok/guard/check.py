@@ -144,8 +144,9 @@ class Guard:
         Args:
             ids: integers, [n], as in :meth:`check`.
 
-        Raises RobustokError for unknown ids, for special ids, and where repairing does not give
-        canonical ids.
+        Where the tokenizer changes a text, such as by Unicode normalization, the repaired ids spell
+        the changed one. Raises RobustokError for unknown ids, for special ids, and where repairing
+        deletes text or does not give canonical ids.
         """
         verdict = self.check(ids)
         forbidden = verdict.findings.kinds & {UNKNOWN_ID, SPECIAL_ID}
@@ -153,12 +154,18 @@ class Guard:
             listed = (describe(self.vocab, f) for f in verdict.findings if f.kind in forbidden)
             reason = next(listed, "they have findings of kind " + " and ".join(sorted(forbidden)))
             raise RobustokError(f"the ids cannot be admitted: {reason}")
+        if verdict.findings.deletes_text:
+            raise RobustokError(
+                "the ids cannot be admitted: the tokenizer deletes a part of the text"
+            )
         if not verdict.canonical and not self.check(verdict.repaired).canonical:
             raise RobustokError("the ids cannot be admitted: repairing them gives no canonical ids")
         return verdict.repaired
 
     def repair(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The canonical ids of the same text, int32 [m]; unknown ids are left out.
+        """The canonical ids of the text, int32 [m], without unknown ids.
+
+        A text that the tokenizer changes or deletes is repaired so, too.
 
         Args:
             ids: integers, [n], as in :meth:`check`.

@@ -68,6 +68,12 @@ class FindingTable(NamedTuple):
         kinds, *positions = np.broadcast_arrays(*columns)
         return cls(kinds.astype(np.uint8), *(p.astype(np.int64) for p in positions))
 
+    @property
+    def deletes(self) -> np.ndarray:
+        """Findings whose text the tokenizer does not change but delete, bool [findings]."""
+        has_no_ids = (self.canonical_begin == self.canonical_end) & (self.canonical_begin != SAME)
+        return has_no_ids & (self.kind == KINDS.index(TEXT_CHANGES))
+
 
 _NONE = np.empty(0, np.int64)
 NO_FINDINGS = FindingTable(np.empty(0, np.uint8), _NONE, _NONE, _NONE, _NONE)
@@ -97,7 +103,8 @@ class Findings(Sequence[Finding]):
         repaired: their canonical ids, int32 [m].
 
     :meth:`Guard.check` makes it. ``kinds`` are the kinds of all findings, those after the first
-    1,000 included.
+    1,000 included, and ``deletes_text`` says whether the tokenizer deletes a part of the text
+    instead of changing it, so that the repaired ids lack it.
     """
 
     def __init__(
@@ -112,6 +119,10 @@ class Findings(Sequence[Finding]):
     @property
     def kinds(self) -> frozenset[str]:
         return frozenset(KINDS[k] for k in np.unique(self._table.kind).tolist())
+
+    @property
+    def deletes_text(self) -> bool:
+        return bool(self._table.deletes.any())
 
     def __len__(self) -> int:
         return min(self.total, MAX_FINDINGS)

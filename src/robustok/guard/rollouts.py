@@ -144,6 +144,8 @@ def align(
     """
     a, b = check_spelled(vocab_a, ids_a), check_spelled(vocab_b, ids_b)
     same = dict(special or {})
+    check_spelled(vocab_a, [*same])
+    check_spelled(vocab_b, [*same.values()])
     text_a, ends_a = _text_and_ends(vocab_a, a, {i: vocab_b.tokens[j] for i, j in same.items()})
     text_b, ends_b = _text_and_ends(vocab_b, b, {})
     if text_a != text_b:

@@ -19,7 +19,7 @@ import numpy as np
 from robustok.checks import check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard, Verdicts, describe
-from robustok.guard.findings import KINDS, SAME
+from robustok.guard.findings import KINDS
 from robustok.integrations.bodies import (
     ANY,
     Limits,
@@ -233,7 +233,9 @@ class PromptGuard:
             )
             count("sequences", "logged", len(wrong))
             return {}
-        repairable = ~forbidden & ~_lost(verdicts) if self.policy == "repair" else passes
+        lost = np.zeros(len(verdicts), np.bool_)
+        lost[verdicts.finding_rows[verdicts.table.deletes]] = True
+        repairable = ~forbidden & ~lost if self.policy == "repair" else passes
         refused = wrong[~(repairable & self._settles(verdicts))[wrong]]
         if len(refused):
             count("sequences", "refused")
@@ -278,15 +280,3 @@ def _chunks(rows: Sequence[list[int]]) -> Iterator[tuple[int, int]]:
             first, size = number, len(row)
     if first < len(rows):
         yield first, len(rows)
-
-
-def _lost(verdicts: Verdicts) -> np.ndarray:
-    """Rows with a part of text that repairing would delete, bool [rows].
-
-    A repair may change a text as the tokenizer does, but not delete it.
-    """
-    table = verdicts.table
-    deletes = (table.canonical_begin == table.canonical_end) & (table.canonical_begin != SAME)
-    lost = np.zeros(len(verdicts), np.bool_)
-    lost[verdicts.finding_rows[(table.kind == KINDS.index(TEXT_CHANGES)) & deletes]] = True
-    return lost

@@ -240,7 +240,8 @@ class Sampler(Scheme):
         Minus infinity for ids that it never draws. Special ids, added tokens and unknown ones stay
         where they are: the ids between them are drawn on their own, and their log-probabilities
         add up. Raises RobustokError for ids outside the vocabulary, for a scheme without an exact
-        probability, and where the tokenizer's normalizer changes the text.
+        probability, and, of a scheme that draws from the canonical ids, where the tokenizer's
+        normalizer changes the text.
         """
         vocab = self.vocab
         checked = check_ids(ids, vocab.size)

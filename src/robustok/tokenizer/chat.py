@@ -123,27 +123,38 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
         vocab: its vocabulary.
 
     The header of a user turn, such as a special token and a role, comes from the chat template. The
-    turn ends at the next special token. A system message that the template writes into the first
-    turn of the user, as that of Gemma 3 does, is a part of this turn. The function maps int32 [n]
-    to bool [n].
+    turn ends at the next special token, and at an added token that the template ends or begins a
+    turn with. A token that holds the end of the header and the first characters of the content
+    counts as header. A system message that the template writes into the first turn of the user, as
+    that of Gemma 3 does, is a part of this turn. The function maps int32 [n] to bool [n].
 
     Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
     check_template(tokenizer, "choose where='unlabeled'")
-    before, special = _before_contents(tokenizer, vocab), ~vocab.ordinary
-    opening = _openings(before, special).get("user", _NO_IDS)
+    before, marks = _before_contents(tokenizer, vocab), ~vocab.ordinary
+    openings = _openings(before, marks)
+    unmarked = RobustokError(
+        "the chat template marks no user turns by special tokens: choose where='unlabeled'"
+    )
+    if "user" not in openings:
+        raise unmarked
+    opening = openings["user"]
+    last = _joined(opening, vocab)
     answered = before["assistant"]  # a user turn, and what the template puts before the answer
-    starts = _occurrences(answered, opening) + len(opening)
-    if not len(opening) or (len(starts) and not special[answered[starts[-1] :]].any()):
-        raise RobustokError(
-            "the chat template marks no user turns by special tokens: choose where='unlabeled'"
-        )
+    starts = _occurrences(answered, opening, last) + len(opening)
+    after = answered[starts[-1] :] if len(starts) else _NO_IDS
+    if len(starts) and not marks[after].any():
+        raise unmarked
+    # Other added tokens, such as `<think>`, may stand in a content.
+    is_end = ~vocab.readable
+    is_end[[ids[0] for ids in openings.values()]] = True
+    is_end[after[marks[after]][:1]] = True
 
     def mask(ids: np.ndarray) -> np.ndarray:
         ids = np.asarray(ids)
         in_turn = np.zeros(len(ids), np.bool_)
-        ends = np.append(np.flatnonzero(special[ids]), len(ids))
-        for start in _occurrences(ids, opening) + len(opening):
+        ends = np.append(np.flatnonzero(is_end[ids]), len(ids))
+        for start in _occurrences(ids, opening, last) + len(opening):
             in_turn[start : ends[np.searchsorted(ends, start)]] = True
         return in_turn
 
@@ -159,12 +170,15 @@ def template_headers(
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    openings = list(_openings(_before_contents(tokenizer, vocab), ~vocab.ordinary).values())
+    openings = [
+        (opening, _joined(opening, vocab))
+        for opening in _openings(_before_contents(tokenizer, vocab), ~vocab.ordinary).values()
+    ]
 
     def mask(ids: np.ndarray) -> np.ndarray:
         headers = np.zeros(len(ids), np.bool_)
-        for opening in openings:
-            for start in _occurrences(np.asarray(ids), opening):
+        for opening, last in openings:
+            for start in _occurrences(np.asarray(ids), opening, last):
                 headers[start : start + len(opening)] = True
         return headers
 
@@ -217,12 +231,27 @@ def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, n
     return openings
 
 
-def _occurrences(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
-    """Where ``opening`` begins in ``ids``, ascending."""
-    if not 0 < len(opening) <= len(ids):
+def _joined(opening: np.ndarray, vocab: Vocabulary) -> np.ndarray:
+    """The ids that may end an opening: its last one, and longer tokens that begin as it does.
+
+    Where a header ends in a line break and the content begins with one, a tokenizer may join them.
+    """
+    last = opening[-1]
+    if not vocab.ordinary[last]:
+        return opening[-1:]
+    start = vocab.tokens[last]
+    return np.array(
+        [i for i in np.flatnonzero(vocab.ordinary) if vocab.tokens[i].startswith(start)]
+    )
+
+
+def _occurrences(ids: np.ndarray, opening: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Where ``opening``, with one of ``last`` as its last id, begins in ``ids``, ascending."""
+    if len(opening) > len(ids):
         return _NO_IDS
     windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
-    return np.flatnonzero((windows == opening).all(axis=1))
+    is_opening = (windows[:, :-1] == opening[:-1]).all(axis=1)
+    return np.flatnonzero(is_opening & np.isin(windows[:, -1], last))
 
 
 def content_spans(

@@ -12,8 +12,9 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -156,13 +157,30 @@ _MODEL_TYPES = {"UNIGRAM": "Unigram", "BPE": "BPE", "WORD": "word", "CHAR": "cha
 
 @dataclass(frozen=True)
 class SentencePieceEncoder:
-    """A SentencePiece model, with the normalizer that it applies to a text."""
+    """A SentencePiece model, with the normalizer that it applies to a text.
+
+    The library finds no control pieces, such as `</s>`, in a text. Their ids are set here, and the
+    texts between them are encoded each by itself.
+    """
 
     processor: Any
+    control: Mapping[str, int]
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         with library_errors("SentencePiece cannot encode this text"):
-            return self.processor.encode(list(texts), out_type=int)
+            if not (parse_special and self.control):
+                return self.processor.encode(list(texts), out_type=int)
+            longest_first = sorted(self.control, key=len, reverse=True)
+            pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+            return [
+                [i for part in pattern.split(text) for i in self._encode_part(part)]
+                for text in texts
+            ]
+
+    def _encode_part(self, part: str) -> list[int]:
+        if part in self.control:
+            return [self.control[part]]
+        return self.processor.encode(part, out_type=int)
 
 
 def open_sentencepiece(raw: bytes, name: str) -> Any:
@@ -223,7 +241,7 @@ def _read(processor: Any, proto: Any) -> TokenizerData:
         tokens,
         array("i", ordinary),
         frozenset(fallback),
-        SentencePieceEncoder(processor),
+        SentencePieceEncoder(processor, of_kind[kinds.CONTROL]),
         f"sentencepiece {kind}",
         scores={i: processor.get_score(i) for i in ordinary},
         library=processor,

@@ -37,6 +37,15 @@ END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
 T = TypeVar("T")
 
 MOST_BYTES = (1 << 16) - 2  # of a token of text: kernels keep one more in 16 bits
+# Texts that tokenizers normalize and cut in different ways, for the fingerprint.
+_TEXTS = (
+    "The revolution doesn't wait; we've seen ITS tokenization in 1234567 DIFFERENT words.",
+    "  two  spaces\t\r\n    def f(x):\n        return x ** 2 != x_1  # once\n\n\n",
+    "caf\u00e9 cafe\u0301 \ufb01 \u00bd \uff11\uff12 \u2163 \u1e9b\u0323",
+    "Überraschung, naïve, Москва, Αθήνα",
+    "東京都の日本語 안녕하세요 مرحبا",
+    "\U0001f642\U0001f469\u200d\U0001f467 </s> <unk> [MASK] <|endoftext|>",
+)
 _MANY_IDS = 1024  # from which on a kernel joins the bytes of ids
 # Characters that are likely unknown: unassigned ones, letters, numbers, signs and spaces.
 _RARE = (
@@ -157,10 +166,19 @@ class Vocabulary:
 
     @computed_once
     def fingerprint(self) -> str:
-        """A SHA-256 of the tokens and of which are ordinary: the same for equal vocabularies."""
+        """A SHA-256 of the tokens, of which are ordinary, and of the ids of some texts.
+
+        By the texts, tokenizers of the same tokens that normalize or cut a text differently differ.
+        """
         digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
         digest.update(self.token_bytes.tobytes())
         digest.update(self.ordinary.tobytes())
+        for text in _TEXTS:
+            try:
+                ids = self.encode_unchecked(text).astype("<i4").tobytes()
+            except RobustokError:  # not all vocabularies spell all characters
+                ids = b"not spelled"
+            digest.update(hashlib.sha256(ids).digest())
         return digest.hexdigest()
 
     def derived(self, key: str, make: Callable[[], T]) -> T:
