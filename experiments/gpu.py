@@ -57,6 +57,8 @@ def pack(folder: Path, python: str) -> None:
     from robustok.tasks.words import frequent_words
 
     root, whole = HERE.parent, folder / "whole"
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise SystemExit(f"{folder} holds other files: give a new or empty folder")
     shutil.rmtree(folder, ignore_errors=True)
     (whole / "wheels").mkdir(parents=True)
     model = packaged_folder("smollm2-135m")

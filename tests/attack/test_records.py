@@ -234,7 +234,9 @@ def test_success_of_the_canonical_tokenization_is_no_success_of_the_attack_in_wo
         assert attack.outcome.endswith(words), (threshold, attack.outcome)
 
 
-def test_the_answer_is_the_greedy_one(model, vocab) -> None:
+def test_the_answer_is_the_greedy_one(model, vocab, monkeypatch) -> None:
+    for name, value in (("repetition_penalty", 5.0), ("num_beams", 3), ("no_repeat_ngram_size", 1)):
+        monkeypatch.setattr(model.generation_config, name, value)
     ids, prefix, suffix = vocab.encode(TEXT), [5, 9], [7]
     whole = [*prefix, *ids.tolist(), *suffix]
     answer: list[int] = []

@@ -192,6 +192,13 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     assert kept["margins"] == pytest.approx(list(expected.outcomes[0].margins), abs=1e-4)
     assert with_system["accuracy"] == attacked["start_accuracy"]
     assert "chat template" in shell.fails(f"evaluate {model} --chat --items {items}")
+    # The space before the content is a part of its first token.
+    write_items(items, [Item("b", "street or house?", (" street", " house"), 0)])
+    joined = shell.rows(line, "--chat", "--out", f"{tmp_path}/joined")[1]
+    row = read_rows(tmp_path / "joined/results.jsonl")[1]
+    (item,) = read_rows(tmp_path / "joined/items" / f"{row['cell']}.jsonl")
+    assert vocab.decode(item["canonical_ids"]) == " street or house?"
+    assert joined["distance"] >= 0
 
 
 def test_pretrain(model: Path, tmp_path: Path, shell: Shell) -> None:

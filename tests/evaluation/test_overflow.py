@@ -49,6 +49,7 @@ def test_drop_leaves_the_item_out_and_counts_its_draws(short, vocab, questions) 
     result = measured(short, vocab, questions, "drop")
     assert [o.item.key for o in result.outcomes] == ["fits"]
     assert (result.n, result.overflowed) == (1, 3)
+    assert result.strength == measured(short, vocab, questions[1:], "error").strength
     with pytest.raises(RobustokError, match="no item fits"):
         measured(short, vocab, questions[:1], "drop")
     assert evaluate(short, vocab, questions, "canonical", seed=0, overflow="drop").n == 2
@@ -58,6 +59,7 @@ def test_canonical_stands_in(short, vocab, questions) -> None:
     result = measured(short, vocab, questions, "canonical")
     canonical = evaluate(short, vocab, questions, "canonical", seed=0)
     assert result.overflowed == 3
+    assert measured(short, vocab, questions[:1], "canonical").strength == canonical.strength
     assert result.outcomes[0].margins == pytest.approx(canonical.outcomes[0].margins * 3, abs=1e-4)
 
 

@@ -1,6 +1,7 @@
 """Alignments against a naive search for common boundaries, and values carried across."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,7 @@ def test_special_ids_that_mean_the_same() -> None:
     b = [*vocab_b.encode("the").tolist(), *target, *vocab_b.encode("rest").tolist()]
     with pytest.raises(rt.RobustokError, match="spell different texts"):
         align(vocab_a, a, vocab_b, b)
+    wrong: Any
     for wrong in ({int(end): vocab_b.size}, {int(end): -1}, {vocab_a.size: target[0]}, {"a": 1}):
         with pytest.raises(rt.RobustokError):
             align(vocab_a, a, vocab_b, b, special=wrong)

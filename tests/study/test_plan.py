@@ -223,6 +223,19 @@ def test_the_commit_of_a_hub_benchmark_enters_the_key(monkeypatch: pytest.Monkey
     assert len(keys) == 2
 
 
+def test_files_of_sentences_alone_are_not_attacked(tmp_path: Path) -> None:
+    pair = Item("p", "", [" one sentence", " one sentences"], 0)
+    write_items(tmp_path / "pairs.jsonl", [pair])
+    write_items(tmp_path / "games.jsonl", ITEMS[:2])
+    study = tiny(benchmarks={"folder": str(tmp_path)}, attacks=[{"items": 2}])
+    tasks: dict[str, set[str]] = {}
+    for cell in plan(study):
+        tasks.setdefault(cell.kind, set()).add(getattr(cell, "task", ""))
+    assert (tasks["evaluate"], tasks["attack"]) == (
+        {"langgame", "games", "pairs"}, {"langgame", "games"}
+    )  # fmt: skip
+
+
 ITEMS = langgame(frequent_words(500), 12, seed=9)
 WITH_SCRIPT = ("ybisk/piqa", "allenai/social_i_qa")  # datasets 5 refuses them
 UNPINNED = ("toksuite",)  # whose commit is not known here

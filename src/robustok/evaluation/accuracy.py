@@ -109,11 +109,14 @@ def evaluate(
         requests, canonical, strength = _drawn(
             chunk, prefixes[begin : begin + _CHUNK], suffix, vocab, sampler, draws, seed
         )
-        strengths.append(strength)
-        fitting = _fitting(window, chunk, requests, canonical)
-        fitted = [request for _, request in fitting]
-        of_chunk = score_many(model, fitted, prefix_cache=prefix_cache)
-        for (item, _), scores in zip(fitting, of_chunk, strict=True):
+        fitted = [
+            window.fit(request, item.key, ids)
+            for item, request, ids in zip(chunk, requests, canonical, strict=True)
+        ]
+        strengths.append(_as_scored(strength, requests, fitted, overflow))
+        left = [item for item, request in zip(chunk, fitted, strict=True) if request]
+        of_chunk = score_many(model, [r for r in fitted if r], prefix_cache=prefix_cache)
+        for item, scores in zip(left, of_chunk, strict=True):
             outcomes.append(_outcome(item, scores.log_probs, ensemble))
         scored += of_chunk
         progress(min(begin + _CHUNK, len(items)), len(items))
@@ -147,15 +150,25 @@ def _prefixes(items: Sequence[Item], prefix: Prefix, asked: ScoredModel) -> list
     return [prefix if item.question else before_sentences for item in items]
 
 
-def _fitting(
-    window: Window, items: Sequence[Item], requests: Sequence[Request], canonical: Ragged
-) -> list[tuple[Item, Request]]:
-    """The items whose requests fit the model's longest input, with what of these fits."""
-    return [
-        (item, fitted)
-        for item, request, ids in zip(items, requests, canonical, strict=True)
-        if (fitted := window.fit(request, item.key, ids)) is not None
-    ]
+def _as_scored(
+    strength: Strength, requests: Sequence[Request], fitted: Sequence[Request | None], overflow: str
+) -> Strength:
+    """The strength of the draws that are scored, of those of ``requests``.
+
+    Without the draws of dropped items, and 0 where a question is canonical since its draw is long.
+    """
+    kept, is_drawn = [], []
+    for request, fits in zip(requests, fitted, strict=True):
+        has_question = len(request.questions.values) > 0
+        count = len(request.questions) if has_question else len(request.options)
+        kept.append(np.full(count, fits is not None))
+        is_drawn.append(np.ones(count, np.bool_))
+        if fits is not None and has_question and overflow == "canonical":
+            is_drawn[-1] = fits.questions.lengths == request.questions.lengths
+    rows, drawn = np.concatenate(kept), np.concatenate(is_drawn)
+    tokens = np.where(drawn, strength.tokens, strength.canonical)
+    columns = strength.splits * drawn, strength.distance * drawn, tokens, strength.canonical
+    return Strength(*(column[rows] for column in columns))
 
 
 def _drawn(

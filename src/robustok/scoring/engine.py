@@ -107,6 +107,9 @@ class LocalModel(ScoredModel):
                 pad_token_id=end[0] if isinstance(end, list) else end or 0,
                 logits_processor=[_checked_logits],
                 do_sample=False,
+                num_beams=1,
+                repetition_penalty=1.0,  # as a server is asked: the greatest logit alone decides
+                no_repeat_ngram_size=0,
                 temperature=None,
                 top_p=None,
                 top_k=None,

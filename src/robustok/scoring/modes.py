@@ -419,9 +419,10 @@ def _probe(
     lengths = np.full(count, length)
     lengths[2] -= 1
     lengths[4] -= length // 4
-    rows = np.repeat(np.arange(count), _PROBE_READS)
+    reads = min(_PROBE_READS, length // 2)
+    rows = np.repeat(np.arange(count), reads)
     ends = lengths.copy()
     ends[0], ends[2] = length // 2, length * 3 // 4
-    columns = (ends[:, None] - np.arange(1, _PROBE_READS + 1)).ravel()
+    columns = (ends[:, None] - np.arange(1, reads + 1)).ravel()
     tokens = np.resize(ids[count], len(rows))
     return Sequences(ids[count, :prefix], matrix, lengths, np.stack([rows, columns, tokens]))

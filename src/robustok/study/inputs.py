@@ -76,6 +76,7 @@ class QuestionsCell(Cell):
 
     description: ClassVar[str] = ""  # the task in the label of a measurement
     is_attacked: ClassVar[bool] = True  # whether the attacks of a study are on these questions
+    has_questions: ClassVar[bool] = True  # else sentences alone, which are not attacked
     examples_file: ClassVar[str]  # few-shot examples, in the cell's folder
 
     @property
@@ -191,6 +192,13 @@ class BenchmarkCell(QuestionsCell):
     @property
     def is_attacked(self) -> bool:
         return self.own or self.file is not None
+
+    @property
+    def has_questions(self) -> bool:
+        if self.file is None or not Path(self.file.name).is_file():
+            return True
+        (first,) = read_items(self.file.name, limit=1)
+        return bool(first.question)
 
     @property
     def description(self) -> str:

@@ -42,7 +42,7 @@ def _after_space(choices: Iterable[str]) -> list[str]:
 
 
 def _kind(row: Row) -> str:
-    return str(row.get("kind", row.get("task", "")))
+    return str(row.get("kind") or row.get("task") or "")
 
 
 def _question(row: Row) -> str:

@@ -86,7 +86,7 @@ class Evaluate(ByScheme, OnQuestions):
         return {
             **measured,
             **({"overflowed": result.overflowed} if result.overflowed else {}),
-            "chance": chance(items),
+            "chance": chance([outcome.item for outcome in result.outcomes]),
             **rounded(result.strength),
             "tokens_per_question": round(result.tokens_computed / result.n, 1),
             **self.spec_of(eval_sampler),

@@ -79,14 +79,15 @@ class Attack(AttackSettings, OnQuestions):
         )
         overflowed = sum(group["dropped"] for group in groups)
         overflowed += sum(a.overflowed for a in attacked)
-        question_of = {item.key: item.question for item in items}
-        canonical = opened.vocab.encode_batch([question_of[a.key] for a in attacked])
-        strength = measure(opened.vocab, canonical, [a.ids for a in attacked])
+        strength = measure(
+            opened.vocab, [a.canonical_ids for a in attacked], [a.ids for a in attacked]
+        )
+        keys = {a.key for a in attacked}
         return {
             **summary,
             **unsearched_ids(opened.vocab, self),
             **({"overflowed": overflowed} if overflowed else {}),
-            "chance": chance(items),
+            "chance": chance([item for item in items if item.key in keys]),
             **rounded(strength.mean()),
             "precision": opened.precision,
         }

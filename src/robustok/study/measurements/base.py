@@ -154,8 +154,12 @@ class OnQuestions(Measurement):
     )
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
-        for data, few_shot in product(subject.questions, subject.few_shots):
-            if subject.is_last and (self.on_benchmarks or data.is_attacked):
+        tasks = [data for data in subject.questions if self.on_benchmarks or data.is_attacked]
+        if not self.on_benchmarks:
+            # Sentences alone, as of BLiMP; where there is nothing else, their cell says why.
+            tasks = [data for data in tasks if data.has_questions] or tasks
+        for data, few_shot in product(tasks, subject.few_shots):
+            if subject.is_last:
                 yield {"questions": (data,), "few_shot": few_shot}
 
     def question_tokens(self, cell: MeasuredCell) -> float:
