@@ -224,7 +224,7 @@ def test_the_commit_of_a_hub_benchmark_enters_the_key(monkeypatch: pytest.Monkey
 
 
 def test_files_of_sentences_alone_are_not_attacked(tmp_path: Path) -> None:
-    pair = Item("p", "", [" one sentence", " one sentences"], 0)
+    pair = Item("p", "", (" one sentence", " one sentences"), 0)
     write_items(tmp_path / "pairs.jsonl", [pair])
     write_items(tmp_path / "games.jsonl", ITEMS[:2])
     study = tiny(benchmarks={"folder": str(tmp_path)}, attacks=[{"items": 2}])
