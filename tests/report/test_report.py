@@ -10,17 +10,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from robustok.attack.settings import AttackSettings
 from robustok.report import Results, write_report
+from robustok.report.attacked import summary_table
 from robustok.report.figures import attack_panels, draw_bound, draw_embeddings, heat_panels
 from robustok.report.frame import Row
 from robustok.report.source import read_source
-from robustok.report.style import colors
+from robustok.report.style import colors, one_line
 from robustok.report.tables import (
     accuracy_table,
     measurement_section,
     paper_section,
     versus_canonical,
 )
+from robustok.report.write import where
 from robustok.runtime.display import markdown
 from robustok.runtime.files import write_csv, write_rows
 from robustok.study import find_study
@@ -143,6 +146,29 @@ def test_the_worst_of_several_attacks_counts_a_question_broken_by_any(folder: Pa
     one_question = [rows[0], rows[1] | {"cell": "other"}]  # whose answers are not known
     write_rows(folder / "results.jsonl", one_question)
     assert Results(read_source(folder).rows).attacks == [*attacks]
+
+
+@pytest.mark.parametrize(("settings", "names"), [
+    (["max_scored=80", "max_scored=500"], ["max_scored = 80", "max_scored = 500"]),
+    (["steps=3", "restarts=5"], ["steps = 3", "steps = 10 restarts = 5"]),
+    (["objective=log-probability", "steps=10"], ["objective = log-probability", ""]),
+    (["search=random, max_scored=8", "max_scored=9"], ["", ""]),
+])  # fmt: skip
+def test_attacks_of_one_name_have_the_settings_that_differ(
+    settings: list[str], names: list[str]
+) -> None:
+    schemes = [str(AttackSettings.parse(f"adversarial({own})")) for own in settings]
+    results = Results([row("canonical", scheme, 0.5) for scheme in schemes])
+    kinds = ["random attack" if "random" in own else "attack" for own in settings]
+    wanted = [f"{kind} d = 2 {name}".strip() for kind, name in zip(kinds, names, strict=True)]
+    (bars,), (heat,) = attack_panels(results), heat_panels(results)
+    for panel in (bars, heat):
+        assert [one_line(panel.groups[scheme]) for scheme in schemes] == wanted
+    assert accuracy_table(results).head[1:] == wanted
+    assert [where(scheme, schemes) for scheme in schemes] == [f"under {name}" for name in wanted]
+    scores = {"canonical_score": 0.1, "score": 0.2, "n_scored": 9}
+    prompts = summary_table([scores | {"eval_scheme": scheme} for scheme in schemes])
+    assert [line[0] for line in prompts.lines] == wanted
 
 
 def test_page_text_and_figures_have_every_number(written: Path) -> None:

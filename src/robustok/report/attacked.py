@@ -48,7 +48,7 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
     several = len(results.names) > 1
     lines: list[Row] = []
     for row in rows:
-        attack = one_line(short(row["eval_scheme"]))
+        attack = one_line(short(row["eval_scheme"], results.attacks))
         panel, name = (attack, row["name"]) if several else ("", attack)
         lines.append({"panel": panel, "name": name, "attacks": found[id(row)]})
     curve = curve_section(lines, "accuracy", figures, facts(rows))
@@ -195,9 +195,10 @@ def summary_table(summaries: Sequence[JsonFields]) -> Table:
     """A line for each attack on prompts: shares of broken and proved ones, and the mean scores."""
     judged = all("success" in row for row in summaries)
     head = ["attack", *["broken", "proved"] * judged, "score before", "after", "scored"]
+    attacks = [row["eval_scheme"] for row in summaries]
     lines = []
     for row in summaries:
-        line = [one_line(short(row["eval_scheme"]))]
+        line = [one_line(short(row["eval_scheme"], attacks))]
         if judged:
             line += [f"{percent(row['success'])} {bounds(row)}", percent(row["proved"])]
         scores = _score(row["canonical_score"]), _score(row["score"])
@@ -217,7 +218,7 @@ def write_red_team_page(
     """Write the report of attacks on prompts, by settings and the worst on each prompt."""
     judged = all("success" in row for row in summaries)
     lines = [
-        {"panel": "", "name": one_line(short(name)), "attacks": [rows]}
+        {"panel": "", "name": one_line(short(name, parts)), "attacks": [rows]}
         for name, rows in parts.items()
     ]
     note = f"{model} · {counted(len(worst), 'prompt')} · objective {objective}"

@@ -234,7 +234,7 @@ def _crossed_panels(results: Results, eval_schemes: Iterable[str], none: str) ->
     ):
         own = {(row["scheme"], row["strength"], row["eval_scheme"]): row for row in rows}
         cells = {key[:2]: own.get((*key[:2], eval_scheme)) for key in own}
-        title = panel_title(panel, one_line(short(eval_scheme)))
+        title = panel_title(panel, one_line(short(eval_scheme, results.attacks)))
         panels.append(Panel(title, series, groups, cells, tints, _STRENGTH, "training scheme"))
     return panels
 
@@ -280,7 +280,7 @@ def attack_panels(results: Results) -> list[Panel]:
     Otherwise a panel for each task or pre-training, with a group for each attack.
     """
     known = ("canonical", *results.attacks)
-    groups = {scheme: short(scheme) for scheme in known if scheme in results.eval_schemes}
+    groups = {one: short(one, known) for one in known if one in results.eval_schemes}
     bars = {bar: bar for bar in results.colors}
     return _crossed_panels(results, results.attacks, "no strength") or [
         _panel_of(results, panel_title(panel), own, "spec", bars, groups)
@@ -370,7 +370,7 @@ def heat_panels(results: Results) -> list[Panel]:
     """
     schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
     drawn = [s for s in schemes if s not in results.attacks]  # 0 splits are canonical
-    heads = {scheme: short(scheme) for scheme in (*drawn, *results.attacks)}
+    heads = {scheme: short(scheme, results.attacks) for scheme in (*drawn, *results.attacks)}
     if panels := _crossed_panels(results, heads, "–"):
         return panels
     by, across, titles = "spec", "panel", {panel: panel_title(panel) for panel in results.panels}
@@ -641,7 +641,7 @@ def learning_section(results: Results, folder: Path) -> Section | None:
             draw_line(panel, line, "step", "accuracy", scale=100, **look)
         chance = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
         panel.axhline(100 * own[0]["chance"], label="chance", **chance)
-        panel.set_title(f"{one_line(short(scheme))} questions")
+        panel.set_title(f"{one_line(short(scheme, panels))} questions")
         percent_axis(panel)
         if len(steps) <= 5:
             panel.set_xticks(steps)

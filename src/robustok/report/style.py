@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from robustok.attack.settings import AttackSettings, is_attack, is_worst
 from robustok.runtime.files import write_csv, write_whole
 from robustok.samplers.parameters import Number, show
-from robustok.samplers.spec import SCHEMES, Spec, read_call, split_parameters
+from robustok.samplers.spec import SCHEMES, Spec, call_parts, read_call, split_parameters
 from robustok.samplers.strength import splits_in
 
 if TYPE_CHECKING:
@@ -217,8 +217,10 @@ def legend_key(**style: Any) -> Any:
 _LONGEST = 16  # characters of a name on one line
 
 
-def short(spec: str) -> str:
+def short(spec: str, among: Iterable[str] = ()) -> str:
     """A spec in a few short lines, for the head of a column.
+
+    An attack has also the settings that tell it from those ``among`` others of the same name.
 
     >>> short("stochastok(alpha=0.5)"), short("stochastok(ways=3, splits=0.5)")
     ('stochastok\\n0.5', 'stochastok\\n3 ways\\n0.5 splits')
@@ -226,6 +228,8 @@ def short(spec: str) -> str:
     'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'attack\\nd = 2'
+    >>> short("adversarial(steps=3)", ["adversarial(steps=3)", "adversarial(steps=10)"])
+    'attack\\nd = 2\\nsteps = 3'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
@@ -240,14 +244,26 @@ def short(spec: str) -> str:
     if is_worst(spec):
         return spec.replace("worst of ", "worst of\n")
     if is_attack(spec):
-        attack = AttackSettings.parse(spec)
-        start = "" if attack.start == "canonical" else f"\nfrom {attack.start}"
-        kind = "attack" if attack.search == "greedy" else f"{attack.search} attack"
-        beam = f"\nbeam {attack.beam}" if attack.beam > 1 else ""
-        beam += "\nsecond ids" if attack.second_ids else ""
-        return f"{kind}\nd = {', '.join(map(str, attack.distances))}{start}{beam}"
+        return "\n".join([_short_attack(spec), *_apart(spec, among)])
     title = name if len(name) <= _LONGEST else name.replace("-", "-\n", 1)
     return "\n".join([title, *_settings(spec)])
+
+
+def _short_attack(spec: str) -> str:
+    attack = AttackSettings.parse(spec)
+    start = "" if attack.start == "canonical" else f"\nfrom {attack.start}"
+    kind = "attack" if attack.search == "greedy" else f"{attack.search} attack"
+    beam = f"\nbeam {attack.beam}" if attack.beam > 1 else ""
+    beam += "\nsecond ids" if attack.second_ids else ""
+    return f"{kind}\nd = {', '.join(map(str, attack.distances))}{start}{beam}"
+
+
+def _apart(attack: str, among: Iterable[str]) -> list[str]:
+    """The settings of an attack that another one of its short name does not have."""
+    name = _short_attack(attack)
+    same = [call_parts(one)[1] for one in among if is_attack(one) and _short_attack(one) == name]
+    own = [part for part in call_parts(attack)[1] if any(part not in parts for parts in same)]
+    return [part.replace("=", " = ") for part in own]
 
 
 def _settings(spec: str, *, strength: bool = True) -> list[str]:

@@ -5,7 +5,7 @@ A section is None where the results have nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -70,7 +70,7 @@ def accuracy_table(results: Results) -> Table:
         ]
         for name, own in seeds.items()
     ]
-    return Table([first_title(results.rows), *map(title, schemes)], lines)
+    return Table([first_title(results.rows), *column_titles(schemes, results.eval_schemes)], lines)
 
 
 def _fewer_seeds(seeds: int, most: int) -> str:
@@ -151,7 +151,8 @@ def _kinds_table(results: Results, name: str) -> Table | None:
         for kind, own in keys.items()
     ]
     head = name if len(results.names) > 1 else "kind"
-    return Table([head, "questions", "canonical", *map(title, others)], lines) if others else None
+    heads = [head, "questions", "canonical", *column_titles(others, results.eval_schemes)]
+    return Table(heads, lines) if others else None
 
 
 def _texts_by_kind(base: Row, other: Row, keys: Mapping[str, set[str]]) -> dict[str, str]:
@@ -196,7 +197,7 @@ def versus_canonical(results: Results) -> Section | None:
     schemes = compared(results)
     columns = [_differences(results, scheme, base, others) for scheme in schemes]
     lines = [[name, *(column.get(name, NOT_RUN) for column in columns)] for name in others]
-    table = Table([f"minus {base}", *map(title, schemes)], lines)
+    table = Table([f"minus {base}", *column_titles(schemes, results.eval_schemes)], lines)
     what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
     stars = "" if results.exist else ", given from three seeds on"
     return Section(
@@ -242,9 +243,12 @@ def first_title(rows: Sequence[JsonFields]) -> str:
     return next((names[training] for training in names if training in trainings), "model")
 
 
-def title(scheme: str) -> str:
-    """An evaluation scheme as the title of a column."""
-    return one_line(short(scheme)) if is_attack(scheme) or is_worst(scheme) else scheme
+def column_titles(schemes: Iterable[str], among: Sequence[str]) -> list[str]:
+    """Evaluation schemes as titles of columns; attacks as :func:`short` names them."""
+    return [
+        one_line(short(scheme, among)) if is_attack(scheme) or is_worst(scheme) else scheme
+        for scheme in schemes
+    ]
 
 
 def perplexity_section(results: Results) -> Section | None:
@@ -345,7 +349,7 @@ def _accuracies_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
         lines.append([*(paper[name] or "pre-trained" for name in names), *cells])
     note = "Each cell: our value with its 95% interval / the paper's value, "
     note += "and the difference in points." if is_full else "of a larger model."
-    head = [*(titles[name] for name in names), *map(title, columns)]
+    head = [*(titles[name] for name in names), *column_titles(columns, columns)]
     return Table(head, lines, note)
 
 
@@ -376,7 +380,7 @@ def _perplexities_beside(table: JsonFields, rows: Sequence[Row]) -> Table:
         "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
         "compare as numbers."
     )
-    head = [first_title(rows), *map(title, table["columns"])]
+    head = [first_title(rows), *column_titles(table["columns"], table["columns"])]
     return Table(head, lines, note)
 
 

@@ -208,7 +208,8 @@ def _of_panel(results: Results, panel: Sequence[str], names: Mapping[str, str]) 
         rows = {spec: row for spec, name in names.items() if (row := results.get(name, scheme))}
         base = rows.pop("canonical", None)
         if base and rows:
-            questions = where(scheme) if panel else where(scheme).capitalize()
+            questions = where(scheme, results.attacks)
+            questions = questions if panel else questions.capitalize()
             lines.append(f"{start}{questions} {_comparison(base, rows)}.")
     return lines
 
@@ -248,7 +249,7 @@ def _of_model(results: Results, name: str) -> str:
         row = results.get(name, scheme)
         if row is None:
             continue
-        text = f"{percent(row['accuracy'])}% {where(scheme)}"
+        text = f"{percent(row['accuracy'])}% {where(scheme, results.attacks)}"
         change = results.change(name, scheme) if scheme != "canonical" else None
         if change is not None:
             asked = results.get(name, "canonical")
@@ -260,11 +261,11 @@ def _of_model(results: Results, name: str) -> str:
     return f"{name}: {' → '.join(parts)}."
 
 
-def where(scheme: str) -> str:
+def where(scheme: str, among: Sequence[str] = ()) -> str:
     """The questions of an evaluation scheme, in a sentence: `under uniform draws`."""
     if scheme == "canonical":
         return "on canonical questions"
-    name = one_line(short(scheme))
+    name = one_line(short(scheme, among))
     if is_worst(scheme):
         return f"under the {name}"
     return f"under {name}" if is_attack(scheme) else f"under {name} draws"
