@@ -29,7 +29,7 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     'choose from stochastok, uniform'
     """
     names = sorted(allowed)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
 
 

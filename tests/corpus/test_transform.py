@@ -74,10 +74,23 @@ def test_texts_and_their_ids_are_drawn_alike(vocab: rt.Vocabulary) -> None:
     ({"text": ["x", None]}, "null rows"),
     ({"text": [[1, 2**40]]}, "no token ids"),
     ({"text": [[1, 10**6]]}, "not in the vocabulary"),
+    ({"text": [[1, 2], [1, None]]}, "column 'text' has a null inside a list"),
 ])  # fmt: skip
 def test_what_cannot_be(vocab: rt.Vocabulary, given: dict, message: str) -> None:
     with pytest.raises(RobustokError, match=message):
         Retokenize(vocab, "uniform", seed=0)(pa.table(given))
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"vocab": "demo"}, "a Vocabulary is needed here, not str"),
+    ({"seed": None}, "seed must be an integer"),
+    ({"epoch": 0.5}, "epoch must be an integer"),
+    ({"draws": "a"}, "draws must be an integer"),
+    ({"draws": 0}, "draws=0"),
+])  # fmt: skip
+def test_arguments_are_checked_when_it_is_made(vocab: rt.Vocabulary, wrong, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        Retokenize(**{"vocab": vocab, "scheme": "uniform", "seed": 0, **wrong})
 
 
 @pytest.mark.parametrize("form", [None, "arrow"])

@@ -69,6 +69,18 @@ def test_a_choice_that_is_no_word_is_one_line(value: Any) -> None:
         rt.Spec("stochastok-uniform", {"support": value})
 
 
+@pytest.mark.parametrize(("call", "message"), [
+    ((None,), "a scheme is a string"),
+    ((["uniform"],), "a scheme is a string"),
+    (("uniform", None), "uniform: params is a dict, not None"),
+    (("uniform-k", [1]), "uniform-k: params is a dict"),
+    (("uniform-k", {1: 2}), "no parameter '1': choose from"),
+])  # fmt: skip
+def test_a_spec_of_other_types_is_one_line(call: Any, message: str) -> None:
+    with pytest.raises(rt.RobustokError, match=message):
+        rt.Spec(*call)
+
+
 def test_a_ramp_is_a_value_of_a_schedule() -> None:
     spec = rt.Spec.parse("stochastok(alpha=0.1->1)")
     assert spec.params["alpha"] == Ramp(0.1, 1.0) == spec.strength

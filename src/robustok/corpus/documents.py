@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from robustok.checks import check_list
+from robustok.checks import check_epoch, check_integer, check_list
 from robustok.errors import RobustokError, nearest
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
 from robustok.runtime.inputs import DAMAGE, InputFile, damage_of, json_of, lines_of, open_input
 from robustok.samplers import Sampler, sampler
 from robustok.samplers.strength import measure
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
 TEXT, IDS = pa.large_binary(), pa.list_(pa.int32())  # of documents
@@ -371,6 +371,10 @@ class Retokenize:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_vocabulary(self.vocab)
+        check_integer("seed", self.seed)
+        check_epoch(self.epoch)
+        check_integer("draws", self.draws, 1)
         if self.column == "id":
             raise RobustokError(
                 "the documents cannot be in the field 'id', which names them: rename the field"
@@ -457,9 +461,12 @@ class Retokenize:
         if not is_list(column.type):
             return self.vocab.encode_batch(column.to_pylist())
         try:
-            rows = Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
+            lists = column.cast(pa.large_list(pa.field("i", pa.int32(), False)))
         except pa.ArrowInvalid as error:
             raise RobustokError(f"column '{self.column}' holds no token ids: {error}") from error
+        if pc.call_function("list_flatten", [lists]).null_count:
+            raise RobustokError(f"column '{self.column}' has a null inside a list")
+        rows = Ragged.from_arrow(lists)
         # Arrow's memory is read-only, for which numba would compile the kernels again.
         return Ragged(rows.values.copy(), rows.offsets.copy())
 

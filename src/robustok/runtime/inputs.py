@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from robustok.checks import check_list
 from robustok.errors import RobustokError
 from robustok.runtime.files import reason_of
 
@@ -81,7 +82,7 @@ def find_inputs(
     Raises RobustokError for a missing file, a named file of another format, anything but a regular
     file, a link in a folder that leads out of it, and where no file is left.
     """
-    given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    given = [inputs] if isinstance(inputs, (str, Path)) else check_list("inputs", inputs, "[path]")
     files: dict[Path, InputFile] = {}
     unread: dict[str, None] = {}
     for entry in map(Path, given):

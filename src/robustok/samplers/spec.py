@@ -174,7 +174,10 @@ class Spec:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checked = SCHEMES[self.name].checked(self.params)
+        scheme = SCHEMES[_checked_text(self.name)]
+        if not isinstance(self.params, Mapping):
+            raise RobustokError(f"{self.name}: params is a dict, not {shown(self.params)}")
+        checked = scheme.checked(self.params)
         object.__setattr__(self, "params", MappingProxyType(checked))
 
     @classmethod
