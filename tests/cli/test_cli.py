@@ -431,6 +431,7 @@ def test_lm_eval_gets_each_scheme_in_its_model_args() -> None:
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
     assert _with_scheme(given, "uniform")[2] == "pretrained=a,scheme=uniform"
-    assert _with_scheme(["--model_args=pretrained=a"], "uniform") == [
-        "--model_args=pretrained=a,scheme=uniform"
-    ]
+    for name in ("--model_args=", "-a="):
+        given = [f"{name}pretrained=a"]
+        assert _with_scheme(given, "uniform") == [f"{name}pretrained=a,scheme=uniform"]
+    assert _with_scheme(["-a", "pretrained=a"], "uniform")[1] == "pretrained=a,scheme=uniform"

@@ -385,9 +385,9 @@ def lm_eval(
 
 
 def _with_scheme(args: list[str], scheme: str) -> list[str]:
-    """The arguments with a scheme in --model_args."""
-    names = [arg.partition("=")[0] for arg in args]
-    at = names.index("--model_args") if "--model_args" in names else len(args)
+    """The arguments with a scheme in --model_args, or -a in short."""
+    is_ours = [arg.partition("=")[0] in ("--model_args", "-a") for arg in args]
+    at = is_ours.index(True) if any(is_ours) else len(args)
     at += at < len(args) and "=" not in args[at]
     if at >= len(args):
         raise RobustokError("--scheme is of a model: name one with --model_args pretrained=MODEL")
