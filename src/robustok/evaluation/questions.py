@@ -270,7 +270,12 @@ class Window:
         if self.overflow == "left" and max_prompt > 0:
             cut_rows = [np.concatenate([prefix, row])[-max_prompt:] for row in rows]
             return replace(request, questions=Ragged.from_rows(cut_rows), prefix=None)
-        if self.overflow == "canonical" and len(prefix) + len(canonical) <= max_prompt:
+        has_question = len(rows.values) > 0  # else the options are drawn sentences
+        if (
+            self.overflow == "canonical"
+            and has_question
+            and len(prefix) + len(canonical) <= max_prompt
+        ):
             fitting = [
                 np.asarray(canonical, np.int32) if is_too_long else row
                 for row, is_too_long in zip(rows, is_long, strict=True)
@@ -278,7 +283,9 @@ class Window:
             return replace(request, questions=Ragged.from_rows(fitting))
         advice = {
             "error": "choose overflow drop, left or canonical",
-            "canonical": "its canonical tokens do not fit either; choose overflow drop or left",
+            "canonical": "its canonical tokens do not fit either; choose overflow drop or left"
+            if has_question
+            else "its sentences stay as they are drawn; choose overflow drop or left",
         }.get(self.overflow, "its answer alone does not fit; leave it out")
         raise RobustokError(
             f"item '{key}' has {int(rows.lengths.max()) + len(prefix)} tokens before an answer of "
