@@ -67,10 +67,12 @@ def test_long_sentences_are_dropped_and_never_canonical(short, vocab) -> None:
     words = "the rain is over this street and house again, happen to be there"
     long = Item("long", "", (f" a {words}", f" b {words}"), 0)
     fits = Item("fits", "", (" a", " b"), 0)
-    assert evaluate(short, vocab, [long], "canonical", seed=0).n == 1
+    settings: Any = {"seed": 0, "prefix": [1]}
+    assert evaluate(short, vocab, [long], "canonical", **settings).n == 1
     with pytest.raises(RobustokError, match="its sentences stay as they are drawn; choose overfl"):
-        evaluate(short, vocab, [long], "characters", seed=0, overflow="canonical")
-    assert evaluate(short, vocab, [long, fits], "characters", seed=0, overflow="drop").n == 1
+        evaluate(short, vocab, [long], "characters", overflow="canonical", **settings)
+    dropped = evaluate(short, vocab, [long, fits], "characters", overflow="drop", **settings)
+    assert dropped.n == 1
 
 
 def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
