@@ -79,7 +79,7 @@ def attack(model: Any, tokenizer: Any, vocab: Any, out: Path, max_scored: int) -
     }  # fmt: skip
     (out / "attack.json").write_text(json.dumps(record, indent=1))
     lines = [
-        {"panel": "", "name": name, "attacks": [one.as_row() for one in part]}
+        {"panel": "", "name": name, "attacks": [[one.as_row() for one in part]]}
         for name, part in parts.items()
     ]
     curve_section(lines, "score", out, "SmolLM2-135M-Instruct · 4 prompts · log p(target)")
