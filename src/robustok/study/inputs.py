@@ -26,6 +26,7 @@ from robustok.models.load import pinned
 from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted
+from robustok.runtime.environment import computed_once
 from robustok.runtime.files import read_json, read_json_or_none, write_json, write_whole
 from robustok.runtime.hub import (
     is_packaged,
@@ -193,8 +194,8 @@ class BenchmarkCell(QuestionsCell):
     def is_attacked(self) -> bool:
         return self.own or self.file is not None
 
-    @property
-    def has_questions(self) -> bool:
+    @computed_once
+    def has_questions(self) -> bool:  # asked for each model and attack of a plan
         if self.file is None or not Path(self.file.name).is_file():
             return True
         (first,) = read_items(self.file.name, limit=1)
