@@ -1,8 +1,8 @@
 """Keep the results of a run in `results/`: its rows with the answers, and its LoRA adapters.
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
-each question in every row, and the kind of each question in the first row of a task, so that all
-intervals and differences can be derived again without the run. `adapters/SCHEME-SEED` has the
+each question in every row, and the names and kinds of the questions in one row of a task, so that
+all intervals and differences can be derived again without the run. `adapters/SCHEME-SEED` has the
 trained weights of LoRA in bfloat16, under 1 MB: with those of its base model, which are not kept,
 it is a model that can be asked more.
 """
@@ -57,24 +57,33 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         (folder / "study.json").write_text(study, encoding="utf-8")
     record["missing"] = still_missing(record["missing"], [*stay, *new])
     write_json(folder / "run.json", record)
-    write_rows(folder / "results.jsonl", _kinds_once([*stay, *new]))
+    write_rows(folder / "results.jsonl", _questions_once([*stay, *new]))
     _keep_adapters(run, folder)
     return folder
 
 
-def _kinds_once(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the kinds of all questions of a task in its first row alone.
+def _questions_once(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the names and kinds of the questions of a task in its row with most answers.
 
-    They are as large as the answers, and :func:`read_source` gives every row its own again.
+    The other rows have a list of answers, where it is to the first of these questions.
+    :func:`read_source` gives every row its own names and kinds again.
     """
+    longest: dict[Any, Row] = {}
     kinds: dict[Any, Row] = {}
     for row in rows:
-        kinds.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
+        task, answers = row.get("task"), row.get("answers", {})
+        kinds.setdefault(task, {}).update(row.get("kinds", {}))
+        if len(answers) > len(longest.get(task, {}).get("answers", ())):
+            longest[task] = row
     kept = []
     for row in rows:
-        of_task = kinds.pop(row.get("task"), {})
-        alone = {name: value for name, value in row.items() if name != "kinds"}
-        kept.append(alone | ({"kinds": of_task} if of_task else {}))
+        task, answers = row.get("task"), row.get("answers", {})
+        one = {name: value for name, value in row.items() if name != "kinds"}
+        if row is longest.get(task):
+            one |= {"kinds": kinds[task]} if kinds[task] else {}
+        elif answers and list(answers) == list(longest[task]["answers"])[: len(answers)]:
+            one["answers"] = list(answers.values())
+        kept.append(one)
     return kept
 
 

@@ -32,6 +32,7 @@ from experiments.claims import RESULTS, Claims, Part, Row, Test
 from robustok.evaluation.comparison import Difference, clear_differences, difference
 from robustok.evaluation.intervals import LEVEL, interval
 from robustok.report.frame import Results
+from robustok.report.source import with_questions
 from robustok.runtime.inputs import read_rows
 
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted here", "undecided"
@@ -341,7 +342,7 @@ def compare(first: Row, second: Row, *, level: float = LEVEL) -> Difference:
 def _rows(folder: Path) -> list[Row]:
     """The kept rows of a folder; none where it was not run."""
     file = folder / "results.jsonl"
-    return read_rows(file) if file.is_file() else []
+    return with_questions(read_rows(file), file) if file.is_file() else []
 
 
 def _by_seed(row: Row) -> dict[int, Any]:

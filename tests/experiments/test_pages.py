@@ -23,7 +23,7 @@ from robustok.report.source import read_source
 from robustok.report.tables import kinds_section
 from robustok.runtime.files import write_rows
 
-MOST_BYTES = 16_000_000  # of results/, without adapters of LoRA
+MOST_BYTES = 9_000_000  # of results/, without adapters of LoRA
 
 
 DRAWN = pages.pages()
@@ -129,16 +129,26 @@ def test_generated_questions_of_another_seed_do_not_join() -> None:
         keep._check_same_settings([first], [more | {"configuration": other}])
 
 
-def test_kinds_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
+def test_questions_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
     kinds = {"a": "x", "b": "y", "c": "x"}
     rows = [
-        row("canonical", "uniform", 0.5, task="blimp", kinds=own, answers=dict.fromkeys(own, 1.0))
-        | {"cell": cell}
-        for cell, own in (("1", {"a": "x", "b": "y"}), ("2", kinds))
+        row("canonical", "uniform", 0.5, task=task, kinds={key: kinds[key] for key in answers})
+        | {"cell": cell, "answers": answers}
+        for cell, task, answers in (
+            ("1", "blimp", {"a": 0.5, "b": 0.0}),
+            ("2", "blimp", {"a": 1.0, "b": 0.2, "c": 0.4}),
+            ("3", "blimp", {"c": 1.0, "a": 0.2}),
+            ("4", "cute", {"b": 0.1}),
+        )
     ]
-    write_rows(tmp_path / "results.jsonl", keep._kinds_once(rows))
-    assert (tmp_path / "results.jsonl").read_text().count('"kinds"') == 1
+    kept = keep._questions_once(rows)
+    assert kept[0]["answers"] == [0.5, 0.0]
+    assert [row["cell"] for row in kept if "kinds" in row] == ["2", "4"]
+    write_rows(tmp_path / "results.jsonl", kept)
     assert read_source(tmp_path).rows == rows
+    write_rows(tmp_path / "results.jsonl", kept[:1])
+    with pytest.raises(RobustokError, match=r"results\.jsonl has answers to questions without a"):
+        read_source(tmp_path)
 
 
 def test_a_kept_adapter_becomes_a_model_again(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.report import style, write_report
+from robustok.report.source import read_source
 from robustok.runtime.files import write_whole
 
 KEPT = Path(__file__).parents[2] / "experiments/results"
@@ -27,7 +28,7 @@ REMOVED = object()
 def files_of(name: str) -> dict[str, list[Any]]:
     """The values of each file of a folder of results, as JSON."""
     folder, step = KEPT / name, STEPS[name]
-    rows = [json.loads(one) for one in (folder / "results.jsonl").read_text().splitlines()[::step]]
+    rows = [dict(row) for row in read_source(folder).rows[::step]]
     values: dict[str, list[Any]] = {"results.jsonl": rows}
     for row in rows:
         answers, kinds = row.pop("answers", {}), row.pop("kinds", {})

@@ -117,7 +117,7 @@ def read_source(folder: Path) -> ReportSource:
         needed = [fields for one, fields in _MEASUREMENT.items() if one in row]
         if missing := sorted(_NAMES.union(*needed) - row.keys()):
             raise RobustokError(f"{results} has a row without {missing[0]}: {_ACCEPTED}")
-    rows = _with_all_kinds([row | _answers(row, folder) for row in rows])
+    rows = with_questions([row | _answers(row, folder) for row in rows], results)
     study = _object(folder / "study.json", StudyRecord)
     return ReportSource(folder, rows, study, _object(folder / "run.json", _RunRecord))
 
@@ -158,14 +158,24 @@ def read_answers(path: Path) -> list[Row]:
     return items
 
 
-def _with_all_kinds(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with the kinds of their questions where another row of the task has them alone."""
-    known: dict[Any, Row] = {}
+def with_questions(rows: Sequence[Row], path: Path) -> list[Row]:
+    """The rows, each with the questions and kinds that a kept folder has once for a task."""
+    keys: dict[Any, list[str]] = {}
+    kinds: dict[Any, Row] = {}
     for row in rows:
-        known.setdefault(row.get("task"), {}).update(row.get("kinds", {}))
-    return [
-        row | {"kinds": {key: kinds[key] for key in row["answers"] if key in kinds}}
-        if (kinds := known[row.get("task")]) and row.get("answers")
-        else row
-        for row in rows
-    ]
+        task, answers = row.get("task"), row.get("answers")
+        kinds.setdefault(task, {}).update(row.get("kinds", {}))
+        if isinstance(answers, dict) and len(answers) > len(keys.get(task, ())):
+            keys[task] = list(answers)
+    whole = []
+    for row in rows:
+        task, answers = row.get("task"), row.get("answers")
+        if isinstance(answers, list):
+            if len(answers) > len(named := keys.get(task, [])):
+                raise RobustokError(f"{path} has answers to questions without a name: {_ACCEPTED}")
+            answers = dict(zip(named, answers, strict=False))
+            row = row | {"answers": answers}
+        if answers and kinds[task]:
+            row = row | {"kinds": {key: kinds[task][key] for key in answers if key in kinds[task]}}
+        whole.append(row)
+    return whole

@@ -490,7 +490,9 @@ class Row(TypedDict, total=False):
     overflowed: int  # rows longer than the model's longest input
     tokens_per_question: Number
     precision: str  # of the model's weights
-    answers: dict[str, Share]  # of results that are kept, as `kinds`: the share of right answers
+    # Of results that are kept: the share of right answers to each question, and its kind. A list
+    # has the order of the questions of the task's row with most answers.
+    answers: dict[str, Share] | list[Share]
     kinds: dict[str, str]
     start_answers: dict[str, Share]  # before an attack
     perplexity: Annotated[float, Field(gt=0)]
