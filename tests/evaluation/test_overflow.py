@@ -13,7 +13,7 @@ from tests.oracles.scoring import score_naively
 from robustok import RobustokError, Vocabulary
 from robustok.attack import attack, attack_items
 from robustok.cli.app import run
-from robustok.evaluation import evaluate
+from robustok.evaluation import after_prefix, evaluate
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
@@ -137,6 +137,19 @@ def test_drop_leaves_items_out_of_an_attack(short, vocab, edge) -> None:
         attack_items(short, vocab, edge[1:2], **arguments)
     with pytest.raises(RobustokError, match="does not fit"):
         attack(short, vocab, edge[1].question, edge[1].choices, 0, overflow="drop")
+
+
+def test_a_token_across_the_end_of_the_prefix_leaves_room_for_the_attack(short, vocab) -> None:
+    item = Item("joined", "pen, glad?", (" up", " rain"), 0)
+    end = vocab.encode("glad hap")
+    before, ids = after_prefix(vocab, end, item.question)
+    assert len(before) < len(end) and max(len(vocab.encode(choice)) for choice in item.choices) == 1
+    padding = [1] * (MAX_LENGTH - 1 - len(before) - len(ids))  # so that all positions are filled
+    for policy in ("drop", "canonical"):
+        settings: Any = {"seed": 0, "prefix": [*padding, *end.tolist()], "overflow": policy}
+        assert evaluate(short, vocab, [item], "canonical", **settings).n == 1
+        result = attack_items(short, vocab, [item], steps=1, **settings)
+        assert result.attacks[0].n_scored == 1 and result.overflowed > 0
 
 
 def test_a_start_that_does_not_fit_is_canonical(short, vocab, questions) -> None:

@@ -75,6 +75,13 @@ class AttackedText:
         """All tokenizations of the text."""
         return Lattice(self.vocab, self.canonical)
 
+    @computed_once
+    def max_length(self) -> int | None:
+        """Greatest number of tokens that the model has positions for; None for no limit."""
+        limit = self.objective.max_length  # after the whole prefix of the objective
+        n_joined = len(plain_ids(getattr(self.objective, "prefix", None))) - len(self.prefix)
+        return None if limit is None else limit + n_joined
+
     @property
     def overflowed(self) -> int:
         """Tokenizations that did not fit the model."""
@@ -83,7 +90,7 @@ class AttackedText:
 
     def fitting(self, rows: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The rows that the model has positions for; the others are counted."""
-        rows, limit = list(rows), self.objective.max_length
+        rows, limit = list(rows), self.max_length
         fitting = [row for row in rows if limit is None or len(row) <= limit]
         self.filtered += len(rows) - len(fitting)
         return fitting
@@ -114,7 +121,7 @@ class AttackedText:
 
         A drawn start that is too long is replaced by the canonical ids.
         """
-        length, limit = len(self.canonical), self.objective.max_length
+        length, limit = len(self.canonical), self.max_length
         if limit is not None and length > limit:
             raise RobustokError(
                 f"the prompt has {length} tokens, and the model's longest input leaves {limit} to "
