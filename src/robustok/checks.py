@@ -263,16 +263,22 @@ def check_texts(texts: object) -> list[str | bytes]:
     return [check_text(text) for text in check_list("texts", texts)]
 
 
-def check_list(name: str, values: object, example: str = "[text]") -> list[Any]:
-    """The items of an iterable that is not a str, bytes or a mapping."""
+def check_list(
+    name: str, values: object, example: str = "[text]", kinds: tuple[type, ...] = ()
+) -> list[Any]:
+    """The items of an iterable that is not a str, bytes or a mapping, each of one of ``kinds``."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise RobustokError(f"{name}: give a list, as {example}, not one {type(values).__name__}")
     if isinstance(values, dict) or not isinstance(values, Iterable):
         raise RobustokError(f"{name}: give a list, not {shown(values)}")
     try:
-        return list(values)
+        items = list(values)
     except TypeError as e:  # an array without dimensions
         raise RobustokError(f"{name}: give a list, not {shown(values)}") from e
+    for item in items if kinds else ():
+        if not isinstance(item, kinds):
+            raise RobustokError(f"{name}: give a list, as {example}, not one with {shown(item)}")
+    return items
 
 
 def shown(value: object) -> str:

@@ -408,6 +408,14 @@ def test_count_reads_standard_input(
         assert shell.json("count", text, "-t", tokenizer)["total"] == row["total"]
 
 
+def test_a_line_of_standard_input_has_the_limit_of_a_file(
+    tokenizer: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setattr("robustok.runtime.inputs.MAX_LINE", 8)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"street\nwhich word\n")))
+    assert "line 2 has more than" in shell.fails("count", "-", "-t", tokenizer)
+
+
 def test_the_folder_that_is_the_current_one_is_a_model(
     model: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:

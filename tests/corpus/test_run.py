@@ -133,8 +133,12 @@ def test_another_run_is_not_mixed_in(
             run_small(**{name: 0})
     with pytest.raises(RobustokError, match='keep_columns: give a list, as \\["url"\\], or "all"'):
         run_small(keep_columns="text")
+    with pytest.raises(RobustokError, match=r"keep_columns: give a list, .* not one with \[\]"):
+        run_small(keep_columns=[[]])
     with pytest.raises(RobustokError, match="inputs: give a list, not None"):
         run(None)
+    with pytest.raises(RobustokError, match=r"inputs: give a list, .* not one with None"):
+        run([None])
     run_small()
     for message, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
                        ("other draws", {"draws": 2})):  # fmt: skip

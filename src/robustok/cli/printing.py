@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,10 @@ from typing import Any
 
 import click
 
+from robustok.errors import RobustokError
 from robustok.runtime.display import visible
 from robustok.runtime.files import json_text
-from robustok.runtime.inputs import MARK
+from robustok.runtime.inputs import MAX_LINE, lines_of
 
 # Of the palette of 256 colors, which every terminal has: light enough for black text.
 BLACK, TOKEN_COLORS = 16, (153, 223, 158, 225, 189, 229)
@@ -33,8 +33,12 @@ def texts_of(argument: str) -> list[Any]:
     """The argument as the only text; for "-" the lines of standard input, as in a file."""
     if argument != "-":
         return [text_of(argument)]
-    stream = io.BytesIO(sys.stdin.buffer.read().removeprefix(MARK))
-    return [line.rstrip(b"\r\n") for line in stream]
+    texts = []
+    for number, (_, line) in enumerate(lines_of(sys.stdin.buffer), 1):
+        if line is None:
+            raise RobustokError(f"line {number} has more than {MAX_LINE >> 20} MiB: shorten it")
+        texts.append(line)
+    return texts
 
 
 def as_str(text: str | bytes) -> str:

@@ -141,7 +141,7 @@ def _damage_in_one_line(file: InputFile) -> Iterator[None]:
 def check_keep(keep: Any) -> Any:
     """The names of the fields to keep as a list, or ``"all"``."""
     is_all = isinstance(keep, str) and keep == "all"
-    return keep if is_all else check_list("keep_columns", keep, '["url"], or "all"')
+    return keep if is_all else check_list("keep_columns", keep, '["url"], or "all"', (str,))
 
 
 def find_fields(

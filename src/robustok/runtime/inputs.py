@@ -82,7 +82,9 @@ def find_inputs(
     Raises RobustokError for a missing file, a named file of another format, anything but a regular
     file, a link in a folder that leads out of it, and where no file is left.
     """
-    given = [inputs] if isinstance(inputs, (str, Path)) else check_list("inputs", inputs, "[path]")
+    if isinstance(inputs, (str, Path)):
+        inputs = [inputs]
+    given = check_list("inputs", inputs, "[path]", (str, Path))
     files: dict[Path, InputFile] = {}
     unread: dict[str, None] = {}
     for entry in map(Path, given):
