@@ -236,6 +236,43 @@ def test_a_turn_begins_in_a_joined_token_and_does_not_end_at_an_added_one(conten
         assert sum(kept) == 1 + (header != vocab.encode("system").tolist())
 
 
+# As those of Qwen 3, which writes thoughts before the last answer alone, and of gpt-oss.
+THOUGHTS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ '<think>\n\n</think>\n\n' if loop.last and "
+    "m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
+)
+CHANNELS = (
+    "<|start|>system<|message|>The date.<|end|>{% for m in messages %}<|start|>{% if m.role == "
+    "'system' %}developer<|message|># Rules\n\n{% elif m.role == 'assistant' %}assistant<|channel|>"
+    "final<|message|>{% else %}{{ m.role }}<|message|>{% endif %}{{ m.content }}<|end|>{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "specials", "system"),
+    [
+        (THOUGHTS, ["<|im_start|>", "<|im_end|>"], ["system"]),
+        (CHANNELS, ["<|start|>", "<|message|>", "<|channel|>", "<|end|>"], ["system", "developer"]),
+    ],
+)
+def test_the_name_of_a_role_stays_whatever_its_turns_look_like(template, specials, system):
+    tokenizer = chat_tokenizer(template, specials)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    vocab = rt.Vocabulary.load(tokenizer)
+    roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    content = "the <think> of it"
+    messages = [{"role": role, "content": content} for role in roles]
+    ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
+    assert vocab.decode(ids[user_turns(tokenizer, vocab)(ids)]) == 2 * content
+    perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
+    new = one(perturb, {"input_ids": ids.tolist()})["input_ids"]
+    begin = tokenizer.convert_tokens_to_ids(specials[0])
+    after = [new[i + 1 :] for i, token in enumerate(new) if token == begin]
+    names = [vocab.encode(name).tolist() for name in system + roles[1:]]
+    assert [rest[: len(name)] for rest, name in zip(after, names, strict=True)] == names
+    assert len(new) > len(ids)
+
+
 # As that of Gemma 3, which writes the system message into the first turn of the user.
 GEMMA = (
     "{% set first = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}"

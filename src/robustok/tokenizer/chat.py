@@ -166,20 +166,30 @@ def template_headers(
 ) -> Callable[[np.ndarray], np.ndarray] | None:
     """A function from ids to a mask of turn headers: the role's name and the tokens around it.
 
-    None where the tokenizer has no chat template, or one without special tokens.
+    Of roles with a header of another form than in `_openings`, such as a tool, these are the ids
+    from the token that begins a turn of the user to the one after the role's name. None where the
+    tokenizer has no chat template, or one without special tokens.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    openings = [
-        (opening, _joined(opening, vocab))
-        for opening in _openings(_before_contents(tokenizer, vocab), ~vocab.ordinary).values()
-    ]
+    is_end = ~vocab.ordinary
+    by_role = _openings(_before_contents(tokenizer, vocab), is_end)
+    openings = [(opening, _joined(opening, vocab)) for opening in by_role.values()]
+    begin, *name = by_role.get("user", _NO_IDS).tolist() or [-1]
+    if len(name) < 2:  # a token without a name
+        begin = -1
+    elif not is_end[name].any():  # such as a line break
+        is_end[_joined(by_role["user"], vocab)] = True
 
     def mask(ids: np.ndarray) -> np.ndarray:
+        ids = np.asarray(ids)
         headers = np.zeros(len(ids), np.bool_)
         for opening, last in openings:
-            for start in _occurrences(np.asarray(ids), opening, last):
+            for start in _occurrences(ids, opening, last):
                 headers[start : start + len(opening)] = True
+        ends = np.append(np.flatnonzero(is_end[ids]), len(ids))
+        for start in np.flatnonzero(ids == begin):
+            headers[start : ends[np.searchsorted(ends, start, "right")] + 1] = True
         return headers
 
     return mask if openings else None
@@ -218,7 +228,7 @@ def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, n
     """The ids that open a turn of each role and of no other.
 
     They are the shortest end of the ids ``before`` its content that begins with a special token and
-    does not end those of another role.
+    does not end those of another role; longer where that of the user begins before the role's name.
     """
     openings = {}
     for role, ids in before.items():
@@ -228,6 +238,13 @@ def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, n
             if not any(np.array_equal(other[-len(opening) :], opening) for other in others):
                 openings[role] = opening
                 break
+    user = openings.get("user", _NO_IDS)
+    for role, opening in openings.items():
+        starts = np.flatnonzero(before[role] == user[0]) if len(user) else _NO_IDS
+        longer = before[role][starts[-1] :] if len(starts) else _NO_IDS
+        # Otherwise it begins the turn of the user before.
+        if len(longer) > len(opening) and not np.array_equal(longer[: len(user)], user):
+            openings[role] = longer
     return openings
 
 
