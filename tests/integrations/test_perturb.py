@@ -238,8 +238,8 @@ def test_a_turn_begins_in_a_joined_token_and_does_not_end_at_an_added_one(conten
 
 # As those of Qwen 3, which writes thoughts before the last answer alone, and of gpt-oss.
 THOUGHTS = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ '<think>\n\n</think>\n\n' if loop.last and "
-    "m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ '<think>\n\n</think>\n\n' if loop.last "
+    "and m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
 )
 CHANNELS = (
     "<|start|>system<|message|>The date.<|end|>{% for m in messages %}<|start|>{% if m.role == "
