@@ -5,10 +5,12 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 import torch
-from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, data
+from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, data, tiny
 
 import robustok as rt
+from robustok.attack import Adversary
 from robustok.errors import RobustokError
+from robustok.tasks import Item
 from robustok.training.rows import (
     AnswerCollator,
     PackedPrompts,
@@ -77,6 +79,19 @@ def test_a_prefix_stands_before_every_prompt_and_counts_as_length():
     cut = data(prefix=[5], max_length=length, overflow="left")
     assert len(cut[2]["input_ids"]) == length
     assert cut[2]["input_ids"][0] == 5
+
+
+def test_a_prompt_after_ordinary_ids_continues_their_text():
+    """As an evaluation and an attack read it: a token across the end of the prefix is one token."""
+    word = next(t.decode() for t in VOCAB.tokens if t[1:].isalpha() and t[:1] == b" " and t[3:])
+    prefix, item = VOCAB.encode(f"I{word[:2]}"), Item("a", f"{word[2:]}?", (" up", " down"), 0)
+    joint = [*VOCAB.encode(f"I{word}?"), *VOCAB.encode(item.answer)]
+    assert joint[: len(prefix)] != prefix.tolist()
+    options = {"items": [item], "prefix": prefix.tolist(), "max_length": len(joint)}
+    assert data("canonical", **options)[0]["input_ids"].tolist() == joint
+    adversary = Adversary(tiny(), VOCAB, [item], every=1, max_scored=4, prefix=prefix)
+    attacked = data("canonical", **options | {"max_length": 99}, adversary=adversary)[0]
+    assert VOCAB.decode(attacked["input_ids"]) == f"I{word}? up"
 
 
 def test_overflow_is_explicit():

@@ -26,7 +26,6 @@ from robustok.evaluation.intervals import clustered, curve_of, share
 from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
-    Prefix,
     Window,
     check_keyed,
     check_options,
@@ -38,6 +37,7 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
 from robustok.runtime.files import JsonFields, JsonObject
 from robustok.tasks.item import Item
+from robustok.tokenizer.chat import Prefix
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
@@ -420,12 +420,12 @@ class Adversary:
         losses: dict[str, _AnswerLoss] = {}
         for number in dict.fromkeys(numbers):
             key, item = str(number), self.items[number]
-            ids[key] = self.vocab.encode(item.question)
             losses[key] = _AnswerLoss(self.model, self.vocab, item.answer, prefix=self.prefix)
-            max_length = losses[key].max_length
+            text = AttackedText(self.vocab, Prompt(key, item.question), losses[key])
+            ids[key] = text.canonical
             # A question too long for an attack is left to the data set's overflow policy.
-            if max_length is None or len(ids[key]) <= max_length:
-                prompts.append(Prompt(key, item.question))
+            if text.max_length is None or len(ids[key]) <= text.max_length:
+                prompts.append(text.prompt)
         if prompts:
             attacks = attack_prompts(
                 self.vocab,

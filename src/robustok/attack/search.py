@@ -21,7 +21,7 @@ from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed, shown
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import after_prefix, append, item_key, plain_ids
+from robustok.evaluation.questions import append, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
@@ -29,6 +29,7 @@ from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
+from robustok.tokenizer.chat import after_prefix
 from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         embedding_distances,
     )
     from robustok.evaluation.intervals import clustered, wilson
-    from robustok.evaluation.questions import HEADER, after_prefix, solved_examples
-    from robustok.tokenizer.chat import Frame, chat_frame
+    from robustok.evaluation.questions import HEADER, solved_examples
+    from robustok.tokenizer.chat import Frame, after_prefix, chat_frame
 
 __all__ = [
     "HEADER", "Accuracy", "Bound", "Difference", "EmbeddingDistances", "Evaluation", "Frame",

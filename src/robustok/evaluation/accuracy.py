@@ -17,9 +17,7 @@ from robustok.evaluation.intervals import clustered, ratio_of_sums
 from robustok.evaluation.questions import (
     NO_FIT,
     Ids,
-    Prefix,
     Window,
-    after_prefix,
     append,
     as_sampler,
     check_keyed,
@@ -35,6 +33,7 @@ from robustok.samplers.strength import Strength
 from robustok.scoring import Request, Scores, score_many
 from robustok.scoring.engine import scored_model, text_losses
 from robustok.tasks import Item
+from robustok.tokenizer.chat import Prefix, after_prefix
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _CHUNK = 64  # items scored together between two calls of progress

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +24,13 @@ from robustok.samplers import sampler as as_sampler
 from robustok.scoring import Request
 from robustok.scoring.engine import scored_model
 from robustok.tasks import Item
+from robustok.tokenizer.chat import token_starts
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
 # Epoch of the examples' draws, so that an evaluated example has another draw as an example.
 _EXAMPLES_EPOCH = 1 << 20
-
-
-# Ids before a text, or a function from a text to the ids before it.
-Prefix = Ids | Callable[[str], Ids] | None
 
 
 def item_key(key: str) -> int:
@@ -114,48 +111,6 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
-def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """The ids before a text, and the canonical ids of the text after them, int32.
-
-    >>> before, ids = after_prefix(vocab, vocab.encode("hello"), " world")
-    >>> np.array_equal(np.concatenate([before, ids]), vocab.encode("hello world"))
-    True
-
-    Args:
-        vocab: the vocabulary.
-        prefix: ids before the text, or a function from a text to them; None for none.
-        text: the text. After ordinary ids it continues their text; after none, or after a special
-            token, it is a text of its own.
-
-    A token across the end of the prefix belongs to the text, and the returned prefix ends before
-    it.
-    """
-    prefix_ids = prefix(text) if callable(prefix) else prefix
-    before = check_ids([] if prefix_ids is None else prefix_ids, vocab.size).astype(np.int32)
-    fixed = np.flatnonzero(~vocab.ordinary[before])
-    begin = int(fixed[-1]) + 1 if len(fixed) else 0
-    prefix_text = vocab.decode_bytes(before[begin:])
-    if not prefix_text:
-        return before, vocab.encode(text)
-    (separate,) = vocab.encode_continuations([text])
-    (joint,) = vocab.encode_continuations([prefix_text + text.encode()])
-    if vocab.decode_bytes(joint) == prefix_text + vocab.decode_bytes(separate):
-        starts = _token_starts(vocab, joint)
-        first_token = int(np.searchsorted(starts, len(prefix_text) + 1)) - 1
-        if first_token == len(joint):  # an empty text
-            return before, separate
-        borders = np.flatnonzero(_token_starts(vocab, before[begin:]) == starts[first_token])
-        if len(borders):
-            return before[: begin + int(borders[0])], joint[first_token:]
-    return before, separate
-
-
-def _token_starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
-    """The byte at which each token starts, and the end of the last, int64 [ids + 1]."""
-    lengths = np.fromiter((len(vocab.tokens[i]) for i in ids.tolist()), np.int64, len(ids))
-    return np.concatenate([[0], np.cumsum(lengths)])
-
-
 def solved_examples(
     vocab: Vocabulary,
     examples: Sequence[Item],
@@ -224,13 +179,13 @@ def _encode_parts(vocab: Vocabulary, parts: Sequence[str], following: str) -> li
     joint = vocab.encode("".join(parts) + following)
     if not vocab.decode_bytes(joint).startswith(text):
         return separate
-    starts = _token_starts(vocab, joint)
+    starts = token_starts(vocab, joint)
     last = int(np.searchsorted(starts, len(text), "right")) - 1
     joint = joint[:last]
     if starts[last] < len(text):
         (end,) = vocab.encode_continuations([text[starts[last] :]])
         joint = np.concatenate([joint, end])
-    starts, inner_borders = _token_starts(vocab, joint), borders[:-1]
+    starts, inner_borders = token_starts(vocab, joint), borders[:-1]
     # An even part ends after the token across its end.
     cuts = np.searchsorted(starts, inner_borders)
     cuts[1::2] = np.searchsorted(starts, inner_borders[1::2], "right") - 1

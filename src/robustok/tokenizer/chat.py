@@ -1,7 +1,7 @@
 """Chat templates: where the text of messages stands in what a template writes, as text or as ids.
 
 A template is a program, so nothing is read from it. It renders messages whose contents are
-placeholders, and the rendered text is cut at them.
+placeholders, and the rendered text is cut at them. `after_prefix` continues the text of any ids.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.tokenizer.vocabulary import Vocabulary
 
+# Ids before a text, or a function from a text to the ids before it.
+Prefix = Sequence[int] | np.ndarray | Callable[[str], Sequence[int] | np.ndarray] | None
 Message = dict[str, Any]
 Span = tuple[int, int]
 
@@ -104,6 +107,48 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     parse = not tokenizer.split_special_tokens
     (suffix,) = vocab.encode_continuations([after], parse_special=parse)
     return Frame(vocab.encode(before, parse_special=parse), suffix)
+
+
+def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """The ids before a text, and the canonical ids of the text after them, int32.
+
+    >>> before, ids = after_prefix(vocab, vocab.encode("hello"), " world")
+    >>> np.array_equal(np.concatenate([before, ids]), vocab.encode("hello world"))
+    True
+
+    Args:
+        vocab: the vocabulary.
+        prefix: ids before the text, or a function from a text to them; None for none.
+        text: the text. After ordinary ids it continues their text; after none, or after a special
+            token, it is a text of its own.
+
+    A token across the end of the prefix belongs to the text, and the returned prefix ends before
+    it.
+    """
+    prefix_ids = prefix(text) if callable(prefix) else prefix
+    before = check_ids([] if prefix_ids is None else prefix_ids, vocab.size).astype(np.int32)
+    fixed = np.flatnonzero(~vocab.ordinary[before])
+    begin = int(fixed[-1]) + 1 if len(fixed) else 0
+    prefix_text = vocab.decode_bytes(before[begin:])
+    if not prefix_text:
+        return before, vocab.encode(text)
+    (separate,) = vocab.encode_continuations([text])
+    (joint,) = vocab.encode_continuations([prefix_text + text.encode()])
+    if vocab.decode_bytes(joint) == prefix_text + vocab.decode_bytes(separate):
+        starts = token_starts(vocab, joint)
+        first_token = int(np.searchsorted(starts, len(prefix_text) + 1)) - 1
+        if first_token == len(joint):  # an empty text
+            return before, separate
+        borders = np.flatnonzero(token_starts(vocab, before[begin:]) == starts[first_token])
+        if len(borders):
+            return before[: begin + int(borders[0])], joint[first_token:]
+    return before, separate
+
+
+def token_starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
+    """The byte at which each token starts, and the end of the last, int64 [ids + 1]."""
+    lengths = np.fromiter((len(vocab.tokens[i]) for i in ids.tolist()), np.int64, len(ids))
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:

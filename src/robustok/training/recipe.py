@@ -152,8 +152,9 @@ class Finetuning(Questions, Recipe):
 
     A row longer than the model's longest input is an error, or by ``overflow`` an empty one
     (``"drop"``), one whose prompt lost its start (``"left"``) or the canonical one. ``prefix`` are
-    the ids before every question. The epochs use ``fixed_draws`` draws of each question in turn.
-    ``end``, a token or its id, is in the loss. Packed questions do not attend to each other.
+    the ids before every question, which continues the text of ordinary ones. The epochs use
+    ``fixed_draws`` draws of each question in turn. ``end``, a token or its id, is in the loss.
+    Packed questions do not attend to each other.
     """
 
     pack: int | None = _option(

@@ -23,6 +23,7 @@ from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.tasks.item import Item, Pair
+from robustok.tokenizer.chat import after_prefix
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 from robustok.training.recipe import Questions
 
@@ -150,7 +151,13 @@ class PromptDataset(Dataset):
         check_vocabulary_of(sampler, vocab)
         self.fixed_draws, self.overflow = questions.fixed_draws, questions.overflow
         self.sampler, self.seed = sampler, seed
-        self.prompts = vocab.encode_batch([item.question for item in items])
+        prefix, texts = check_ids(questions.prefix, vocab.size), [item.question for item in items]
+        self.prefixes, self.prompts = [prefix] * len(items), vocab.encode_batch(texts)
+        if vocab.ordinary[prefix[-1:]].any():  # the questions continue its text
+            self.prefixes, prompts = zip(
+                *(after_prefix(vocab, prefix, text) for text in texts), strict=True
+            )
+            self.prompts = Ragged.from_rows(prompts)
         self.answers = vocab.encode_continuations([item.answer for item in items])
         self._check_texts(items)
         end = end_of_answers(vocab, items, questions.end)
@@ -158,7 +165,6 @@ class PromptDataset(Dataset):
             offsets = self.answers.offsets
             values = np.insert(self.answers.values, offsets[1:], end)
             self.answers = Ragged(values, offsets + np.arange(len(offsets)))
-        self.prefix = check_ids(questions.prefix, vocab.size)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
@@ -195,12 +201,14 @@ class PromptDataset(Dataset):
             sampler = scheme_at(self.sampler, seen, self.total)
             prompts = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
         return [
-            self._row(prompt, fallback, self.answers[i])
+            self._row(self.prefixes[i], prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(prompts, canonical, keys, strict=True)
         ]
 
-    def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> JsonObject:
-        room = self.max_length - len(answer) - len(self.prefix)
+    def _row(
+        self, prefix: np.ndarray, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray
+    ) -> JsonObject:
+        room = self.max_length - len(answer) - len(prefix)
         is_too_long = len(prompt) > room
         if is_too_long:
             if self.overflow == "error":
@@ -213,14 +221,14 @@ class PromptDataset(Dataset):
                 return {"input_ids": np.empty(0, np.int64), "answer": 0, "overflowed": True}
             prompt = canonical if self.overflow == "canonical" else prompt[len(prompt) - room :]
         return {
-            "input_ids": np.concatenate([self.prefix, prompt, answer]).astype(np.int64),
+            "input_ids": np.concatenate([prefix, prompt, answer]).astype(np.int64),
             "answer": len(answer),
             "overflowed": is_too_long,
         }
 
     def _check(self, items: Sequence[Item | Pair]) -> None:
         spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
-        spans = spans + len(self.prefix)
+        spans = spans + np.array([*map(len, self.prefixes)])
         i = int(spans.argmax())
         if spans[i] > self.max_length:
             name = "canonical row" if self.overflow == "canonical" else "answer"
