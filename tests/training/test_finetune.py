@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tests.training.conftest import ITEMS, PLAN, VOCAB, architecture, data, stopped, tiny, tune
+from tests.training.conftest import (
+    ARCHITECTURES,
+    ITEMS,
+    PLAN,
+    VOCAB,
+    architecture,
+    data,
+    stopped,
+    tiny,
+    tune,
+)
 from transformers import TrainerCallback, TrainingArguments
 
 import robustok as rt
@@ -182,7 +192,7 @@ def test_models_on_the_way_are_kept_and_change_nothing(tmp_path, straight) -> No
     assert kept[0].read_bytes() == kept[1].read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_dropout_is_on_in_training_only_and_gone_afterwards(kind):
     model, ids = architecture(kind).train(), torch.arange(40)[None]
 

@@ -57,6 +57,7 @@ _FIRST_RUN = "_robustok_first"  # attribute of a model: its training's folder an
 # Options that may change when a run continues: they do not change its steps.
 _HOW = ("gradient_accumulation_steps", "save_every", "keep_every", "report_to")
 _ATTENTION = "attention_dropout"  # attribute of the attention of models without nn.Dropout
+_SHARES = (_ATTENTION, "dropout", "hidden_dropout")  # attributes that models read as numbers
 _LAYERS = ("self_attn", "mlp")  # of a decoder layer, whose outputs are added to the residual
 _SHORT = 256  # tokens; memory of eager attention grows with their square
 
@@ -432,21 +433,24 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
     """Train with this dropout inside the context; None changes nothing.
 
     ``share`` is the probability that a value is set to zero. GPT-2 has dropout after the
-    embeddings, in attention, and after every attention and feed-forward layer. Llama, Qwen 3 and
-    Gemma 3 have it in attention only, so hooks add the other places.
+    embeddings, in attention, and after every attention and feed-forward layer; OPT, too, by numbers
+    in place of modules. Llama, Qwen 3 and Gemma 3 have it in attention only, so hooks add the other
+    places.
     """
     if share is None:
         yield
         return
     # Those of an adapter stay as they are.
     modules = [(name, module) for name, module in model.named_modules() if "lora_" not in name]
-    dropouts = [module for _, module in modules if isinstance(module, nn.Dropout)]
-    with_attention = [
-        m for _, m in modules if isinstance(getattr(m, _ATTENTION, None), (int, float))
+    changed = [(module, "p") for _, module in modules if isinstance(module, nn.Dropout)]
+    changed += [
+        (module, name)
+        for _, module in modules
+        for name in _SHARES
+        if isinstance(getattr(module, name, None), (int, float))
     ]
-    changed = [(m, "p") for m in dropouts] + [(m, _ATTENTION) for m in with_attention]
     hooked: list[nn.Module] = []
-    if not dropouts:
+    if all(name == _ATTENTION for _, name in changed):
         hooked = [module for name, module in modules if name.rpartition(".")[2] in _LAYERS]
         hooked.append(model.get_input_embeddings())
     with ExitStack() as stack:
