@@ -306,6 +306,21 @@ def test_completions_of_preferences_are_never_drawn(tmp_path):
         assert completions[len(completions) // 2 :] == [given[0]["rejected_ids"]] * 4
 
 
+def test_a_drawn_prompt_cuts_no_completion(tmp_path):
+    """Also where TRL cuts the completions of canonical rows."""
+    rows = [{"prompt": text, "chosen": 2 * f" {text}", "rejected": " no"} for text in TEXTS]
+    trainer = trl_trainer("DPO", tmp_path, rows, max_length=max(map(len, IDS)) + 4)
+
+    def kept() -> list[int]:
+        batches = trainer.get_train_dataloader()
+        return sorted(mask.sum().item() for b in batches for mask in b["completion_mask"])
+
+    expected = kept()
+    robustify(trainer, "uniform", seed=0)
+    assert kept() == expected
+    assert expected[-1] == 4
+
+
 @pytest.mark.parametrize(("share", "distinct"), [(True, 1), (False, 2)])
 def test_a_group_shares_its_prompt_or_not(share, distinct, tmp_path):
     seen = with_rollouts("GRPO", Cell(tmp_path, epochs=1), share_group=share)

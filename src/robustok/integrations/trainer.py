@@ -116,13 +116,17 @@ def robustify(
     is_rollout = hasattr(trainer, "_tokenize_prompts")
     limit = max_length or _longest(trainer, is_rollout)
     cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
+    rows = [] if is_rollout else _first_rows(trainer)
+    # TRL cuts a completion that the prompt before it pushes beyond max_length.
+    is_preference = any(isinstance(row, Mapping) and "prompt_ids" in row for row in rows)
+    is_whole = is_rollout or (is_preference and not cuts_start)
     perturb = Perturb(
         scheme,
         seed=seed,
         tokenizer=tokenizer,
         where=where or ("unlabeled" if is_rollout else None),
         max_length=None if wrapped else limit,
-        cut=None if is_rollout else "start" if cuts_start else "end",
+        cut=None if is_whole else "start" if cuts_start else "end",
     )
     if is_rollout:
         _perturb_rollouts(trainer, perturb, share_group=share_group)
@@ -134,7 +138,7 @@ def robustify(
             side=getattr(tokenizer, "padding_side", "right"),
             block_size=limit if wrapped else None,
         )
-        collator(trainer.data_collator).check(_first_rows(trainer))
+        collator(trainer.data_collator).check(rows)
         _collate_with(trainer, collator)
     # Before the reporters, which log what the callbacks before them have added.
     trainer.callback_handler.callbacks.insert(1, EpochCallback(perturb))
