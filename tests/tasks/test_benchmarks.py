@@ -14,7 +14,16 @@ from tests.corpus.conftest import write_rows
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, Item, Pair, benchmark_files, read_items, read_texts, write_items
+from robustok.tasks import (
+    HUB,
+    Item,
+    Pair,
+    benchmark_files,
+    read_items,
+    read_questions,
+    read_texts,
+    write_items,
+)
 from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
@@ -161,6 +170,15 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_wrong_line_is_named(row: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match=message):
         read_items(write_rows(tmp_path / "copa.jsonl", [row]))
+
+
+def test_a_split_of_a_file_and_a_line_of_another_kind_are_refused(tmp_path: Path) -> None:
+    row = {"question": "Q?", "choices": ["a", "b"], "label": 0, "answer": " a"}
+    with pytest.raises(RobustokError, match="no split 'train'"):
+        read_items(write_rows(tmp_path / "own.jsonl", [row]), split="train")
+    path = write_rows(tmp_path / "mixed.jsonl", [{"prompt": "Q?", "answer": " a"}, row])
+    with pytest.raises(RobustokError, match=r"mixed\.jsonl:2 has choices"):
+        read_questions(path)
 
 
 def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ def read_items(
     """
     path = Path(source)
     if path.suffix == ".jsonl" or path.is_file():
+        if split is not None:
+            raise RobustokError(f"'{source}' is a file, which has no split '{split}': leave it out")
         return list(islice(_from_file(path), limit))
     if path.is_dir():
         if path.name not in HUB:
@@ -245,6 +247,8 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
 
 
 def _pair(row: JsonObject, where: str, key: str) -> Pair:
+    if "choices" in row:
+        raise RobustokError(f"{where} has choices, and the first line none: give them all or none")
     prompt = row.get("prompt", row.get("question"))
     answer = row.get("answer", row.get("completion"))
     for name, value in (("prompt", prompt), ("answer", answer)):
