@@ -115,18 +115,14 @@ def robustify(
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
     is_rollout = hasattr(trainer, "_tokenize_prompts")
     limit = max_length or _longest(trainer, is_rollout)
-    cuts_start = getattr(args, "truncation_mode", "") == "keep_end"
     rows = [] if is_rollout else _first_rows(trainer)
-    # TRL cuts a completion that the prompt before it pushes beyond max_length.
-    is_preference = any(isinstance(row, Mapping) and "prompt_ids" in row for row in rows)
-    is_whole = is_rollout or (is_preference and not cuts_start)
     perturb = Perturb(
         scheme,
         seed=seed,
         tokenizer=tokenizer,
         where=where or ("unlabeled" if is_rollout else None),
         max_length=None if wrapped else limit,
-        cut=None if is_whole else "start" if cuts_start else "end",
+        cut=None if is_rollout else _cut_of(trainer, rows),
     )
     if is_rollout:
         _perturb_rollouts(trainer, perturb, share_group=share_group)
@@ -158,6 +154,17 @@ def _first_rows(trainer: Any) -> list[Row]:
         names = trainer._signature_columns
         rows = [{name: row[name] for name in row if name in names} for row in rows]
     return rows
+
+
+def _cut_of(trainer: Any, rows: Sequence[Row]) -> str | None:
+    """The end that the trainer cuts ``rows`` at.
+
+    None for preferences of which TRL would cut the completion that a prompt pushes beyond the end.
+    """
+    if getattr(trainer.args, "truncation_mode", "") == "keep_end":
+        return "start"
+    has_prompt = any(isinstance(row, Mapping) and "prompt_ids" in row for row in rows)
+    return None if has_prompt else "end"
 
 
 def _collate_with(trainer: Any, wrap: Callable[[Collate], StochasticCollator]) -> None:
