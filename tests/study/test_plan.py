@@ -21,6 +21,7 @@ from robustok.study.inputs import (
     external_file,
     external_model,
 )
+from robustok.study.measurements import MeasuredCell
 from robustok.study.models import BaseCell, FinetuneCell
 from robustok.tasks import HUB, Item, frequent_words, langgame, read_items, write_items
 
@@ -81,6 +82,14 @@ def test_the_bound_of_a_model_is_computed_beside_benchmarks() -> None:
                  benchmarks={"names": ["copa"]},
                  model={"name": "smollm2-135m"} | dict.fromkeys(TINY["model"]))  # fmt: skip
     assert "bound" in {cell.kind for cell in plan(study, by_content=False)}
+
+
+def test_the_bound_has_no_few_shot_examples_and_is_measured_once() -> None:
+    few_shot = "few_shot: {examples: 2, schemes: [canonical, uniform]}"
+    cells = plan(load_study(f"{QUICK}\n{few_shot}\nbound: {{attack: false}}\n", "a"))
+    bounds = [cell for cell in cells if isinstance(cell, MeasuredCell) and cell.kind == "bound"]
+    assert len(bounds) == len({cell.model.key for cell in bounds}) == 4
+    assert all(cell.few_shot is None for cell in bounds)
 
 
 def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:

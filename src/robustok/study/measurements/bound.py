@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from robustok import attack as attacks
@@ -38,7 +38,7 @@ class Bound(OnQuestions):
 
     def measured_on(self, subject: Subject) -> Iterator[JsonFields]:
         if any(data.is_attacked for data in subject.questions):
-            yield from super().measured_on(subject)
+            yield from super().measured_on(replace(subject, few_shots=(None,)))  # questions alone
         elif subject.is_last:
             yield {}
 
