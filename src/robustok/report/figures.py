@@ -138,15 +138,19 @@ def _saved(figure: Figure, results: Results, eval_schemes: Sequence[str], stem: 
 
 def facts(rows: Sequence[Row]) -> str:
     """What the rows of a figure are of: models, questions, seeds, and what marks fewer seeds."""
-    counts = [str(count) for count in sorted({row["n"] for row in rows})]
-    asked = " or ".join(counts) if len(counts) < 3 else f"{counts[0]} to {counts[-1]}"
     seeds = sorted({len(row["seeds"]) for row in rows})
-    parts = [_models_text(rows), f"{asked} questions"]
+    parts = [_models_text(rows), f"{questions_asked(rows)} questions"]
     several = [count for count in seeds if count > 1]
     parts += [f"{' or '.join(map(str, several))} seeds"] if several else ["one seed"]
     if several and seeds[0] == 1:
         parts.append("hatched or *: one seed, whose interval covers the questions only")
     return " · ".join(parts)
+
+
+def questions_asked(rows: Iterable[Row]) -> str:
+    """The numbers of questions of rows: `150 or 300`, or of three and more `50 to 2,000`."""
+    counts = [f"{count:,}" for count in sorted({row["n"] for row in rows if "n" in row})]
+    return " or ".join(counts) if len(counts) < 3 else f"{counts[0]} to {counts[-1]}"
 
 
 def _models_text(rows: Iterable[Row]) -> str:

@@ -22,6 +22,7 @@ from robustok.report.figures import (
     heatmap_section,
     layer_section,
     learning_section,
+    questions_asked,
     strength_section,
 )
 from robustok.report.frame import (
@@ -135,8 +136,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
         models.setdefault(name, ", ".join(filter(None, (name, model_size({"model": model})))))
     if models:
         facts.append("; ".join(models.values()))
-    if counts := sorted({row["n"] for row in rows if "n" in row}):
-        facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
+    if asked := questions_asked(rows):
+        facts.append(f"{asked} held-out questions for each measurement")
     if seeds := sorted({row["seed"] for row in rows}):
         facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     scales = {row.get("scale", "full") for row in rows}
