@@ -150,6 +150,8 @@ def test_another_run_is_not_mixed_in(
     for inside in (corpus, corpus / "drawn"):
         with pytest.raises(RobustokError, match="is in the input folder"):
             run(corpus, inside)
+        with pytest.raises(RobustokError, match="is in the input folder"):
+            run(iter([corpus]), inside)
     before = files_of(corpus)
     with pytest.raises(RobustokError, match=r"in holds other files \(a\.jsonl\): give a new"):
         run(corpus / "d.jsonl", corpus)

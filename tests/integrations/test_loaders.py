@@ -306,7 +306,8 @@ def test_completions_of_preferences_are_never_drawn(tmp_path):
         assert completions[len(completions) // 2 :] == [given[0]["rejected_ids"]] * 4
 
 
-def test_a_drawn_prompt_cuts_no_completion(tmp_path):
+@pytest.mark.parametrize("max_length", [None, 1000])
+def test_a_drawn_prompt_cuts_no_completion(max_length, tmp_path):
     """Also where TRL cuts the completions of canonical rows."""
     rows = [{"prompt": text, "chosen": 2 * f" {text}", "rejected": " no"} for text in TEXTS]
     trainer = trl_trainer("DPO", tmp_path, rows, max_length=max(map(len, IDS)) + 4)
@@ -316,7 +317,7 @@ def test_a_drawn_prompt_cuts_no_completion(tmp_path):
         return sorted(mask.sum().item() for b in batches for mask in b["completion_mask"])
 
     expected = kept()
-    robustify(trainer, "uniform", seed=0)
+    robustify(trainer, "uniform", seed=0, max_length=max_length)
     assert kept() == expected
     assert expected[-1] == 4
 

@@ -137,9 +137,9 @@ def test_a_folder_is_read_by_one_rule(tmp_path: Path) -> None:
     for name in ("b/2.jsonl.gz", "1.JSONL", *unread, *HIDDEN):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    files, others = find_inputs(tmp_path)
+    files, others, _ = find_inputs(tmp_path)
     assert ([file.name for file in files], others) == (["1.JSONL", "b/2.jsonl.gz"], unread)
-    files, others = find_inputs(f"{tmp_path}/*")
+    files, others, _ = find_inputs(f"{tmp_path}/*")
     assert [Path(file.name).name for file in files] == ["1.JSONL", "2.jsonl.gz"]
     assert [Path(name).name for name in others] == unread
     texts = find_inputs(tmp_path, ["text"])

@@ -229,7 +229,7 @@ def audit(
 
 def _audited(vocab: Vocabulary, paths: tuple[Path, ...], layout: str | None) -> Audit:
     audited = Audit(vocab)
-    files, unread = find_inputs(paths)
+    files, unread, _ = find_inputs(paths)
     if unread:
         click.echo(f"robustok: not read: {named(unread)}", err=True)
     with bar("audit") as progress:

@@ -164,9 +164,9 @@ def run_corpus(
     keep_columns = check_keep(keep_columns)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
-    files, unread = find_inputs(inputs)
+    files, unread, given = find_inputs(inputs)
     folder = Path(out)
-    for read in map(Path, [inputs] if isinstance(inputs, (str, Path)) else inputs):
+    for read in given:
         if read.is_dir() and folder.resolve().is_relative_to(read.resolve()):
             raise RobustokError(
                 f"the output folder {folder} is in the input folder {read}, which would be read "

@@ -75,7 +75,8 @@ def robustify(
             labels; rows without any need it.
         tokenizer: the trainer's by default.
         max_length: longest row, at least 1; by default ``args.max_length`` of the trainer, or else
-            the model's longest input, for rollouts less ``args.max_completion_length``.
+            the model's longest input, for rollouts less ``args.max_completion_length``. For
+            preferences, which TRL cuts, no more than that default.
         share_group: for GRPO and RLOO, whether the generations of one prompt share its draw.
 
     Training rows are perturbed before the trainer's own collator; evaluation and prediction stay
@@ -116,13 +117,16 @@ def robustify(
     is_rollout = hasattr(trainer, "_tokenize_prompts")
     limit = max_length or _longest(trainer, is_rollout)
     rows = [] if is_rollout else _first_rows(trainer)
+    cut = None if is_rollout else _cut_of(trainer, rows)
+    if rows and cut is None:  # TRL cuts at its own length too
+        limit = min(filter(None, (limit, _longest(trainer, is_rollout))), default=None)
     perturb = Perturb(
         scheme,
         seed=seed,
         tokenizer=tokenizer,
         where=where or ("unlabeled" if is_rollout else None),
         max_length=None if wrapped else limit,
-        cut=None if is_rollout else _cut_of(trainer, rows),
+        cut=cut,
     )
     if is_rollout:
         _perturb_rollouts(trainer, perturb, share_group=share_group)

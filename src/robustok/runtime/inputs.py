@@ -68,10 +68,11 @@ class InputFile:
 
 
 class Inputs(NamedTuple):
-    """The files to read, and the names of files in the folders that are not read."""
+    """The files to read, the names of other files in the folders, and the paths that were given."""
 
     files: list[InputFile]
     unread: list[str]
+    given: list[Path]
 
 
 def find_inputs(
@@ -84,10 +85,10 @@ def find_inputs(
     """
     if isinstance(inputs, (str, Path)):
         inputs = [inputs]
-    given = check_list("inputs", inputs, "[path]", (str, Path))
+    given = [Path(path) for path in check_list("inputs", inputs, "[path]", (str, Path))]
     files: dict[Path, InputFile] = {}
     unread: dict[str, None] = {}
-    for entry in map(Path, given):
+    for entry in given:
         for path, name in _named_paths(entry):
             kind = kind_of(path)
             if kind is not None and kind[0] in formats:
@@ -100,7 +101,8 @@ def find_inputs(
         others = f" (not read: {named(list(unread))})" if unread else ""
         places = ", ".join(map(str, given))
         raise RobustokError(f"no input file in {places}{others}: give {_wanted(formats)}")
-    return Inputs(sorted(files.values(), key=lambda f: (f.name, str(f.path))), sorted(unread))
+    by_name = sorted(files.values(), key=lambda f: (f.name, str(f.path)))
+    return Inputs(by_name, sorted(unread), given)
 
 
 def named(names: Sequence[str]) -> str:
