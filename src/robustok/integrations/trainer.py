@@ -115,11 +115,9 @@ def robustify(
     args = trainer.args
     wrapped = getattr(args, "packing", False) and args.packing_strategy == "wrapped"
     is_rollout = hasattr(trainer, "_tokenize_prompts")
-    limit = max_length or _longest(trainer, is_rollout)
     rows = [] if is_rollout else _first_rows(trainer)
     cut = None if is_rollout else _cut_of(trainer, rows)
-    if rows and cut is None:  # TRL cuts at its own length too
-        limit = min(filter(None, (limit, _longest(trainer, is_rollout))), default=None)
+    limit = _longest(trainer, max_length, is_rollout=is_rollout, is_cut=bool(rows) and cut is None)
     perturb = Perturb(
         scheme,
         seed=seed,
@@ -186,14 +184,18 @@ def _collate_with(trainer: Any, wrap: Callable[[Collate], StochasticCollator]) -
     trainer.get_train_dataloader = get_train_dataloader
 
 
-def _longest(trainer: Any, is_rollout: bool) -> int | None:
-    """The trainer's or the model's longest row, of rollouts without their completions."""
-    if limit := getattr(trainer.args, "max_length", None):
-        return limit
-    longest = max_length_of(trainer.model)
-    if longest and is_rollout:
-        return max(1, longest - (trainer.args.max_completion_length or 0))
-    return longest
+def _longest(trainer: Any, max_length: int | None, *, is_rollout: bool, is_cut: bool) -> int | None:
+    """The longest row: ``max_length``, or that of the trainer or model, without completions.
+
+    Rows that the trainer cuts itself (``is_cut``) are no longer than its own.
+    """
+    own = getattr(trainer.args, "max_length", None)
+    longest = own or max_length_of(trainer.model)
+    if longest and is_rollout and not own:
+        longest = max(1, longest - (trainer.args.max_completion_length or 0))
+    if is_cut and longest and max_length:
+        return min(longest, max_length)
+    return max_length or longest
 
 
 def _check_trainer(trainer: Any) -> None:
