@@ -117,7 +117,7 @@ def robustify(
     is_rollout = hasattr(trainer, "_tokenize_prompts")
     rows = [] if is_rollout else _first_rows(trainer)
     cut = None if is_rollout else _cut_of(trainer, rows)
-    limit = _longest(trainer, max_length, is_rollout=is_rollout, is_cut=bool(rows) and cut is None)
+    limit = _longest(trainer, max_length, cut, is_rollout=is_rollout)
     perturb = Perturb(
         scheme,
         seed=seed,
@@ -184,16 +184,18 @@ def _collate_with(trainer: Any, wrap: Callable[[Collate], StochasticCollator]) -
     trainer.get_train_dataloader = get_train_dataloader
 
 
-def _longest(trainer: Any, max_length: int | None, *, is_rollout: bool, is_cut: bool) -> int | None:
+def _longest(
+    trainer: Any, max_length: int | None, cut: str | None, *, is_rollout: bool
+) -> int | None:
     """The longest row: ``max_length``, or that of the trainer or model, without completions.
 
-    Rows that the trainer cuts itself (``is_cut``) are no longer than its own.
+    Rows that the trainer alone cuts (``cut`` is None) are no longer than its own.
     """
     own = getattr(trainer.args, "max_length", None)
     longest = own or max_length_of(trainer.model)
-    if longest and is_rollout and not own:
+    if is_rollout and longest and not own:
         longest = max(1, longest - (trainer.args.max_completion_length or 0))
-    if is_cut and longest and max_length:
+    if cut is None and not is_rollout and longest and max_length:
         return min(longest, max_length)
     return max_length or longest
 

@@ -152,12 +152,12 @@ class PromptDataset(Dataset):
         self.fixed_draws, self.overflow = questions.fixed_draws, questions.overflow
         self.sampler, self.seed = sampler, seed
         prefix, texts = check_ids(questions.prefix, vocab.size), [item.question for item in items]
-        self.prefixes, self.prompts = [prefix] * len(items), vocab.encode_batch(texts)
         if vocab.ordinary[prefix[-1:]].any():  # the questions continue its text
-            self.prefixes, prompts = zip(
-                *(after_prefix(vocab, prefix, text) for text in texts), strict=True
-            )
-            self.prompts = Ragged.from_rows(prompts)
+            parts = [after_prefix(vocab, prefix, text) for text in texts]
+            self.prefixes = [before for before, _ in parts]
+            self.prompts = Ragged.from_rows([ids for _, ids in parts])
+        else:
+            self.prefixes, self.prompts = [prefix] * len(items), vocab.encode_batch(texts)
         self.answers = vocab.encode_continuations([item.answer for item in items])
         self._check_texts(items)
         end = end_of_answers(vocab, items, questions.end)
