@@ -319,10 +319,14 @@ def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
         (None, "no chat template"),
     ],
 )
-def test_templates_without_user_turns_are_refused(template, message):
+def test_templates_without_user_turns_are_refused(template, message, caplog):
+    """Where every id is drawn, a warning says that the template's own words are too."""
     chat = chat_tokenizer(template, ["<|start|>", "<|end|>"])
+    vocab = rt.Vocabulary.load(chat)
     with pytest.raises(RobustokError, match=message):
-        user_turns(chat, rt.Vocabulary.load(chat))
+        user_turns(chat, vocab)
+    perturb_by(vocab=vocab, where="all", tokenizer=chat)
+    assert ("marks no user turns" in caplog.text) is (template is not None)
 
 
 @pytest.mark.parametrize(

@@ -330,8 +330,9 @@ def lipschitz_ratios(
             those of :func:`robustok.attack.attack_items`; by default none.
 
     ``model``, ``vocab``, ``draws``, ``seed`` and ``progress`` are as in
-    :func:`~robustok.evaluation.evaluate`. Raises RobustokError without items or draws, and where no
-    tokenization differs.
+    :func:`~robustok.evaluation.evaluate`. A question is read alone: without a start token, a prompt
+    around it or its options. Raises RobustokError without items or draws, and where no tokenization
+    differs.
     """
     check_questions(items)
     if len(attacked) not in (0, len(items)):

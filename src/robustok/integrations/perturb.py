@@ -129,6 +129,14 @@ class Perturb:
         self.vocab, self.seed, self.state = self.scheme.vocab, check_seed(seed), State()
         self._turns = user_turns(tokenizer, self.vocab) if where == "user" else None
         self._headers = template_headers(tokenizer, self.vocab)
+        if where != "user" and getattr(tokenizer, "chat_template", None) is not None:
+            try:
+                user_turns(tokenizer, self.vocab)
+            except RobustokError:
+                _log.warning(
+                    "the chat template marks no user turns by special tokens: in rows that it "
+                    "wrote, its own words, such as role names, are drawn as well"
+                )
         self.cut = cut if cut is None else check_choice("cut", cut, ("end", "start"))
         if max_length is not None:
             max_length = check_integer("max_length", max_length, 1)
