@@ -20,7 +20,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,11 @@ class Verdict:
     change: Difference | None = None
     measure: str = "accuracy"
     text: str = ""  # what stands for the difference, of a test that has none
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a test came out for or against the claim."""
+        return self.verdict not in (UNDECIDED, SMALLER, NOT_TESTED)
 
     @property
     def kind(self) -> str:
@@ -104,34 +109,63 @@ UNITS = {
 def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
     """The verdict of every test, with Holm's method within each family.
 
-    A test that is left out of the tables still counts in its family.
+    A test that is left out of the tables still counts in its family. One that was decided at an
+    earlier look stays decided: where all its seeds leave it open, the verdict is that of the look.
     """
     rows = {name: _rows(results / name) for name in claims.models}
-    pairs = {test: pair for test in claims.tests if (pair := _pair(test, rows))}
-    families: dict[str, dict[Test, tuple[Row, Row]]] = {}
-    for test, pair in pairs.items():
+    verdicts = _judged(claims.tests, rows)
+    planned = [test for test in claims.tests if test.looks]
+    for look in sorted({look for test in planned for look in test.looks}, reverse=True):
+        at_look = _judged(planned, rows, look)
+        for test, earlier in at_look.items():
+            now = verdicts[test]
+            seeds = now.change.seeds if now.change else 0
+            if look in test.looks and look < seeds and not now.is_decided and earlier.is_decided:
+                verdicts[test] = replace(earlier, change=now.change)
+    return verdicts
+
+
+def _judged(
+    tests: Sequence[Test], rows: Mapping[str, list[Row]], seeds: int | None = None
+) -> dict[Test, Verdict]:
+    """The verdicts of tests, of whole families, by their first ``seeds`` seeds or all planned."""
+    limits = {test: min(test.seeds, seeds or test.seeds) for test in tests}
+    pairs = {test: pair for test in tests if (pair := _pair(test, rows, limits[test]))}
+    families: dict[str, list[Test]] = {}
+    for test in tests:
         if not test.distribution:
-            families.setdefault(test.family, {})[test] = pair
+            families.setdefault(test.family, []).append(test)
     kept: set[Test] = set()
-    for own in families.values():
+    for family in families.values():
+        # A test that no look decides yet counts in the correction, and is not decided.
+        own = {
+            test: pairs[test] for test in family if test in pairs and level_of(test, pairs[test])
+        }
         levels = {id(pair[1]): level_of(test, pair) / LEVEL for test, pair in own.items()}
+        waiting = len(family) - len(own)
 
         def at_its_level(
-            first: Row, second: Row, level: float = LEVEL, levels: dict[int, float] = levels
+            first: Row,
+            second: Row,
+            level: float = LEVEL,
+            levels: dict[int, float] = levels,
+            waiting: int = waiting,
         ) -> Difference:
-            return compare(first, second, level=level * levels[id(second)])
+            corrected = LEVEL / (LEVEL / level + waiting)
+            return compare(first, second, level=corrected * levels[id(second)])
 
         kept.update(clear_differences(own, compare=at_its_level))
-    sizes = Counter(test.family for test in claims.tests)
+    sizes = Counter(test.family for test in tests)
+    present = Counter(test.family for test in pairs)
     return {
         test: judge(
             test,
             pairs.get(test),
             is_clear=test in kept,
             at_chance=_at_chance(test, rows[test.results]),
-            others=sizes[test.family] - len(families.get(test.family, ())),
+            others=sizes[test.family] - present[test.family],
         )
-        for test in claims.tests
+        for test in tests
     }
 
 
@@ -145,8 +179,8 @@ def measure_of(rows: Mapping[str, Any]) -> str:
 
 
 def level_of(test: Test, pair: tuple[Row, Row]) -> float:
-    """The level of the test with the seeds that it has: that of its look, or 0.05."""
-    return test.looks.get(len(_by_seed(pair[1])), LEVEL)
+    """The level of the test with its seeds: that of their look, 0.05, or 0 where they have none."""
+    return test.looks.get(len(_by_seed(pair[1])), 0.0 if test.looks else LEVEL)
 
 
 def judge(
@@ -164,25 +198,26 @@ def judge(
         pair: the rows of `against` and of `of`, with answers or values by seed; None without rows.
         is_clear: whether Holm's method keeps the difference within the test's family.
         at_chance: whether neither side is above chance on canonical questions.
-        others: tests of the family without rows, which Holm's method has not counted.
+        others: tests of the family without rows. They count in Holm's correction; only of a family
+            with planned looks the others are decided without them.
     """
     if pair is None:
         return Verdict(NOT_TESTED, measure=measure_of(test.parts[0].rows))
     if test.distribution:
         return _of_distribution(test, pair[1])
     change, measure, level = compare(*pair), pair[0]["measure"], level_of(test, pair)
-    verdict, note = _decided(test, pair, change, is_clear=is_clear)
-    missing = ""
-    if change.seeds < test.seeds:
-        missing = f"{change.seeds} of {test.seeds} seeds"
-        if change.seeds in test.looks and verdict not in (UNDECIDED, SMALLER):
-            note = f"at the look of {missing}, level {level:g}{note and '; '}{note}"
-            missing = ""
-    elif others:
+    missing = f"{change.seeds} of {test.seeds} seeds" if change.seeds < test.seeds else ""
+    is_look = change.seeds in test.looks
+    if not missing and others and not is_look:
         missing = f"tests of its family without rows: {others}"
-    if missing:
+    verdict, note = UNDECIDED, ""
+    if is_look or not missing:
+        verdict, note = _decided(test, pair, change, is_clear=is_clear)
+    if missing and verdict in (UNDECIDED, SMALLER):
         excluded = "" if at_chance else _paper_is_excluded(test, change, UNITS[measure])
         verdict, note = UNDECIDED, f"{missing}{excluded}"
+    elif missing:
+        note = f"at the look of {missing}, level {level:g}{note and '; '}{note}"
     elif verdict in (UNDECIDED, SMALLER) and at_chance:
         verdict, note = UNDECIDED, "neither side is above chance on canonical questions"
     return Verdict(verdict, note, change, measure)
@@ -350,10 +385,10 @@ def _by_seed(row: Row) -> dict[int, Any]:
     return row.get("answers") or row.get("values") or {}
 
 
-def _pair(test: Test, rows: Mapping[str, list[Row]]) -> tuple[Row, Row] | None:
+def _pair(test: Test, rows: Mapping[str, list[Row]], seeds: int) -> tuple[Row, Row] | None:
     """The merged rows of both sides, of the first seeds that all share; None without such rows.
 
-    The seeds are as many as planned: more, run for another test, would be a second chance.
+    At most ``seeds`` count, those planned: more, run for another test, would be a second chance.
     """
     parts = []
     for part in test.parts:
@@ -369,15 +404,15 @@ def _pair(test: Test, rows: Mapping[str, list[Row]]) -> tuple[Row, Row] | None:
     if test.distribution:
         return parts[0]
     by_seed = [_by_seed(side) for pair in parts for side in pair]
-    seeds = sorted(set(by_seed[0]).intersection(*by_seed[1:]))[: test.seeds]
+    shared = sorted(set(by_seed[0]).intersection(*by_seed[1:]))[:seeds]
     for own in by_seed:
-        for seed in own.keys() - set(seeds):
+        for seed in own.keys() - set(shared):
             del own[seed]
-    if not seeds:
+    if not shared:
         return None
     if len(parts) == 1 and test.parts[0].weight == 1:
         return parts[0]
-    return _pooled(test.parts, parts, seeds)
+    return _pooled(test.parts, parts, shared)
 
 
 def _pooled(

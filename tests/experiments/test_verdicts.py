@@ -97,6 +97,13 @@ MARGIN = {"margin": 5, "margin_fixed": "after"}
      "2 of 3 seeds"),
     (HIGH, (0.9, 0.9), MARGIN | {"hypothesis": "no loss", "looks": {2: 0.01, 3: 0.045}},
      "no loss larger than 5", "at the look of 2 of 3 seeds, level 0.01; 98% .*"),
+    # What was decided at a look stays decided.
+    (HALF, (0.9, 0.9, 0.2), {"hypothesis": "higher", "looks": {2: 0.01, 3: 0.045}}, "confirmed",
+     "at the look of 2 of 3 seeds, level 0.01"),
+    (HALF, (0.9, 0.9, 0.2), {"hypothesis": "higher", "looks": {2: 1e-60, 3: 0.045}}, "undecided",
+     "80% power at .*"),
+    (HALF, (0.9, 0.9, 0.9), {"hypothesis": "higher", "looks": {2: 0.01, 3: 0.045}}, "confirmed",
+     ""),
     # Fewer seeds than planned decide nothing.
     (HALF, (0.9, 0.9), {"hypothesis": "higher", "paper": 48}, "undecided",
      "2 of 3 seeds; the paper's difference is excluded"),
@@ -151,6 +158,21 @@ def test_holm_corrects_a_family_and_a_test_alone_is_not(tmp_path: Path) -> None:
     first, second = verdicts(tmp_path, rows, [family[0], missing])
     assert (first.verdict, second.verdict) == ("undecided", "not tested")
     assert first.note == "tests of its family without rows: 1"
+
+
+def test_at_a_look_the_correction_counts_tests_that_cannot_be_decided_yet(tmp_path: Path) -> None:
+    rows = accuracies(*HALF[:2], scheme="canonical") + accuracies(0.62, 0.6, scheme="new")
+    rows += accuracies(0.9, scheme="one seed")
+    alone = {"hypothesis": "higher", "family": "two"}
+    p = verdict(tmp_path, rows, **alone).change.p
+    planned = alone | {"looks": {2: 1.5 * p, 3: 0.045}}
+    assert verdict(tmp_path, rows, **planned).verdict == "confirmed"
+    for scheme in ("one seed", "missing"):
+        other = planned | {"of": {"train_scheme": scheme}}
+        assert verdicts(tmp_path, rows, [planned, other])[0].verdict == "undecided"
+        stronger = {"looks": {2: 2.5 * p, 3: 0.045}}
+        tests = [planned | stronger, other | stronger]
+        assert verdicts(tmp_path, rows, tests)[0].verdict == "confirmed"
 
 
 @pytest.mark.parametrize("scheme", ["before fine-tuning", "canonical"])
