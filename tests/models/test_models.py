@@ -1,6 +1,8 @@
 import io
 import json
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    Gemma3Config,
 )
 
 import robustok as rt
@@ -348,3 +351,8 @@ def test_a_model_is_loaded_in_the_type_that_the_processor_computes_fastest_in(
     processor()
     monkeypatch.setattr(load, "_LARGE", 1)
     assert load_model(tmp_path).dtype == torch.bfloat16  # as saved
+
+
+def test_a_model_that_sees_images_has_its_start_token_in_the_configuration_of_text():
+    model: Any = SimpleNamespace(config=Gemma3Config(text_config={"bos_token_id": 7}))
+    assert load.config_token(model, "bos_token_id", "eos_token_id") == 7

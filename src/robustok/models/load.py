@@ -376,7 +376,8 @@ def max_length_of(model: PreTrainedModel) -> int | None:
 
 def config_token(model: PreTrainedModel, *names: str) -> int | None:
     """The first id that a model's configuration has under these names, such as "bos_token_id"."""
-    values = (getattr(model.config, name, None) for name in names)
+    config = model.config.get_text_config()  # of a model that sees images, too
+    values = (getattr(config, name, None) for name in names)
     return next((value for value in values if isinstance(value, int) and value >= 0), None)
 
 
