@@ -109,7 +109,8 @@ def test_parts_say_what_was_sampled(tmp_path: Path) -> None:
         for ids, parts in rollout.sequences:
             edges = [0, *(part.end for part in parts)]
             assert edges[-1] == len(ids) and [part.begin for part in parts] == edges[:-1]
-            assert all(p.is_sampled == (p.role not in ("prompt", "context", "user")) for p in parts)
+            given = ("prompt", "context", "user", "tool:search")
+            assert all(part.is_sampled == (part.role not in given) for part in parts)
             assert all(isinstance(part, Part) for part in parts)
 
 
@@ -118,6 +119,15 @@ def test_rollouts_of_one_prompt_have_one_key(tmp_path: Path) -> None:
     first, second, third = (r.prompt for r in rollouts_of(in_file(tmp_path / "a.jsonl", rows)))
     assert first == second != third and first is not None
     assert rollouts_of(in_file(tmp_path / "b.jsonl", [{"ids": C}]))[0].prompt is None
+    # Also where prompt and completion are one list: by their mask or the length of the response.
+    for number, (layout, row, _) in enumerate(FILES):
+        if layout not in ("messages", "ids") and row.get("labels", [-100])[0] == -100:
+            (rollout,) = rollouts_of(in_file(tmp_path / f"{number}.jsonl", [row]))
+            assert rollout.prompt == first
+    turns = [{"role": "user", "ids": P}, {"role": "assistant", "ids": C}]
+    rows = [{"turns": turns}, {"turns": [*turns, {"role": "user", "ids": D}]}]
+    keys = {r.prompt for r in rollouts_of(in_file(tmp_path / "c.jsonl", rows))}
+    assert keys == {first}
 
 
 def test_rows_without_ids_hide_no_later_ones(tmp_path: Path) -> None:

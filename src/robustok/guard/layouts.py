@@ -18,6 +18,7 @@ from robustok.runtime.inputs import find_inputs, json_lines, kind_of
 
 _PARQUET_ROWS = 256  # read at a time
 _IGNORED = -100  # the label of an id that is not trained on
+_READ = ("system", "developer", "user", "tool", "function")  # roles whose ids are not sampled
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
 # Lists of integers beside ids that are none.
 _NO_IDS = ("attention_mask", "position_ids", "token_type_ids", "weight_versions", "labels")
@@ -77,7 +78,8 @@ class Rollout(NamedTuple):
     >>> Rollout([(np.array([276, 275], np.int32), [])]).prompt is None
     True
 
-    ``prompt`` is the same for rollouts of one prompt; None where no ids of a prompt are known.
+    ``prompt`` is the same for rollouts whose ids before the first sampled one are the same; None
+    where there are no such ids.
     """
 
     sequences: list[tuple[np.ndarray, list[Part]]]
@@ -178,23 +180,37 @@ def _value(item: dict[str, Any], paths: str, row: dict[str, Any]) -> Any:
 def _rollout(label: str, row: dict[str, Any], layout: Layout) -> Rollout:
     items = _items(row, layout)
     sequences: list[tuple[np.ndarray, list[Part]]] = []
-    prompt = None
     for number, item in enumerate(items):
         ids = _value(item, layout.completion, row)
         if ids is None:
             continue
-        given = _value(item, layout.prompt, row)
+        prompt = _value(item, layout.prompt, row) or []
         mask, length = _value(item, layout.mask, row), _value(item, layout.length, row)
         where = f"{label}, item {number}" if layout.items else label
-        role = _role(item, _value(item, layout.role, row)) if layout.role else ""
-        sequences.append(_sequence(where, given or [], ids, mask, length, role))
-        if given and prompt is None:
-            prompt = blake2b(np.asarray(given, np.int64).tobytes(), digest_size=16).digest()
+        role = ""
+        if layout.role:
+            author = _value(item, layout.role, row)
+            role = _role(item, author)
+            if mask is None and author in _READ:
+                length = 0
+        sequences.append(_sequence(where, prompt, ids, mask, length, role))
     if layout.joins:
         parents = [item.get("parent") for item in items]
         if len(sequences) == len(items):
             sequences = _joined(sequences, parents)
-    return Rollout(sequences, prompt)
+    return Rollout(sequences, _prompt_key(sequences))
+
+
+def _prompt_key(sequences: Sequence[tuple[np.ndarray, list[Part]]]) -> bytes | None:
+    """A hash of all ids before the first sampled one; None where there is none."""
+    digest, size = blake2b(digest_size=16), 0
+    for ids, parts in sequences:
+        end = next((part.begin for part in parts if part.is_sampled), len(ids))
+        digest.update(ids[:end].tobytes())
+        size += end
+        if end < len(ids):
+            break
+    return digest.digest() if size else None
 
 
 def _role(turn: dict[str, Any], role: object) -> str:
