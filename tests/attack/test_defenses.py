@@ -100,23 +100,29 @@ def test_an_adversary_scores_other_neighbors_in_another_epoch(
     assert len({first, *later}) == 3
 
 
-def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
-    adversary = Adversary(llama, vocab, ITEMS, every=2, max_scored=20, seed=0)
-    rows = PromptDataset(
-        vocab, ITEMS, sampler("canonical", vocab), seed=0, adversary=adversary, batch_size=2
-    )
-    attacked = rows.__getitems__([0, 1])  # the first step
-    assert 0 < adversary.n_scored <= 40
-    assert any(
-        row["input_ids"].tolist() != [*vocab.encode(i.question), *vocab.encode(i.answer)]
-        for row, i in zip(attacked, ITEMS, strict=False)
-    )
-    scored = adversary.n_scored
-    canonical = rows.__getitems__([8 + 2, 12 + 3])  # places 2 and 3: the second step
-    assert adversary.n_scored == scored
-    for row, item in zip(canonical, ITEMS[2:], strict=True):
-        wanted = [*vocab.encode(item.question), *vocab.encode(item.answer)]
-        assert row["input_ids"].tolist() == wanted
+def test_an_adversary_attacks_every_nth_batch(vocab, tmp_path) -> None:
+    """Here the first and the third of four batches of two questions."""
+    numbers: list[list[int]] = []
+
+    class Spy(Adversary):
+        def __call__(self, own: Any, epoch: int = 0) -> Any:
+            numbers.append(list(own))
+            return super().__call__(own, epoch)
+
+    model = tiny_model("llama", vocab.size, seed=1)
+    spy = Spy(model, vocab, ITEMS, every=2, max_scored=20, seed=0)
+    finetune(
+        model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=spy, steps=4,
+        batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path,
+    )  # fmt: skip
+    assert [len(own) for own in numbers] == [2, 2]
+    assert 0 < spy.n_scored <= 4 * 20
+    dataset = PromptDataset(vocab, ITEMS, sampler("canonical", vocab), seed=0, batch_size=2)
+    attacked = dataset.attacked([0, 1], spy)
+    canonical = dataset.__getitems__([0, 1])
+    for rows, equal in ((attacked, False), (canonical, True)):
+        wanted = [[*vocab.encode(i.question), *vocab.encode(i.answer)] for i in ITEMS[:2]]
+        assert ([row["input_ids"].tolist() for row in rows] == wanted) is equal
 
 
 def test_a_training_takes_an_adversary_that_can_attack(vocab, tmp_path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tests.oracles.processes import as_two_processes
 from tests.training.conftest import ITEMS, PLAN, VOCAB, stopped, tiny, tune
 
 import robustok as rt
+from robustok.attack import Adversary
 from robustok.errors import RobustokError
 from robustok.models import load_model
 from robustok.runtime.files import locked
@@ -86,6 +88,25 @@ def test_a_stop_in_a_schedule_changes_nothing(tmp_path):
     stopped(tmp_path / "b", 20, sampler=MOVING)
     parts = tune(tmp_path / "b", sampler=MOVING)
     assert (parts.losses, parts.tokens) == (whole.losses, whole.tokens)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_stop_beside_an_adversary_changes_nothing(tmp_path, every):
+    """An attack reads the weights before its step, which a data loader that reads ahead hides."""
+
+    def run(out: Path, stop: int | None = None) -> Any:
+        model = tiny()
+        adversary = Adversary(model, VOCAB, ITEMS, every=every, max_scored=8)
+        if stop is not None:
+            return stopped(out, stop, model=model, adversary=adversary)
+        return tune(out, model, adversary=adversary)
+
+    whole = run(tmp_path / "a")
+    run(tmp_path / "b", stop=21)
+    parts = run(tmp_path / "b")
+    assert (parts.losses, parts.tokens) == (whole.losses, whole.tokens)
+    assert weights(tmp_path / "b") == weights(tmp_path / "a")
+    assert whole.losses != tune(tmp_path / "c").losses
 
 
 def test_a_slow_training_saves_by_the_clock(tmp_path, monkeypatch):

@@ -90,7 +90,7 @@ def test_a_prompt_after_ordinary_ids_continues_their_text():
     options = {"items": [item], "prefix": prefix.tolist(), "max_length": len(joint)}
     assert data("canonical", **options)[0]["input_ids"].tolist() == joint
     adversary = Adversary(tiny(), VOCAB, [item], every=1, max_scored=4, prefix=prefix)
-    attacked = data("canonical", **options | {"max_length": 99}, adversary=adversary)[0]
+    (attacked,) = data("canonical", **options | {"max_length": 99}).attacked([0], adversary)
     assert VOCAB.decode(attacked["input_ids"]) == f"I{word}? up"
 
 

@@ -379,9 +379,8 @@ class Adversary:
         seed: any integer; it and the epoch decide which neighbors are scored.
 
     An attack is a greedy ascent of minus the log-probability of the answer, from the canonical
-    tokenization, with a quarter of ``max_scored`` neighbors a step. It reads the weights when its
-    batch is loaded, a step before training on it. A question too long for the model is not
-    attacked.
+    tokenization, with a quarter of ``max_scored`` neighbors a step, by the weights before the step
+    of training. A question too long for the model is not attacked.
 
     Raises RobustokError for a number out of range.
     """

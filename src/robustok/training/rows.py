@@ -8,7 +8,7 @@ are in the loss. Positions restart at every question, by which transformers sepa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,13 +120,12 @@ class PromptDataset(Dataset):
     """A map-style data set of (prompt, answer): the prompt perturbed, the answer canonical.
 
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer), ``answer``, the
-    number of ids at its end that are the answer, and ``overflowed``, whether its draw was too long.
-    An index is ``place * len(data) + row``, where the place is the number of rows of the training
-    before it: every ``len(data)`` places begin a new epoch.
+    number of ids at its end that are the answer, ``overflowed``, whether its draw was too long, and
+    its ``index``. An index is ``place * len(data) + row``, where the place is the number of rows of
+    the training before it: every ``len(data)`` places begin a new epoch.
 
-    A schedule moves over ``total`` rows, with one strength for all of a step of ``batch_size``; an
-    ``adversary`` gives the tokenizations of every n-th of these steps. ``settings`` are fields of
-    :class:`~robustok.training.recipe.Questions`.
+    A schedule moves over ``total`` rows, with one strength for all of a step of ``batch_size``.
+    ``settings`` are fields of :class:`~robustok.training.recipe.Questions`.
 
     Raises RobustokError without items, for a schedule without ``total``, and at once for an answer
     that does not fit, or with ``"canonical"`` a canonical row that does not.
@@ -141,7 +140,6 @@ class PromptDataset(Dataset):
         seed: int,
         max_length: int | None = None,
         total: int | None = None,
-        adversary: Any = None,
         batch_size: int = 1,
         **settings: object,
     ) -> None:
@@ -166,8 +164,7 @@ class PromptDataset(Dataset):
             values = np.insert(self.answers.values, offsets[1:], end)
             self.answers = Ragged(values, offsets + np.arange(len(offsets)))
         self.max_length = max_length or int(np.iinfo(np.int64).max)
-        self.total = total
-        self.adversary, self.batch_size = adversary, batch_size
+        self.total, self.batch_size = total, batch_size
         scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
 
@@ -183,26 +180,44 @@ class PromptDataset(Dataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[JsonObject]:
-        """The rows of a batch, drawn by one call of the sampler."""
+        """The rows of a batch; those of an epoch are drawn by one call of the sampler."""
+        seen = min(indices) // len(self) // self.batch_size * self.batch_size
+        rows = [
+            row for keys, epoch in self._epochs(indices) for row in self.rows(keys, epoch, seen)
+        ]
+        return [row | {"index": index} for row, index in zip(rows, indices, strict=True)]
+
+    def attacked(
+        self, indices: Sequence[int], adversary: Callable[[list[int], int], Ragged]
+    ) -> list[JsonObject]:
+        """The rows of a batch with the tokenizations that an adversary gives."""
+        return [
+            row
+            for keys, epoch in self._epochs(indices)
+            for row in self._rows(keys, adversary(keys.tolist(), epoch))
+        ]
+
+    def _epochs(self, indices: Sequence[int]) -> Iterator[tuple[np.ndarray, int]]:
+        """The numbers of the questions of some indices, by epoch."""
         places, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
-        seen = int(places.min()) // self.batch_size * self.batch_size
         epochs = places // len(self)
         borders = np.flatnonzero(np.diff(epochs)) + 1
-        by_epoch = zip(np.split(keys, borders), np.split(epochs, borders), strict=True)
-        return [row for k, epoch in by_epoch for row in self.rows(k, int(epoch[0]), seen)]
+        for part, own in zip(np.split(keys, borders), np.split(epochs, borders), strict=True):
+            yield part, int(own[0])
 
     def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[JsonObject]:
         """The rows of some questions, by their numbers, after ``seen`` rows of the training."""
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            prompts = self.adversary(keys.tolist(), epoch)
-        else:
-            draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
-            sampler = scheme_at(self.sampler, seen, self.total)
-            prompts = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
+        draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
+        sampler = scheme_at(self.sampler, seen, self.total)
+        return self._rows(
+            keys, sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
+        )
+
+    def _rows(self, keys: np.ndarray, prompts: Ragged) -> list[JsonObject]:
         return [
-            self._row(self.prefixes[i], prompt, fallback, self.answers[i])
-            for prompt, fallback, i in zip(prompts, canonical, keys, strict=True)
+            self._row(self.prefixes[i], prompt, self.prompts[i], self.answers[i])
+            for prompt, i in zip(prompts, keys, strict=True)
         ]
 
     def _row(

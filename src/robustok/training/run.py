@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, send_to_device
 from torch import nn
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
@@ -52,6 +52,7 @@ CHECKSUMS = "checksums.json"  # of a checkpoint, which is whole once this is the
 
 _log = logging.getLogger(__name__)  # commands print it
 
+_OF_ROWS = ("index", "overflowed")  # numbers of a batch that the model does not read
 _MEASURED = ("seconds", "waiting", "overflowed")  # by a TrainingWatch
 _FIRST_RUN = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
@@ -199,6 +200,7 @@ def train(
     *,
     out: str | Path,
     settings: dict[str, Any],
+    adversary: Any = None,
     progress: Progress = no_progress,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
@@ -208,8 +210,8 @@ def train(
     identifies the run: a folder made with other settings, or from a model with other weights, is
     refused. The folder is locked during the run. A ``dataset`` has a ``seed``, and by its
     ``row_length``, the tokens of a long row, the attention is chosen; one that is not iterable is a
-    :class:`PromptDataset`. Weights that are trained become float32: updates of AdamW would be
-    rounded away in bfloat16.
+    :class:`PromptDataset`, of which an ``adversary`` may attack every n-th batch. Weights that are
+    trained become float32: updates of AdamW would be rounded away in bfloat16.
 
     Raises RobustokError for a loss that is not a number, for steps without a row that fits, for a
     folder of another run or in use by one, and where the disk is full.
@@ -257,7 +259,7 @@ def train(
                 callbacks=[watch],
             )
             trainer.remove_callback(PrinterCallback)
-            trainer.watch = watch
+            trainer.watch, trainer.adversary = watch, adversary
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
             if checkpoint is None and is_same_run and model_fingerprint(model) != first_fingerprint:
                 raise RobustokError(
@@ -292,18 +294,20 @@ def _made_trainer(report_to: str, **arguments: Any) -> _Trainer:
 
 
 def _collate(collator: Any, rows: Sequence[JsonObject]) -> JsonObject:
-    """A batch with the number of draws of every row that were too long."""
-    overflowed = torch.tensor([int(row.get("overflowed", 0)) for row in rows])
-    return {**collator(rows), "overflowed": overflowed}
+    """A batch with the index of every row, and the number of its draws that were too long."""
+    numbers = {name: torch.tensor([int(row.get(name, 0)) for row in rows]) for name in _OF_ROWS}
+    return {**collator(rows), **numbers}
 
 
 class _Trainer(Trainer):
     """A Trainer that seals its checkpoints, and takes the rows in the order of the data set.
 
-    It adds up what overflowed in the batches that it trains on: data loaders read ahead.
+    Data loaders read ahead: it adds up what overflowed in the batches that it trains on, and lets
+    an adversary attack a batch by the weights before its step.
     """
 
     watch: Any = None
+    adversary: Any = None
     overflowed: Any = 0  # since the last log, in this process
     targets: Any = 0  # ids in the loss since then
 
@@ -312,10 +316,22 @@ class _Trainer(Trainer):
         steps = self.args.max_steps * self.args.gradient_accumulation_steps
         return RowOrder(dataset, steps * self.args.train_batch_size * self.args.world_size)
 
+    def get_batch_samples(self, *args: Any) -> Any:
+        batches, n_targets = super().get_batch_samples(*args)
+        if self.adversary is not None and self.state.global_step % self.adversary.every == 0:
+            batches = [self._attacked(batch) for batch in batches]
+        return batches, n_targets
+
+    def _attacked(self, batch: JsonObject) -> Any:
+        dataset: Any = self.train_dataset
+        rows = dataset.attacked(batch["index"].tolist(), self.adversary)
+        return send_to_device(self.data_collator(rows), self.args.device)
+
     def training_step(
         self, model: PreTrainedModel, inputs: Any, num_items_in_batch: object = None
     ) -> Any:
-        self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
+        overflowed, _ = (inputs.pop(name).sum() for name in ("overflowed", "index"))
+        self.overflowed = self.overflowed + overflowed
         self.targets = self.targets + (inputs["labels"] != IGNORED).sum()
         if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
             num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)

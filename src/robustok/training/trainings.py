@@ -98,7 +98,6 @@ def finetune(
         seed=seed,
         max_length=max_length,
         total=plan.last_row,
-        adversary=adversary,
         batch_size=plan.batch_size,
         **{field.name: getattr(plan, field.name) for field in fields(Questions)},
     )
@@ -118,7 +117,7 @@ def finetune(
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
-    return train(model, dataset, collator, plan, **common)
+    return train(model, dataset, collator, plan, adversary=adversary, **common)
 
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
