@@ -541,6 +541,8 @@ def test_texts_and_generations_of_a_server_are_those_of_this_process(
     assert there == here
     with pytest.raises(RobustokError, match="lower max_gen_toks"):
         served.generate_until([Instance("generate_until", {}, ("a", {"max_tokens": 10**6}), 0)])
+    with pytest.raises(RobustokError, match="several beams"):
+        served.generate_until([Instance("generate_until", {}, ("a", {"num_beams": 4}), 0)])
 
 
 def test_what_is_wrong_with_a_served_model_is_one_line(folder: Path, url: str) -> None:

@@ -406,6 +406,11 @@ class ServedLM(Drawing):
             settings = dict(given)
             numbers = [settings.pop(name) for name in _NEW_TOKENS if name in settings]
             new_tokens = int(numbers[0]) if numbers else self.max_gen_toks
+            if settings.pop("num_beams", 1) != 1:
+                raise RobustokError(
+                    "the task asks for several beams, and a server writes one: give "
+                    "--gen_kwargs num_beams=1, or evaluate the model in this process"
+                )
             is_sampled = settings.pop("do_sample", settings.get("temperature", 0) > 0)
             settings["temperature"] = settings.get("temperature", 1) if is_sampled else 0
             stop = settings.pop("until", [])
