@@ -368,12 +368,19 @@ def test_another_folder_is_refused_in_one_line(
 
 def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path: Path) -> None:
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
-    cache = {"split": "train", "cache_dir": str(tmp_path)}
-    run = results / "predictions"
-    table = pandas.read_parquet(run / "items.parquet")
-    rows = datasets.load_dataset("json", data_files=str(run / "items/*.jsonl"), **cache)
-    assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
-    assert sorted(table["correct"]) == sorted(rows["correct"][:])
+    items = tmp_path / "items"  # as of one run with schemes and attacks
+    for name in ("predictions", "attacks"):
+        shutil.copytree(results / name / "items", items, dirs_exist_ok=True)
+    table = pandas.read_parquet(results / "predictions" / "items.parquet")
+    cache = {"split": "train", "cache_dir": str(tmp_path / "cache")}
+    drawn, attacked = (
+        datasets.load_dataset("json", data_files=f"{items}/{kind}-*.jsonl", **cache)
+        for kind in ("evaluate", "attack")
+    )
+    keys = [item.key for item in ITEMS]
+    assert table["key"].tolist() == drawn["key"][:] == keys * 2
+    assert attacked["key"][:] == keys
+    assert sorted(table["correct"]) == sorted(drawn["correct"][:])
 
 
 def test_without_pyarrow_there_is_no_table_of_questions(

@@ -1,6 +1,7 @@
 """The order of a plan, the keys of cells, and questions of files and benchmarks in a study."""
 
 import dataclasses
+import gzip
 import json
 import re
 from collections import Counter
@@ -126,7 +127,14 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
     assert key("a.txt", "one text") == key("b.txt", "one text") != key("b.txt", "another")
     rows = '{"text": "one"}'  # of which a line is another document in a text file
     assert key("a.txt", rows) != key("a.jsonl", rows) == key("b.jsonl", rows)
-    with pytest.raises(RobustokError, match="cannot be read"):
+    of_pattern = set()
+    for content in ("one", "two", "two"):
+        (tmp_path / "b.txt").write_text(content)
+        (corpus,) = (c for c in plan(load_study(text, "a", corpus=(f"{tmp_path}/*.txt",)))
+                     if isinstance(c, CorpusCell))  # fmt: skip
+        of_pattern.add(corpus.key)
+    assert len(of_pattern) == 2
+    with pytest.raises(RobustokError, match="no such file or folder, and no file matches it"):
         plan(load_study(text, "a", corpus=(str(tmp_path / "none.txt"),)))
 
 
@@ -243,6 +251,21 @@ def test_files_of_sentences_alone_are_not_attacked(tmp_path: Path) -> None:
     assert (tasks["evaluate"], tasks["attack"]) == (
         {"langgame", "games", "pairs"}, {"langgame", "games"}
     )  # fmt: skip
+
+
+def test_a_compressed_file_of_questions_has_the_name_of_its_benchmark(tmp_path: Path) -> None:
+    rows = '{"question": "Odd?", "choices": ["1", "2"], "label": 0}\n'
+    files = [tmp_path / "games.jsonl", tmp_path / "games.jsonl.gz"]
+    files[0].write_text(rows)
+    files[1].write_bytes(gzip.compress(rows.encode()))
+    names = set()
+    for path in files:
+        (cell,) = (c for c in plan(tiny(questions={"items": str(path)}))
+                   if isinstance(c, BenchmarkCell))  # fmt: skip
+        names.add((cell.task, read_items(path)[0].key))
+    assert names == {("games", "games-1")}
+    with pytest.raises(RobustokError, match="no benchmark 'arc_esy': did you mean 'arc_easy'"):
+        plan(tiny(questions={"items": "arc_esy"}))
 
 
 ITEMS = langgame(frequent_words(500), 12, seed=9)

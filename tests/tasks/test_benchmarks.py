@@ -203,9 +203,11 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch) -> None:
     def load(*_: Any, **__: Any) -> None:
         raise ConnectionError("Couldn't reach the Hub")
 
-    monkeypatch.setattr("datasets.load_dataset", load)
-    with pytest.raises(RobustokError, match=r"connect, or give a file copa\.jsonl"):
-        read_items("copa", limit=1)
+    for name in ("load_dataset", "get_dataset_config_names"):
+        monkeypatch.setattr(f"datasets.{name}", load)
+    for name in ("copa", "blimp"):  # all configurations of blimp are asked for first
+        with pytest.raises(RobustokError, match=rf"connect, or give a file {name}\.jsonl"):
+            read_items(name, limit=1)
 
 
 DOCUMENTS = ["one\ntwo", "naïve\u2028 🦜", ""]

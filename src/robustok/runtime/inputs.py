@@ -34,6 +34,7 @@ FORMATS = {  # by the suffix of a file
     ".txt": "text",
 }
 ROWS = ("parquet", "jsonl")  # formats that have columns
+TEXTS = (*ROWS, "text")
 MAX_LINE = 64 << 20  # bytes of a line, decompressed; a longer one is never held in memory
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # what reading a damaged file raises
 MARK = b"\xef\xbb\xbf"  # byte order mark

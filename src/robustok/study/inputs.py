@@ -35,7 +35,7 @@ from robustok.runtime.hub import (
     packaged_identity,
     split_revision,
 )
-from robustok.runtime.inputs import kind_of
+from robustok.runtime.inputs import TEXTS, find_inputs, kind_of
 from robustok.runtime.records import json_digest, sha256_of
 from robustok.study.cell import Cell, Summary
 from robustok.study.sections import NOT_IN_KEY
@@ -353,7 +353,11 @@ def external_questions(path: str | Path, *, by_content: bool = True) -> External
 
 
 def external_text(path: str | Path, *, by_content: bool = True) -> External:
-    """A file or a folder of text, identified by its content and by the format that its name has."""
+    """Text as :func:`read_texts` takes it: identified by its content and the format of its name."""
+    if by_content and not Path(path).exists():
+        files = find_inputs(path, TEXTS).files
+        named = (f"{file.format} {file.compression} {_digest(file.path)}" for file in files)
+        return External(str(path), json_digest([*named]))
     text, kind = external_file(path, by_content=by_content), kind_of(Path(path))
     return replace(text, identity=" ".join([text.identity, *filter(None, kind or ())]))
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, nearest
 from robustok.models.load import pinned
 from robustok.study import inputs, models
 from robustok.study.cell import Cell, parameters
@@ -15,6 +15,7 @@ from robustok.study.measurements import Subject
 from robustok.study.schema import Study
 from robustok.study.sections import BenchmarksSection, CorpusSection, WordTask
 from robustok.tasks import HUB, benchmark_files
+from robustok.tasks.item import benchmark_of
 from robustok.tasks.words import read_words
 
 MAX_CELLS = 20_000  # with those that are planned more than once
@@ -179,9 +180,9 @@ class _Planner:
             yield self._benchmark(name, revision=revision)
             return
         if not source or not Path(source).exists():
-            raise RobustokError(f"no file '{source}': give a JSONL file of questions")
-        name = Path(source).stem if source.endswith(".jsonl") else source
-        files = benchmark_files(source) if Path(source).is_dir() else {name: source}
+            raise RobustokError(f"no file and no benchmark '{source}': {nearest(name, HUB)}")
+        path = Path(source)
+        files = benchmark_files(path) if path.is_dir() else {benchmark_of(path): path}
         yield from (self._benchmark(task, path=path) for task, path in files.items())
 
     def _benchmark(

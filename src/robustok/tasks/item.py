@@ -201,6 +201,11 @@ def read_questions(source: str | Path) -> list[Item] | list[Pair]:
     return [_pair(row, where, key) for row, where, key in _objects(path)]
 
 
+def benchmark_of(path: Path) -> str:
+    """The benchmark that a file of questions is named after, such as ``copa.jsonl.gz``."""
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSIONS else path.stem
+
+
 def benchmark_files(folder: str | Path) -> dict[str, Path]:
     """The JSON Lines files of a folder, by benchmark (the file name without its suffix).
 
@@ -236,7 +241,7 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
         if not isinstance(row, dict):
             raise RobustokError(f"{where} is not a JSON object: write one object a line")
         names = (row[field] for field in ("key", "id") if row.get(field) is not None)
-        key = str(next(names, f"{path.stem}-{number}"))
+        key = str(next(names, f"{benchmark_of(path)}-{number}"))
         if first.setdefault(key, number) != number:
             raise RobustokError(
                 f"{where} has the id '{key}' of line {first[key]}: give each its own"
@@ -259,7 +264,7 @@ def _pair(row: JsonObject, where: str, key: str) -> Pair:
 
 
 def _from_file(path: Path) -> Iterator[Item]:
-    name = Path(path.stem).stem if path.suffix.lower() in COMPRESSIONS else path.stem
+    name = benchmark_of(path)
     word = WORDED.get(name, plain)
     for row, where, key in _objects(path):
         item = _item(row, as_written if "key" in row else word, where, key)
@@ -286,10 +291,10 @@ def _from_hub(
     hub = HUB[name]
     is_single, path = isinstance(hub.config, str), str(copy or hub.path)
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
-    if configs is None or (copy and not is_single):
-        configs = tuple(get_dataset_config_names(path, revision=revision))
-    prefix = _prefix_of(configs, f"{hub.path.rpartition('/')[2]}_", copy)
     try:
+        if configs is None or (copy and not is_single):
+            configs = tuple(get_dataset_config_names(path, revision=revision))
+        prefix = _prefix_of(configs, f"{hub.path.rpartition('/')[2]}_", copy)
         for config in configs:
             rows: Any = load_dataset(path, config, split=split or hub.split, revision=revision)
             kind = config.removeprefix(prefix)

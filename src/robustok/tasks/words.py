@@ -9,6 +9,7 @@ from robustok.errors import RobustokError, check_choice
 from robustok.runtime.inputs import (
     DAMAGE,
     MARK,
+    TEXTS,
     InputFile,
     damage_of,
     find_inputs,
@@ -96,7 +97,7 @@ def read_texts(
     """
     check_choice("sample_by", sample_by, ("line", "document"))
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
-        for file in find_inputs(path, ("parquet", "jsonl", "text")).files:
+        for file in find_inputs(path, TEXTS).files:
             read = {"parquet": _of_parquet, "jsonl": _of_json}.get(file.format)
             yield from read(file) if read else _of_text(file, sample_by)
 
