@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.oracles.models import tiny_model
@@ -15,10 +16,12 @@ from experiments import keep, pages
 from experiments.claims import RESULTS
 from robustok import Vocabulary
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import clustered
+from robustok.evaluation.comparison import difference
+from robustok.evaluation.intervals import clustered, mean_of
 from robustok.models import add_lora, load_model
 from robustok.models.load import save_tokenizer
 from robustok.report import Results
+from robustok.report.frame import points_text
 from robustok.report.source import read_source
 from robustok.report.tables import kinds_section
 from robustok.runtime.files import write_rows
@@ -38,6 +41,54 @@ def test_a_page_is_what_today_s_code_draws_from_the_kept_results(name: str, tmp_
     assert len(shown) == len({*shown})
     assert {*shown} <= {figure.name for figure in tmp_path.iterdir()}
     assert all((pages.PAGES / "figures" / figure).is_file() for figure in shown)
+
+
+# Differences on canonical questions that no page has: the run, and two trainings.
+DIFFERENCES = (
+    ("finetuning-curve-1500", "stochastok(alpha=1)", "uniform-k(alpha=1)"),
+    ("finetuning-curve-1500", "canonical", "stochastok(alpha=1)"),
+    ("finetuning-table-strength", "canonical", "uniform"),
+)
+
+
+def bits_saved(eval_scheme: str) -> str:
+    """By pre-training with `stochastok(0.1)`, per byte; the pages have the two sides of it."""
+    by_seed: dict[str, list[float]] = {"canonical": [], "stochastok(alpha=0.1)": []}
+    for one in read_source(pages.RESULTS / "tiny-llm-perplexity").rows:
+        if one["eval_scheme"] == eval_scheme and one["train_scheme"] in by_seed:
+            by_seed[one["train_scheme"]].append(one["bits_per_byte"])
+    first, second = by_seed.values()
+    mean, half = mean_of(np.subtract(second, first)[:, None])
+    low, high = mean - half, mean + half
+    return f"{mean[0]:.2f} [{low[0]:.2f}, {high[0]:.2f}]"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/training.md"])
+def test_the_intervals_of_a_text_are_those_of_the_pages(name: str) -> None:
+    """With either sign, as a gain or a loss."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"\s+", " ", re.sub("[+%*]", "", text.replace("−", "-")))
+
+    def negated(number: str) -> str:
+        return number[1:] if number.startswith("-") else "-" * bool(float(number)) + number
+
+    known = [page.read_text(encoding="utf-8") for page in pages.PAGES.glob("*.md")]
+    known += [(ROOT / "docs/serving.md").read_text(encoding="utf-8")]
+    known += [bits_saved("canonical"), bits_saved("uniform")]
+    for run, before, after in DIFFERENCES:
+        results = Results(read_source(pages.RESULTS / run).rows)
+        first, second = (results.get(one, "canonical") for one in (before, after))
+        assert first and second
+        known.append(" ".join(points_text(difference(first, second))))
+    shown = plain("\n".join(known))
+    text = plain((ROOT / name).read_text(encoding="utf-8"))
+    number = r"(-?\d+\.\d+)"
+    found = re.findall(rf"{number}[a-z ]{{0,25}} \[{number}, {number}\]", text)
+    assert found
+    for mean, low, high in found:
+        loss = f"{negated(mean)} [{negated(high)}, {negated(low)}]"
+        assert f"{mean} [{low}, {high}]" in shown or loss in shown
 
 
 def test_every_page_has_results_and_a_place_in_the_site() -> None:

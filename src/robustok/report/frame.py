@@ -421,9 +421,8 @@ def bounds(row: JsonFields) -> str:
 
 
 def points_text(change: Difference) -> tuple[str, str]:
-    """The difference of the two accuracies as they are printed, in points, and its interval."""
-    mean = points(round(change.after, 3) - round(change.before, 3))
-    return mean, f"[{points(change.low)}, {points(change.high)}]"
+    """A difference of accuracies in points, and its interval."""
+    return points(change.mean), f"[{points(change.low)}, {points(change.high)}]"
 
 
 def points(difference: float) -> str:
