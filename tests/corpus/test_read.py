@@ -185,7 +185,7 @@ def test_the_field_of_the_documents_is_found(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="no field 'url' to keep"):
         fields_of(path, None, ["url"])
     problems = {
-        "[1]\n": "a list of ids: it has no field",
+        "[1]\n": r"no JSON objects \(a list: write an object a line",
         "x\n": "no JSON objects .*Expecting value",
     }
     for text, problem in problems.items():

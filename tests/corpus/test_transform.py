@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,6 +110,7 @@ def test_datasets_map_it_as_it_is(vocab: rt.Vocabulary, tmp_path: Path, form: st
 @pytest.mark.parametrize(("given", "message"), [
     ({"id": [[1]]}, "a list<.*a document's id is a text or a number"),
     ({"id": [{"a": 1}]}, "a struct<.*a document's id is a text or a number"),
+    ({"id": [date(2024, 1, 1)]}, "a date32.*a document's id is a text or a number"),
     ({"id": [b"\xff"]}, "the field 'id' is not text"),
 ])  # fmt: skip
 def test_ids_that_are_neither_texts_nor_numbers_are_errors(

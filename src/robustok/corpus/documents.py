@@ -204,10 +204,12 @@ def _first_types(file: InputFile) -> dict[str, pa.DataType]:
         for _, line in islice(lines_of(stream), _FIRST):
             try:
                 row = json_of(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"a {type(row).__name__}: write an object a line")
             except ValueError as error:
                 problem = problem or f"its lines are no JSON objects ({error})"
                 continue
-            for name, value in row.items() if isinstance(row, dict) else ():
+            for name, value in row.items():
                 if types.get(name, pa.null()) == pa.null():
                     types[name] = _json_type(value)
     if problem and not types:
@@ -503,10 +505,11 @@ def document_ids(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     >>> document_ids(pa.chunked_array([[1.0, 2.5]])).to_pylist()
     ['1', '2.5']
     """
-    if pa.types.is_nested(column.type):
+    # Arrow's reader of JSON, which Ray Data uses, makes a time of a text such as "2024-01-01".
+    if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
         raise RobustokError(
             f"the field 'id' is a {column.type}; a document's id is a text or a number: drop or "
-            "rename the field"
+            "rename the field, or make it a text"
         )
     try:
         return column.cast(pa.string()).combine_chunks()

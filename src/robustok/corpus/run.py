@@ -45,7 +45,7 @@ from robustok.runtime.files import (
     part_of,
     write_json,
 )
-from robustok.runtime.inputs import find_inputs
+from robustok.runtime.inputs import FORMATS, find_inputs, kind_of
 from robustok.runtime.packages import require, versions
 from robustok.runtime.processes import Processes, RunTask, Worker, dispatch
 from robustok.runtime.records import (
@@ -436,8 +436,15 @@ def _ray_table(inputs: Sequence[str | Path]) -> Any:
     remote = [place for place in places if "://" in place]
     local = [place for place in places if place not in remote]
     files = find_inputs(local).files if local else []
-    kinds = {file.format == "jsonl" for file in files} | {".json" in one.lower() for one in remote}
-    if len(kinds) != 1:
+    kinds = {(file.format, file.compression) for file in files}
+    kinds |= {kind_of(Path(place)) or ("parquet", "") for place in remote}
+    if len({kind for kind, _ in kinds}) != 1:
         raise RobustokError("give Ray Data files of one kind, Parquet or JSON Lines")
-    read = ray.data.read_json if kinds == {True} else ray.data.read_parquet
-    return read([*(str(file.path) for file in files), *remote])
+    if ("jsonl", ".xz") in kinds:
+        raise RobustokError("Ray Data does not read .xz: compress the files as .gz or .zst")
+    paths = [*(str(file.path) for file in files), *remote]
+    if ("parquet", "") in kinds:
+        return ray.data.read_parquet(paths)
+    suffixes = [suffix[1:] for suffix, kind in FORMATS.items() if kind == "jsonl"]
+    names = [suffix + packing for suffix in suffixes for packing in ("", ".gz", ".zst")]
+    return ray.data.read_json(paths, file_extensions=names)  # it leaves out all other files
