@@ -97,7 +97,8 @@ def serving(stand_in: ServedStandIn) -> Iterator[str]:
             self.wfile.write(data)
 
         def do_GET(self) -> None:
-            self.answer(200, stand_in.models())
+            is_known = self.path == "/v1/models"
+            self.answer(*((200, stand_in.models()) if is_known else (404, {"detail": "Not Found"})))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

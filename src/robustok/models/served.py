@@ -99,7 +99,7 @@ class ServedModel(ScoredModel):
         self._pool = urllib3.PoolManager(
             maxsize=concurrency, retries=retry, timeout=urllib3.Timeout(connect=10, read=timeout)
         )
-        models = {model["id"]: model for model in self._call("GET", "/models")["data"]}
+        models = {model["id"]: model for model in self._call("GET", "/models").get("data") or ()}
         if not models or (name and name not in models):
             raise RobustokError(
                 f"the server {self.url} has no model '{name}': it has {', '.join(models) or 'none'}"
@@ -306,10 +306,11 @@ class ServedModel(ScoredModel):
                 "same command again"
             ) from error
         if response.status != 200:
-            raise RobustokError(
-                f"{address} answered {response.status}: {_message_of(response.data)}"
-                + (f"; set {KEY_VARIABLE}" if response.status in (401, 403) else "")
-            )
+            advice = f"; set {KEY_VARIABLE}" if response.status in (401, 403) else ""
+            if response.status == 404 and not self.url.endswith("/v1"):
+                advice = "; give the address of vLLM's /v1"
+            reason = _message_of(response.data)
+            raise RobustokError(f"{address} answered {response.status}: {reason}{advice}")
         self.n_requests += 1
         try:
             answer = json.loads(response.data)
