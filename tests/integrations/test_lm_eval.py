@@ -539,6 +539,13 @@ def test_texts_and_generations_of_a_server_are_those_of_this_process(
     asked = [Instance("generate_until", {}, (text, settings), 0) for text in ("which word", long)]
     here, there = (lm.generate_until(asked, disable_tqdm=True) for lm in (local, served))
     assert there == here
+    # A special token that ends a text is not in the text of a server.
+    until, sent = ["up", "<|endoftext|>"], []
+    served.served.texts = lambda prompts, progress: [sent.append(one[2]) or "" for one in prompts]
+    served.generate_until(
+        [Instance("generate_until", {}, ("a", {"until": until, "max_tokens": 5}), 0)]
+    )
+    assert (sent[0]["stop"], sent[0]["stop_token_ids"]) == (until, [0])
     with pytest.raises(RobustokError, match="lower max_gen_toks"):
         served.generate_until([Instance("generate_until", {}, ("a", {"max_tokens": 10**6}), 0)])
     with pytest.raises(RobustokError, match="several beams"):

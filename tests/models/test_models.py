@@ -10,6 +10,7 @@ from tests.training.conftest import tiny, tune
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -246,6 +247,20 @@ def test_a_revision_reaches_the_loader(monkeypatch):
         with pytest.raises(RobustokError, match="offline"):
             call("owner/name@v2")
     assert calls == [("owner/name", "v2", False)] * 2
+
+
+def test_an_adapter_names_the_revision_of_its_base(tmp_path, monkeypatch):
+    def loaded(name, **_):
+        model = tiny()
+        model.name_or_path = name
+        return model, {"missing_keys": [], "mismatched_keys": []}
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: tiny().config)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loaded)
+    for number, name in enumerate(("owner/name@v2", "owner/name")):
+        folder = tmp_path / str(number)
+        add_lora(load_model(name), seed=0).save_pretrained(folder, save_embedding_layers=False)
+        assert load.base_of_lora(folder) == name
 
 
 IDS = torch.tensor([[5, 6, 7]])

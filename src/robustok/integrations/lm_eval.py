@@ -53,7 +53,13 @@ from robustok.models.served import ServedModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields, JsonObject, write_json
-from robustok.runtime.hub import is_packaged, is_served, is_unreachable, packaged_folder
+from robustok.runtime.hub import (
+    is_packaged,
+    is_served,
+    is_unreachable,
+    packaged_folder,
+    split_revision,
+)
 from robustok.samplers import sampler
 from robustok.scoring.engine import not_a_number
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -241,6 +247,9 @@ class RobustokLM(Drawing, Transformers):
             check_model(pretrained)
             if not Path(pretrained).is_dir() and is_unreachable():
                 load_config(pretrained)  # fails without lm-eval's minute of requests
+            pretrained, revision = split_revision(pretrained)
+            if revision is not None:
+                kwargs.setdefault("revision", revision)
         for name in kwargs:  # lm-eval would pass a mistyped one on to the model
             if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
                 raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
@@ -401,6 +410,7 @@ class ServedLM(Drawing):
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
         prompts: list[tuple[list[int], int, JsonObject]] = []
+        added = self.tokenizer.get_added_vocab()
         for request in requests:
             context, given = request.args
             settings = dict(given)
@@ -413,7 +423,8 @@ class ServedLM(Drawing):
                 )
             is_sampled = settings.pop("do_sample", settings.get("temperature", 0) > 0)
             settings["temperature"] = settings.get("temperature", 1) if is_sampled else 0
-            stop = settings.pop("until", [])
+            until = settings.pop("until", [])
+            stop = [until] if isinstance(until, str) else until
             ids, room = self._draw(self.tok_encode(context), context), self.max_length - new_tokens
             if room < 1:
                 raise RobustokError(
@@ -423,6 +434,8 @@ class ServedLM(Drawing):
             if len(ids) > room:
                 _log.warning("a context of %d tokens is cut to its last %d", len(ids), room)
             fields: JsonObject = {**settings, "stop": stop, "seed": self.seed}
+            # A server looks for texts where it has left out special tokens, such as <|im_end|>.
+            fields["stop_token_ids"] = [added[text] for text in stop if text in added]
             prompts.append((ids[-room:], new_tokens, fields))
         with _bar("Running generate_until requests", disable_tqdm) as progress:
             texts = self.served.texts(prompts, progress)

@@ -213,6 +213,7 @@ def _from_pretrained(path_or_name: str | Path, dtype: str, device: str) -> PreTr
             f"the weights of '{path_or_name}' lack {len(missing)} of the model's ({missing[0]}): "
             "the file is damaged, or it is no causal language model"
         )
+    model.hub_revision = split_revision(path_or_name)[1]  # for an adapter that is added
     return model
 
 
@@ -511,7 +512,8 @@ def add_lora(model: PreTrainedModel, lora: Lora = Lora(), *, seed: int) -> PeftM
     with torch.random.fork_rng(), _quiet():
         torch.manual_seed(seed)
         try:
-            light = get_peft_model(model, config)
+            revision = getattr(model, "hub_revision", None)
+            light = get_peft_model(model, config, revision=revision)
         except ValueError as e:
             reason = str(e).strip().split("\n")[0]
             raise RobustokError(f"cannot add LoRA: {reason}; use peft's get_peft_model") from e
@@ -527,10 +529,12 @@ def has_lora(path_or_name: str | Path) -> bool:
 
 
 def base_of_lora(folder: str | Path) -> str:
-    """The path or name of the model that the LoRA weights of a folder belong to."""
+    """The path or name, with its revision, of the model that a folder's LoRA weights belong to."""
     from peft import PeftConfig
 
-    return str(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path)
+    config = PeftConfig.from_pretrained(str(folder))
+    base = str(config.base_model_name_or_path)
+    return f"{base}@{config.revision}" if config.revision and not Path(base).exists() else base
 
 
 def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
