@@ -30,6 +30,8 @@ FILES: list[tuple[str, dict[str, Any], list[tuple[list[int], list[tuple[str, int
      [(P + C, [("context", 2), ("completion", 3)])]),
     ("trl-sft", {"input_ids": [0, *C], "labels": [0, -100, 71, 72]},
      [([0, *C], [("completion", 1), ("context", 1), ("completion", 2)])]),
+    ("trl-sft", {"input_ids": P + C, "loss_mask": [0, 0, 1, 1, 1], "logprobs": [0.5] * 5},
+     [(P + C, [("context", 2), ("completion", 3)])]),
     ("prime-rl", {"token_ids": P + C, "position_ids": [0, 1, 2, 3, 4], "loss_mask":
                   [False, False, True, True, True], "is_masked": None, "env_names": ["a"] * 5},
      [(P + C, [("context", 2), ("completion", 3)])]),
@@ -50,6 +52,8 @@ FILES: list[tuple[str, dict[str, Any], list[tuple[list[int], list[tuple[str, int
      [(P + C, [("context", 2), ("completion", 1), ("context", 1), ("completion", 1)])]),
     ("verl", {"prompt_ids": P, "response_ids": C, "response_mask": [1, 1, 0], "num_turns": 2},
      [(P + C, [("prompt", 2), ("completion", 2), ("context", 1)])]),
+    ("verl", {"prompt_ids": P, "response_ids": C, "loss_mask": [1, 0, 1]},
+     [(P + C, [("prompt", 2), ("completion", 1), ("context", 1), ("completion", 1)])]),
     ("agent-lightning", {"triplets": [{"prompt": {"token_ids": P}, "response": {"token_ids": C}},
                                       {"prompt": {"token_ids": P}, "response": {"token_ids": D}}]},
      [*SPLIT, (P + D, [("prompt", 2), ("completion", 1)])]),
