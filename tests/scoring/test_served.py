@@ -134,7 +134,7 @@ def test_a_server_that_is_gone_is_one_line(stand_in: ServedStandIn, url: str) ->
         score(model, [[5, 6]], [[1]])
     with pytest.raises(RobustokError, match="no answer from"):
         ServedModel("http://127.0.0.1:9/v1", retries=0)
-    with pytest.raises(RobustokError, match="404: .*Not Found.*; give the address of vLLM's /v1"):
+    with pytest.raises(RobustokError, match=r"404: .*Not Found.*; give the address of vLLM's /v1"):
         ServedModel(url.removesuffix("/v1"))
 
 
