@@ -66,6 +66,12 @@ COUNTED = ("documents", "rejects", *SUMS)
 _BATCH = 1 << 19  # bytes of text processed at once, divided by the number of draws
 _LEAST = 1 << 16
 _GROUP = 1 << 20  # least number of ids in a row group
+_RAY_NAMES = [  # ends of the names of JSON Lines that Ray Data reads
+    suffix[1:] + packing
+    for suffix, kind in FORMATS.items()
+    if kind == "jsonl"
+    for packing in ("", ".gz", ".zst")
+]
 
 
 @dataclass(frozen=True)
@@ -436,15 +442,13 @@ def _ray_table(inputs: Sequence[str | Path]) -> Any:
     remote = [place for place in places if "://" in place]
     local = [place for place in places if place not in remote]
     files = find_inputs(local).files if local else []
-    kinds = {(file.format, file.compression) for file in files}
-    kinds |= {kind_of(Path(place)) or ("parquet", "") for place in remote}
-    if len({kind for kind, _ in kinds}) != 1:
+    kinds = [(file.format, file.compression) for file in files]
+    kinds += [kind_of(Path(place)) or ("parquet", "") for place in remote]
+    if len(formats := {name for name, _ in kinds}) != 1:
         raise RobustokError("give Ray Data files of one kind, Parquet or JSON Lines")
     if ("jsonl", ".xz") in kinds:
         raise RobustokError("Ray Data does not read .xz: compress the files as .gz or .zst")
     paths = [*(str(file.path) for file in files), *remote]
-    if ("parquet", "") in kinds:
+    if formats == {"parquet"}:
         return ray.data.read_parquet(paths)
-    suffixes = [suffix[1:] for suffix, kind in FORMATS.items() if kind == "jsonl"]
-    names = [suffix + packing for suffix in suffixes for packing in ("", ".gz", ".zst")]
-    return ray.data.read_json(paths, file_extensions=names)  # it leaves out all other files
+    return ray.data.read_json(paths, file_extensions=_RAY_NAMES)  # it leaves out all other files
