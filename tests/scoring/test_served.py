@@ -289,6 +289,9 @@ def test_red_team_attacks_a_served_model_as_a_folder(
     (here,), (there,) = printed
     assert here["ids"] == there["ids"]
     assert there["score"] == pytest.approx(here["score"], abs=1e-4)
+    options.remove("--json")
+    assert run(["red-team", url, "--objective", "target", *options, "--out", "there"]) == 0
+    assert capsys.readouterr().out.startswith(f"{url}: behind a server, seed 0\n")
 
 
 @pytest.mark.parametrize(

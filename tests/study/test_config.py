@@ -118,7 +118,7 @@ STRENGTH = {"strength": {"splits": [0.25, 0.5]}}
     (STRENGTH | {"finetune": {"schemes": ["stochastok(alpha=0->1)"]}},
      "a schedule, whose strength changes"),
     (STRENGTH | {"finetune": {"schemes": ["stochastok(splits=0.3)"]}},
-     "its splits under strength"),
+     "measured splits stand in a study's section strength"),
     ({"strength": {"splits": [0]}}, "strength.splits.0 is 0"),
     ({"strength": {"splits": []}}, "strength.splits"),
 ])  # fmt: skip
@@ -129,7 +129,8 @@ def test_sections_that_cannot_be_are_one_line(sections: dict[str, Any], hint: st
 @pytest.mark.parametrize(("old", "new"), [
     ("  steps: 1500", "  steps: 150000\n  keep_every: 1"),
     ("seed: 0", f"seed: 0\nrepeats: {'9' * 30}"),
-    (QUICK, f"name: quick\ntitle: a\nseed: 0\nmodel: {{name: a}}\nrepeats: {'9' * 30}"),
+    (QUICK, f"name: quick\ntitle: a\nseed: 0\nmodel: {{name: a}}\nembeddings: {{}}\n"
+     f"repeats: {'9' * 30}"),
 ])  # fmt: skip
 def test_a_plan_without_end_is_one_line(old: str, new: str) -> None:
     with pytest.raises(RobustokError, match="'quick' has more than 20,000 cells: lower its"):
@@ -151,9 +152,9 @@ def test_sections_that_need_others_say_so() -> None:
     assert "there is no task to pre-train on" in error_of(alone)
     assert "there are no schemes to set" in error_of(alone + "strength: {splits: [1]}\n")
     text = alone.replace("pretrain:", "corpus: {train: [a.txt]}\npretrain:\n  source: corpus")
-    assert load_study(text, "a").corpus
-    text += "perplexity: {eval_schemes: [uniform]}\n"
-    assert "give a file with --held-out" in error_of(text)
+    assert "nothing is measured: give evaluate, attacks" in error_of(text)
+    assert load_study(text + "embeddings: {}\n", "a").corpus
+    assert "give a file with --held-out" in error_of(text + "perplexity: {}\n")
 
 
 def test_specs_and_numbers_are_normalized() -> None:

@@ -319,7 +319,9 @@ def test_questions_that_the_name_of_the_file_words_are_others(tmp_path: Path) ->
     for name in ("winogrande.jsonl", "own.jsonl"):
         (tmp_path / name).write_text(json.dumps(row) + "\n")
         data = dict.fromkeys(("train", "test"), str(tmp_path / name))
-        study = tiny(task={"train": 1, "test": 1, "data": data}, evaluate=None, finetune=None)
+        study = tiny(
+            task={"train": 1, "test": 1, "data": data}, finetune=None, evaluate={"items": 1}
+        )
         (cell,) = (c for c in plan(study) if isinstance(c, DataCell))
         keys.add(cell.key)
         questions.add(read_items(tmp_path / name)[0].question)

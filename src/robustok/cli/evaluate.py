@@ -31,7 +31,7 @@ from robustok.cli.options import (
     scheme_option,
     served_tokenizer_option,
 )
-from robustok.cli.printing import print_json, print_written
+from robustok.cli.printing import print_json, print_model, print_written
 from robustok.cli.terminal import ProgressCallback, bar, print_table
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import Difference, difference
@@ -268,9 +268,7 @@ class _Printed(Watch):
         row["answers"] = {cell.seed: answers_of(row["items"])}
         rows = self.by_model.setdefault(model, [])
         if not rows and "precision" in row and not self._as_json:
-            served = row["precision"] == "served"
-            weights = "behind a server" if served else f"weights in {row['precision']}"
-            click.echo(f"{model}: {weights}, seed {cell.seed}")
+            print_model(model, row["precision"], cell.seed)
         first = next((one for one in rows if one["task"] == row["task"]), None)
         change = None
         if first is not None and isinstance(measurement, OnQuestions):

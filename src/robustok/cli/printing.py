@@ -50,6 +50,12 @@ def print_json(value: object) -> None:
     click.echo(json_text(value))
 
 
+def print_model(model: str, precision: str, seed: int) -> None:
+    """Print what is measured: a model, the type of its weights where it is not served, the seed."""
+    weights = "behind a server" if precision == "served" else f"weights in {precision}"
+    click.echo(f"{model}: {weights}, seed {seed}")
+
+
 def print_written(paths: Iterable[Path], as_json: bool) -> None:
     if not as_json:
         click.echo("written: " + ", ".join(map(str, paths)))

@@ -24,7 +24,7 @@ from robustok.cli.options import (
     option,
     served_tokenizer_option,
 )
-from robustok.cli.printing import print_json, print_tokens, print_written
+from robustok.cli.printing import print_json, print_model, print_tokens, print_written
 from robustok.cli.terminal import bar, print_table
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer, open_model
@@ -123,7 +123,7 @@ def red_team(
     worst = attacks.worst_attacks(parts)
     by_search = dict(zip(map(str, searches), parts, strict=True))
     if not options.as_json:
-        click.echo(f"{model}: weights in {named.scored.precision}, seed {options.seed}")
+        print_model(model, named.scored.precision, options.seed)
     _print(worst, by_search, named.vocab, options.as_json)
     unsearched = unsearched_text(unsearched_ids(named.vocab, searches[0])).removeprefix("; ")
     if unsearched and not options.as_json:

@@ -204,6 +204,8 @@ _RULES: tuple[tuple[Callable[[Study], object], str, str], ...] = (
     (lambda s: s.perplexity and any(model.start_token is None for model in _served(s)),
      "model.start_token", "a server does not say which token begins a text, which perplexity "
      "needs: give the start token"),
+    (lambda s: not [*s.measurements], "evaluate",
+     "nothing is measured: give evaluate, attacks, bound, perplexity or embeddings"),
 )  # fmt: skip
 
 
@@ -227,7 +229,9 @@ def _wrong_lists(study: Study) -> Iterator[tuple[str, str]]:
     for part, name in SCHEMES_SET:
         for spec in getattr(getattr(study, part), name, ()):
             if splits_in(spec) not in (None, *strengths):
-                advice = "give the scheme, and its splits under strength"
+                advice = (
+                    "give the scheme alone; measured splits stand in a study's section strength"
+                )
                 yield f"{part}.{name}", f"{spec}: {advice}"
     benchmarks = study.benchmarks
     for i, name in enumerate(benchmarks.names if benchmarks and not benchmarks.folder else ()):
