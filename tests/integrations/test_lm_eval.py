@@ -406,16 +406,18 @@ def test_a_folder_of_lora_weights_answers_as_its_merged_model(
     for name, weight in light.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight.data, std=0.3)
-    light.save_pretrained(str(tmp_path / "lora"))
+    for name in ("lora", "bare"):  # without a tokenizer it is that of the base
+        light.save_pretrained(str(tmp_path / name))
     save_tokenizer(folder / "tokenizer.json", tmp_path / "lora")
     monkeypatch.chdir(tmp_path)  # the base model's path was relative to another folder
     load_model("lora").save_pretrained("whole")
     save_tokenizer(folder / "tokenizer.json", "whole")
     requests = [request("which word", " up"), request("which word", " street")]
     by_folder = {}
-    for name in ("lora", "whole", str(folder / "llama")):
+    for name in ("lora", "bare", "whole", str(folder / "llama")):
         lm = load(name, scheme="uniform")
         by_folder[name] = [answer for answer, _ in lm.loglikelihood(requests)]
+    assert by_folder["bare"] == by_folder["lora"]
     assert by_folder["lora"] == pytest.approx(by_folder["whole"], abs=1e-4)
     assert by_folder["lora"] != pytest.approx(by_folder[str(folder / "llama")], abs=1e-2)
 

@@ -62,6 +62,7 @@ from robustok.runtime.hub import (
 )
 from robustok.samplers import sampler
 from robustok.scoring.engine import not_a_number
+from robustok.tokenizer.sources import tokenizer_files
 from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -240,7 +241,8 @@ class RobustokLM(Drawing, Transformers):
                 raise RobustokError("give a model behind a server to `robustok lm-eval`")
             if has_lora(pretrained):
                 self._adapter = pretrained
-                kwargs.setdefault("tokenizer", pretrained)
+                if tokenizer_files(Path(pretrained)):  # or that of the base
+                    kwargs.setdefault("tokenizer", pretrained)
                 pretrained = base_of_lora(pretrained)
             if is_packaged(pretrained):
                 pretrained = str(packaged_folder(pretrained))
