@@ -103,6 +103,7 @@ def test_an_attack_has_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ("path", "body", "message"),
     [
         ("draw", {"text": ""}, "text of the question: String should have at least 1"),
+        ("draw", {"text": "a", "options": ["b", ""]}, "1 of options of the question: String"),
         ("draw", {"text": "a" * (LONGEST + 1)}, f"at most {LONGEST} characters"),
         ("draw", {"text": "a", "scheme": "unifrom"}, "did you mean 'uniform'"),
         ("draw", {"text": "a", "tokenizer": "other"}, "unknown tokenizer 'other'"),

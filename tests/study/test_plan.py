@@ -19,6 +19,7 @@ from robustok.study.inputs import (
     CorpusCell,
     DataCell,
     External,
+    HubText,
     external_file,
     external_model,
 )
@@ -365,6 +366,15 @@ def test_examples_come_from_the_training_split_with_keys_of_their_own(
     assert [item.question for item in items] == [f"validation {i}" for i in range(5)]
     assert [item.question for item in examples] == [f"train {i}" for i in range(3)]
     assert len({item.key for item in items + examples}) == 8
+
+
+def test_text_of_a_hub_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    with pytest.raises(RobustokError, match="text 'org/text': connect, or give files"):
+        next(HubText(1, 1, "org/text@main").training())
 
 
 def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:

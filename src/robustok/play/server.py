@@ -205,7 +205,7 @@ def read_question(body: bytes) -> Question:
         return _QUESTION.validate_json(body)
     except ValidationError as invalid:
         problem = invalid.errors(include_url=False, include_input=False)[0]
-        name = "".join(f"{part} of " for part in problem["loc"])
+        name = "".join(f"{part} of " for part in reversed(problem["loc"]))
         raise RobustokError(f"{name}the question: {problem['msg']}") from None
 
 

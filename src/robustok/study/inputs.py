@@ -466,5 +466,12 @@ class HubText(Text):
         from datasets import load_dataset
 
         repository, revision = split_revision(self.name)
-        rows = load_dataset(repository, revision=revision, split="train", streaming=True)
-        return (row["text"] for row in rows.skip(0 if held_out else self.measured))
+        try:
+            rows = load_dataset(repository, revision=revision, split="train", streaming=True)
+            for row in rows.skip(0 if held_out else self.measured):
+                yield row["text"]
+        except ConnectionError as error:
+            raise RobustokError(
+                f"the hub cannot be reached for the text '{repository}': connect, or give files "
+                "with --corpus and --held-out"
+            ) from error
