@@ -248,7 +248,7 @@ guard 1 2 x -t {t} => not a sequence of ids: '1 2 x'
 guard requests.jsonl -t {t} => for a file robustok guard - < FILE
 count x --max 3 => give --by
 evaluate {m} --seed 0 => give --items
-evaluate {m} --items= --seed 0 => no file ''
+evaluate {m} --items= --seed 0 => no file and no benchmark ''
 evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
 evaluate nowhere => give --items
 evaluate {m} --items {i} --examples uniform => give --few-shot
