@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +115,8 @@ def judge_all(claims: Claims, results: Path = RESULTS) -> dict[Test, Verdict]:
     rows = {name: _rows(results / name) for name in claims.models}
     verdicts = _judged(claims.tests, rows)
     planned = [test for test in claims.tests if test.looks]
-    for look in sorted({look for test in planned for look in test.looks}, reverse=True):
+    earlier_looks = {look for test in planned for look in test.looks if look < test.seeds}
+    for look in sorted(earlier_looks, reverse=True):
         at_look = _judged(planned, rows, look)
         for test, earlier in at_look.items():
             now = verdicts[test]
@@ -136,13 +137,14 @@ def _judged(
         if not test.distribution:
             families.setdefault(test.family, []).append(test)
     kept: set[Test] = set()
-    for family in families.values():
+    others: dict[str, int] = {}
+    for name, family in families.items():
         # A test that no look decides yet counts in the correction, and is not decided.
         own = {
             test: pairs[test] for test in family if test in pairs and level_of(test, pairs[test])
         }
         levels = {id(pair[1]): level_of(test, pair) / LEVEL for test, pair in own.items()}
-        waiting = len(family) - len(own)
+        others[name] = waiting = len(family) - len(own)
 
         def at_its_level(
             first: Row,
@@ -155,15 +157,13 @@ def _judged(
             return compare(first, second, level=corrected * levels[id(second)])
 
         kept.update(clear_differences(own, compare=at_its_level))
-    sizes = Counter(test.family for test in tests)
-    present = Counter(test.family for test in pairs)
     return {
         test: judge(
             test,
             pairs.get(test),
             is_clear=test in kept,
             at_chance=_at_chance(test, rows[test.results]),
-            others=sizes[test.family] - present[test.family],
+            others=others.get(test.family, 0),
         )
         for test in tests
     }
@@ -198,8 +198,8 @@ def judge(
         pair: the rows of `against` and of `of`, with answers or values by seed; None without rows.
         is_clear: whether Holm's method keeps the difference within the test's family.
         at_chance: whether neither side is above chance on canonical questions.
-        others: tests of the family without rows. They count in Holm's correction; only of a family
-            with planned looks the others are decided without them.
+        others: tests of the family that are not decided yet. They count in Holm's correction; at a
+            look the test is decided without them.
     """
     if pair is None:
         return Verdict(NOT_TESTED, measure=measure_of(test.parts[0].rows))

@@ -49,8 +49,8 @@ class AttackSettings(Settings):
     The objectives are the paper's equations 1 and 2. The search ``"beam"`` is the greedy one that
     keeps 4 tokenizations; ``"random"`` scores uniform draws instead of neighbors: it requires
     ``max_scored`` and reads no ``steps``, ``max_neighbors``, ``beam`` and ``restarts``. Restarts
-    follow while the attack has not succeeded. A second id has the bytes of
-    an ordinary token, as a byte-fallback token; an exchange counts as distance 1.
+    follow while the attack has not succeeded. A second id has the bytes of an ordinary token, as a
+    byte-fallback token; an exchange counts as distance 1.
 
     Raises RobustokError for a value out of range.
     """

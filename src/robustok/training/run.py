@@ -330,8 +330,8 @@ class _Trainer(Trainer):
     def training_step(
         self, model: PreTrainedModel, inputs: Any, num_items_in_batch: object = None
     ) -> Any:
-        overflowed, _ = (inputs.pop(name).sum() for name in ("overflowed", "index"))
-        self.overflowed = self.overflowed + overflowed
+        numbers = {name: inputs.pop(name) for name in _OF_ROWS}
+        self.overflowed = self.overflowed + numbers["overflowed"].sum()
         self.targets = self.targets + (inputs["labels"] != IGNORED).sum()
         if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
             num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)
