@@ -150,12 +150,13 @@ def check_first_draws(python: str, empty: Path) -> None:
 
 
 def run(*command: str, folder: Path | None = None, **settings: str) -> str:
-    # Only the wheel is tested, so nothing of the checkout may be imported.
+    # Only the wheel is tested, so nothing of the checkout or of a shared folder may be imported.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment | settings,
-        cwd=folder or tempfile.gettempdir(),
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as empty:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment | settings,
+            cwd=folder or empty,
+        )  # fmt: skip
     assert not done.returncode, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout
 
