@@ -41,10 +41,10 @@ PROMPTS = {
 }
 
 SEARCHES: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "distances 2 and 4": {"distances": (2, 4), "max_neighbors": 128},
-    "beam": {"search": "beam", "max_neighbors": 128},
-    "restarts": {"restarts": 1000, "max_neighbors": 64},
+    "greedy": {"steps": 1000},
+    "distances 2 and 4": {"distances": (2, 4), "steps": 1000, "max_neighbors": 128},
+    "beam": {"search": "beam", "steps": 1000, "max_neighbors": 128},
+    "restarts": {"restarts": 1000, "steps": 1000, "max_neighbors": 64},
     "random": {"search": "random"},
 }
 
@@ -64,9 +64,7 @@ def attack(model: Any, tokenizer: Any, vocab: Any, out: Path, max_scored: int) -
         return TargetLikelihood(model, vocab, prompt.fields["target"], **frame._asdict())
 
     parts = {
-        name: attack_prompts(
-            vocab, prompts, objective, max_scored=max_scored, steps=1000, seed=0, **changes
-        )
+        name: attack_prompts(vocab, prompts, objective, max_scored=max_scored, seed=0, **changes)
         for name, changes in SEARCHES.items()
     }
     worst = worst_attacks([*parts.values()])

@@ -106,17 +106,18 @@ def test_a_name_is_registered_once() -> None:
     assert set(OBJECTIVES) >= {"margin", "target", "refusal", "guard"}
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam", "random"])
-def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"restarts": 3, "beam": 3}, {"restarts": 3, "search": "beam"}, {"search": "random"}],
+)
+def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, changes) -> None:
     seen: list[bytes] = []
 
     def counted(rows: Any) -> np.ndarray:
         seen.extend(row.tobytes() for row in rows)
         return rugged_rows(rows)
 
-    attack = attack_prompt(
-        vocab, TEXT, as_objective(counted), search=name, max_scored=37, restarts=3, beam=3, seed=1
-    )
+    attack = attack_prompt(vocab, TEXT, as_objective(counted), max_scored=37, seed=1, **changes)
     assert len(seen) == len(set(seen)) == attack.n_scored <= 37
     assert vocab.decode(attack.ids) == TEXT
     assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)

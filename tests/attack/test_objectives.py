@@ -119,7 +119,7 @@ def test_candidates_longer_than_the_context_are_left_out(vocab) -> None:
     model = tiny_model("gpt2", vocab.size)
     canonical = vocab.encode(TEXT)
     target = TargetLikelihood(model, vocab, " up", prefix=[5] * (255 - len(canonical)))
-    assert target.max_length == len(canonical)
+    assert target.max_length == 255
     result = attack_prompt(vocab, TEXT, target, seed=0, steps=2)
     assert result.overflowed > 0
     assert len(result.ids) <= len(canonical)
@@ -184,6 +184,8 @@ def read(text: str) -> Any:
         (read("adversarial(steps=)"), "whole number"),
         (read("adversarial(stop_when_wrong=1)"), "give True or False"),
         (read("adversarial(search=random)"), "max_scored"),
+        (read("adversarial(search=random, max_scored=9, steps=3)"), "leave steps out"),
+        (read("adversarial(search=random, max_scored=9, second_ids=True)"), "leave second_ids out"),
         (read("adversarial(distances=(2, x))"), r"give whole numbers, as \(2, 4\)"),
         (read("adversarial(distances=())"), r"give whole numbers, as \(2, 4\)"),
         (read("adversarial(steps=2, steps=3)"), "give steps once"),

@@ -1,6 +1,7 @@
 """The commands as a shell calls them: what they print, and one line with code 2 on bad input."""
 
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,9 +19,11 @@ from robustok.attack.settings import ObjectiveSettings
 from robustok.cli import app
 from robustok.cli.app import COMMANDS, command, run
 from robustok.cli.terminal import StudyBars
+from robustok.errors import RobustokError
 from robustok.runtime import hub
 from robustok.samplers.spec import SCHEMES
-from robustok.study import Cell
+from robustok.study import Cell, Study
+from robustok.study import plan as study_plan
 from robustok.study import studies as included
 from robustok.study.inputs import DataCell
 from robustok.training.recipe import Finetuning, Recipe
@@ -124,6 +127,22 @@ def test_studies_are_listed_and_planned(shell: Shell, tmp_path: Path) -> None:
     assert not any(cell["done"] for cell in cells)
     for action in ("list", "plan", "run", "report"):
         assert shell.ok("study", action, "--help").startswith(f"Usage: robustok study {action} ")
+
+
+def test_a_study_that_takes_long_names_its_scales_first(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def plans_alone(study: Study, folder: Path, *, watch: Any, **_: object) -> None:
+        watch.plan(study_plan(study, by_content=False), {})
+        raise RobustokError("planned")
+
+    monkeypatch.setattr("robustok.study.run_study", plans_alone)
+    for name in ("teaser", "figure-1"):
+        first, second = shell.run("study", name, "--out", str(tmp_path)).out.splitlines()
+        assert first == "at full scale; smaller ones: --scale cpu"
+        assert re.fullmatch(r"\d+ cells to do, about \d+ days, .*", second)
+    (line,) = shell.run("study", name, "--scale", "cpu", "--out", "x").out.splitlines()
+    assert "days" not in line
 
 
 def test_sample_help_names_every_scheme(shell: Shell) -> None:

@@ -139,7 +139,7 @@ def test_a_killed_server_is_one_line_and_the_same_command_goes_on(
         subprocess.Popen([*command, "stopped"], cwd=tmp_path, stderr=PIPE, text=True) as stopped,
     ):
         # The first group of 32 questions of the attack is kept; the rest is asked now.
-        while stopped.poll() is None and not [*tmp_path.glob("stopped/**/groups/*.json")]:
+        while stopped.poll() is None and not [*tmp_path.glob("stopped/**/groups/*/*.json")]:
             time.sleep(0.1)
         server.end(signal.SIGKILL)
         _, errors = stopped.communicate()

@@ -218,7 +218,8 @@ def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
     error = f"line {line_of(wrong, 'steps: 0')}: finetune.steps is 0"
     assert error in error_of(wrong, scale="small")
     assert "no scale 'smal': did you mean 'small'" in error_of(SCALED, scale="smal")
-    assert "it has none" in error_of(QUICK, scale="small")
+    assert load_study(SCALED, "a", scale="full") == full  # as `study list` names it
+    assert "no scale 'small': choose from full" in error_of(QUICK, scale="small")
     with pytest.raises(RobustokError, match="has no section 'benchmarks': leave --benchmarks out"):
         load_study(QUICK, "a", benchmarks="folder")
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.oracles.data import real
 from tests.study.conftest import TRAINING, rows_of, tiny
 
+from robustok.models import load
 from robustok.report import write_report
 from robustok.report.frame import nominal_splits
 from robustok.runtime.inputs import read_rows
@@ -33,9 +35,8 @@ class Stopped(Exception):
     pass
 
 
-def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "GROUP", 2)
-    run_study(tiny(**SECTIONS), tmp_path / "whole")
+def stop_in_the_second_group(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Raise Stopped there; returns the sizes of the groups that start."""
     started: list[int] = []
     in_groups = base.OpenedCell.in_groups
 
@@ -49,6 +50,13 @@ def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.Mo
         return in_groups(self, items, counted)
 
     monkeypatch.setattr(base.OpenedCell, "in_groups", stops_once)
+    return started
+
+
+def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "GROUP", 2)
+    run_study(tiny(**SECTIONS), tmp_path / "whole")
+    started = stop_in_the_second_group(monkeypatch)
     with pytest.raises(Stopped):
         run_study(tiny(**SECTIONS), tmp_path / "stopped")
     started.append(0)  # past the one that stops
@@ -57,6 +65,29 @@ def test_a_stopped_cell_repeats_one_group(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "whole")
     for cell in (tmp_path / "whole" / "items").iterdir():
         assert read_rows(tmp_path / "stopped" / "items" / cell.name) == read_rows(cell)
+
+
+def test_a_cell_that_goes_on_in_another_precision_mixes_no_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another machine, where `dtype: auto` is another one."""
+    monkeypatch.setattr(base, "GROUP", 2)
+    study, stopped = tiny(**SECTIONS | {"finetune": None, "bound": None}), tmp_path / "stopped"
+    started = stop_in_the_second_group(monkeypatch)
+    with pytest.raises(Stopped):
+        run_study(study, stopped)
+    monkeypatch.setattr(load, "_fast_bfloat16", lambda: True)
+    monkeypatch.setattr(load, "_LEAST", 0)
+    shutil.copytree(stopped, tmp_path / "begun")
+    (attack,) = tmp_path.glob("begun/cells/attack-*")
+    shutil.rmtree(attack)
+    for folder in (stopped, tmp_path / "begun"):
+        started.append(0)  # past the one that stops
+        run_study(study, folder)
+    assert rows_of(stopped) == rows_of(tmp_path / "begun")
+    assert {row["precision"] for row in rows_of(stopped)} == {"bfloat16"}
+    items = f"items/{attack.name}.jsonl"
+    assert (stopped / items).read_bytes() == (tmp_path / "begun" / items).read_bytes()
 
 
 def test_a_report_has_the_bound_of_each_model(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from robustok.evaluation.questions import (
     check_options,
     encode_options,
     margins,
+    plain_ids,
 )
 from robustok.models.scored import CausalModel, ScoredModel
 from robustok.ragged import Ragged
@@ -48,7 +49,8 @@ class Objective(Protocol):
     Args:
         name: what is maximized, for tables and files.
         threshold: an attack succeeds where its score exceeds it; None where no score is a success.
-        max_length: greatest number of tokens of a candidate; None for no limit.
+        max_length: greatest number of tokens of a candidate with the ids before it, those in the
+            attribute ``prefix`` if the objective has one; None for no limit.
     """
 
     @property
@@ -145,9 +147,8 @@ class CausalObjective:
         self.continuations = encode_options(vocab, continuations)
         self.max_length = asked.max_length
         if self.max_length is not None:
-            n_around = sum(len(ids) for ids in (prefix, suffix) if ids is not None)
-            self.max_length -= n_around + max(map(len, self.continuations), default=0)
-            if window is None and self.max_length < 1:
+            self.max_length -= len(plain_ids(suffix)) + max(map(len, self.continuations), default=0)
+            if window is None and self.max_length <= len(plain_ids(prefix)):
                 raise RobustokError(
                     "the chat template, the system prompt and the target alone fill the model's "
                     f"{asked.max_length} positions: shorten them"

@@ -79,9 +79,8 @@ class AttackedText:
     @computed_once
     def max_length(self) -> int | None:
         """Greatest number of tokens that the model has positions for; None for no limit."""
-        limit = self.objective.max_length  # after the whole prefix of the objective
-        n_joined = len(plain_ids(getattr(self.objective, "prefix", None))) - len(self.prefix)
-        return None if limit is None else limit + n_joined
+        limit = self.objective.max_length  # of prefix and text
+        return None if limit is None else limit - len(self.prefix)
 
     @property
     def overflowed(self) -> int:

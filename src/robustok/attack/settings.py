@@ -32,6 +32,7 @@ _TYPE_NAMES = {
     tuple: "whole numbers, as (2, 4)",
 }
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
+_OF_NEIGHBORS = ("steps", "max_neighbors", "beam", "restarts", "second_ids")  # not of random draws
 _search_option = partial(option, panel="Search")
 _objective_option = partial(option, panel="Objective")
 
@@ -47,12 +48,12 @@ class AttackSettings(Settings):
     True
 
     The objectives are the paper's equations 1 and 2. The search ``"beam"`` is the greedy one that
-    keeps 4 tokenizations; ``"random"`` scores uniform draws instead of neighbors: it requires
-    ``max_scored`` and reads no ``steps``, ``max_neighbors``, ``beam`` and ``restarts``. Restarts
-    follow while the attack has not succeeded. A second id has the bytes of an ordinary token, as a
-    byte-fallback token; an exchange counts as distance 1.
+    keeps 4 tokenizations; ``"random"`` scores uniform draws over V instead of neighbors: it
+    requires ``max_scored`` and takes no ``steps``, ``max_neighbors``, ``beam``, ``restarts`` and
+    ``second_ids``. Restarts follow while the attack has not succeeded. A second id has the bytes of
+    an ordinary token, as a byte-fallback token; an exchange counts as distance 1.
 
-    Raises RobustokError for a value out of range.
+    Raises RobustokError for a value out of range, and for one that the search does not read.
     """
 
     distances: tuple[int, ...] = _search_option(
@@ -89,8 +90,12 @@ class AttackSettings(Settings):
         if self.search == "beam":
             object.__setattr__(self, "search", "greedy")
             object.__setattr__(self, "beam", self.beam if self.beam > 1 else BEAM)
-        if self.search == "random" and self.max_scored is None:
-            raise RobustokError("search 'random' needs a limit: give max_scored")
+        if self.search == "random":
+            if self.max_scored is None:
+                raise RobustokError("search 'random' needs a limit: give max_scored")
+            for name in _OF_NEIGHBORS:
+                if getattr(self, name) != _FIELDS[name]:
+                    raise RobustokError(f"search 'random' scores no neighbors: leave {name} out")
 
     def __str__(self) -> str:
         written = [

@@ -21,7 +21,7 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import print_json
 from robustok.cli.terminal import StudyBars
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import counted
 from robustok.runtime.files import studies
 from robustok.runtime.hub import is_served, served_label
@@ -120,7 +120,7 @@ def show(name: Annotated[str, Argument("NAME", "see `study list`")]) -> None:
     """Print the YAML of an included study, to copy and change."""
     from robustok.study.config import study_named
 
-    click.echo(studies()[study_named(name)], nl=False)
+    click.echo(studies()[check_choice("study", study_named(name), studies())], nl=False)
 
 
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
@@ -160,6 +160,7 @@ def run(
     from robustok.report.readme import write_readme
     from robustok.report.source import read_source
     from robustok.study import run_study
+    from robustok.study.config import study_named
     from robustok.study.run import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
@@ -170,7 +171,7 @@ def run(
             "to run several at once"
         )
     console = Console(highlight=False)
-    smaller = _scales_of(name) if "scale" not in options and study.scale == "full" else []
+    smaller = _scales_of(study_named(name)) if study.scale == "full" else []
     note = f"at full scale; smaller ones: --scale {', '.join(smaller)}" if smaller else ""
     with StudyBars(console, cells_at_once(study.threads, jobs), note) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
@@ -219,16 +220,17 @@ for command in (list_, show, plan, run, report, schema):
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
     """The study, the folder of its run, and that of its cells if it is another."""
     from robustok.study import find_study
+    from robustok.study.config import study_named
 
     out, cells_folder = options.pop("out", None), options.pop("cells", None)
     # A study that trains may have a scale that measures a model as it is.
-    if "model" in options and "scale" not in options and _MEASURE in _scales_of(name):
+    if "model" in options and "scale" not in options and _MEASURE in _scales_of(study_named(name)):
         options["scale"] = _MEASURE
     # As a path is written: a run goes on with "./text.txt" where it began with "text.txt".
     paths = {name: str(path) for name, path in options.items() if isinstance(path, Path)}
     corpus = {"corpus": tuple(map(str, options["corpus"]))} if "corpus" in options else {}
     study = find_study(name, **options | paths | corpus)
-    parts = [study.name, *([options["scale"]] if "scale" in options else [])]
+    parts = [study.name, *([study.scale] if study.scale != "full" else [])]
     if "model" in options:  # its name without folder and revision
         model = options["model"]
         name = served_label(model) if is_served(model) else Path(model.partition("@")[0]).name

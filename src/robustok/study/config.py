@@ -41,27 +41,29 @@ def find_study(name: str, **changes: Any) -> Study:
 
     Raises RobustokError for an unknown name and for invalid YAML.
     """
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise RobustokError(f"{path} is not UTF-8 text") from None
-        except OSError as error:
-            raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
-        return load_study(text, str(path), **changes)
     name = study_named(name)
-    return load_study(studies()[name], f"{name}.yaml", **changes)
+    if name in studies():
+        return load_study(studies()[name], f"{name}.yaml", **changes)
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RobustokError(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
+    return load_study(text, str(path), **changes)
 
 
 def study_named(name: str) -> str:
     """The name of an included study, also by the figure or table that it alone reproduces.
 
-    >>> study_named("figure-1"), study_named("quick")
-    ('teaser', 'quick')
+    >>> study_named("figure-1"), study_named("quick"), study_named("my.yaml")
+    ('teaser', 'quick', 'my.yaml')
 
-    Raises RobustokError for a name that is none.
+    The path of a YAML file stays. Raises RobustokError for a name that is none.
     """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return name
     names: dict[str, list[str]] = {other: [other] for other in studies()}
     for other, text in studies().items():
         if place := re.search(r"(?m)^  where: \W*(.*?)\W*$", text):
@@ -121,8 +123,8 @@ def load_study(
     Args:
         text: the YAML text.
         source: name of the text in error messages, such as its file name.
-        scale: one of the study's `scales`, whose fields replace those of the study, one by one; by
-            default none.
+        scale: one of the study's `scales`, whose fields replace those of the study, one by one;
+            "full" and by default none.
         words_file: file of words that replaces those of the task and of the embeddings.
         corpus: text files that replace the training text of the corpus.
         held_out: text file that replaces the held-out text of the corpus.
@@ -142,11 +144,11 @@ def load_study(
     data, lines = _parsed(text, source)
     if file := data.pop("import", None):
         import_for_all(str(Path(source).parent / str(file)))
-    scales = {str(name): fields for name, fields in (data.pop("scales", None) or {}).items()}
+    own_scales = data.pop("scales", None) or {}
+    scales = {"full": None, **{str(name): fields for name, fields in own_scales.items()}}
     if scale is not None:
         if scale not in scales:
-            known = nearest(scale, scales) if scales else "it has none"
-            raise RobustokError(f"{source} has no scale '{scale}': {known}")
+            raise RobustokError(f"{source} has no scale '{scale}': {nearest(scale, scales)}")
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
         section = f"scales.{scale}."
         lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}

@@ -276,8 +276,12 @@ class OpenedCell:
     def in_groups(
         self, items: Sequence[Any], run: Callable[[Sequence[Any], Progress], Summary]
     ) -> list[Summary]:
-        """The results of ``run`` by group of items; the cell's folder keeps finished groups."""
-        return in_groups(self.folder / "groups", {}, items, run, self.progress, size=GROUP)
+        """The results of ``run`` by group of items; the cell's folder keeps finished groups.
+
+        Those of another precision, as `dtype: auto` chooses on another machine, are not continued.
+        """
+        folder = self.folder / "groups" / self.precision
+        return in_groups(folder, {}, items, run, self.progress, size=GROUP)
 
     def spelled(self, ids: Iterable[int]) -> list[str]:
         """The tokens of a tokenization, for people."""
