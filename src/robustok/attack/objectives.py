@@ -22,7 +22,6 @@ from robustok.attack.settings import SCALES, SETTINGS_READ, ObjectiveSettings
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
-    Ids,
     Window,
     append,
     check_options,
@@ -30,7 +29,7 @@ from robustok.evaluation.questions import (
     margins,
     plain_ids,
 )
-from robustok.models.scored import CausalModel, ScoredModel
+from robustok.models.scored import CausalModel, Ids, ScoredModel
 from robustok.ragged import Ragged
 from robustok.runtime.registry import Registry, function_named
 from robustok.scoring import Request, score_many
