@@ -28,7 +28,7 @@ from robustok.corpus.documents import (
     read_task,
 )
 from robustok.errors import RobustokError
-from robustok.runtime.inputs import find_inputs
+from robustok.runtime.inputs import TOO_LONG, find_inputs
 
 DOCUMENT = pa.field("text", TEXT)
 
@@ -170,7 +170,7 @@ def test_rows_that_are_no_documents_are_rejects(
     monkeypatch.setattr("robustok.runtime.inputs.MAX_LINE", 1 << 20)
     path.write_text("x" * (3 << 20) + f"\n{good}")
     rows, rejects = read(path, shard=1 << 30)
-    assert (rows, rejects) == ([b"good"], [Reject(0, "the line has more than 1 MiB")])
+    assert (rows, rejects) == ([b"good"], [Reject(0, TOO_LONG)])
 
 
 def test_the_field_of_the_documents_is_found(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from transformers import (
 from robustok.errors import RobustokError
 from robustok.integrations.perturb import TorchCollator
 from robustok.integrations.trainer import robustify
-from robustok.tokenizer.chat import user_turns
+from robustok.tokenizer.chat import ChatTurns
 
 pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
@@ -84,7 +84,7 @@ def labelled_chats() -> list[dict[str, Any]]:
             one, return_dict=True, return_assistant_tokens_mask=True
         )
         ids = row["input_ids"]
-        turns = user_turns(TOKENIZER, VOCAB)(np.asarray(ids))
+        turns = ChatTurns(TOKENIZER, VOCAB).user(np.asarray(ids))
         marks = np.asarray(row["assistant_masks"], dtype=bool) & ~turns
         rows.append({"input_ids": ids, "labels": np.where(marks, ids, -100).tolist()})
     return rows
@@ -228,11 +228,11 @@ def test_streaming(name, tmp_path):
 def test_chat(name, tmp_path):
     """Only what the user said is drawn."""
     seen = LOADERS[name](Cell(tmp_path, chat=True, epochs=1))
-    turns = user_turns(TOKENIZER, VOCAB)
+    turns = ChatTurns(TOKENIZER, VOCAB)
     changed = 0
     for ids in [ids for step in seen for ids in step]:
         row = np.asarray(ids)
-        mask = turns(row)
+        mask = turns.user(row)
         assert VOCAB.decode(row[mask]) in TEXTS
         changed += row[mask].tolist() != VOCAB.encode(VOCAB.decode(row[mask])).tolist()
         opening = row[: int(np.flatnonzero(mask)[0])].tolist()

@@ -30,7 +30,7 @@ from robustok.errors import RobustokError
 from robustok.integrations.perturb import Perturb, TorchCollator
 from robustok.models import train_tokenizer
 from robustok.tasks import frequent_words
-from robustok.tokenizer.chat import user_turns
+from robustok.tokenizer.chat import ChatTurns
 
 HEADERS = (
     "{% for m in messages %}<|start|>{{ m['role'] }}<|end|>\n\n"
@@ -204,7 +204,7 @@ def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     messages = [{"role": role, "content": TEXTS[i]} for i, role in enumerate(roles)]
     text = tokenizer.apply_chat_template(messages, tokenize=False)
     ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
-    turns = user_turns(tokenizer, vocab)
+    turns = ChatTurns(tokenizer, vocab).user
     assert vocab.decode(ids[turns(ids)]) == TEXTS[1] + TEXTS[3]
     perturb = perturb_by(vocab=vocab, where="user", tokenizer=tokenizer)
     new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"])
@@ -228,7 +228,7 @@ def test_a_turn_begins_in_a_joined_token_and_does_not_end_at_an_added_one(conten
     roles = ("system", "user", "assistant", "user", "assistant")
     messages = [{"role": role, "content": content} for role in roles]
     ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
-    assert vocab.decode(ids[user_turns(tokenizer, vocab)(ids)]) == 2 * turn
+    assert vocab.decode(ids[ChatTurns(tokenizer, vocab).user(ids)]) == 2 * turn
     perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
     new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"]).tolist()
     for header in (vocab.encode(role).tolist() for role in roles):
@@ -246,6 +246,11 @@ CHANNELS = (
     "'system' %}developer<|message|># Rules\n\n{% elif m.role == 'assistant' %}assistant<|channel|>"
     "final<|message|>{% else %}{{ m.role }}<|message|>{% endif %}{{ m.content }}<|end|>{% endfor %}"
 )
+# As that of Kimi K2, where roles have tokens of their own, and names beside them.
+OWN_TOKENS = (
+    "{% for m in messages %}<|{{ m.role if m.role in ('user', 'assistant') else 'system' }}|>"
+    "{{ m.role }}<|middle|>{{ m.content }}<|end|>{% endfor %}"
+)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +258,11 @@ CHANNELS = (
     [
         (THOUGHTS, ["<|im_start|>", "<|im_end|>"], ["system"]),
         (CHANNELS, ["<|start|>", "<|message|>", "<|channel|>", "<|end|>"], ["system", "developer"]),
+        (
+            OWN_TOKENS,
+            ["<|user|>", "<|assistant|>", "<|system|>", "<|middle|>", "<|end|>"],
+            ["system"],
+        ),
     ],
 )
 def test_the_name_of_a_role_stays_whatever_its_turns_look_like(template, specials, system):
@@ -263,14 +273,32 @@ def test_the_name_of_a_role_stays_whatever_its_turns_look_like(template, special
     content = "the <think> of it"
     messages = [{"role": role, "content": content} for role in roles]
     ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
-    assert vocab.decode(ids[user_turns(tokenizer, vocab)(ids)]) == 2 * content
+    assert vocab.decode(ids[ChatTurns(tokenizer, vocab).user(ids)]) == 2 * content
     perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
     new = one(perturb, {"input_ids": ids.tolist()})["input_ids"]
-    begin = tokenizer.convert_tokens_to_ids(specials[0])
-    after = [new[i + 1 :] for i, token in enumerate(new) if token == begin]
+    begins = tokenizer.convert_tokens_to_ids(
+        [t for t in specials if t[2:-2] in (*roles, "start", "im_start")]
+    )
+    after = [new[i + 1 :] for i, token in enumerate(new) if token in begins]
     names = [vocab.encode(name).tolist() for name in system + roles[1:]]
     assert [rest[: len(name)] for rest, name in zip(after, names, strict=True)] == names
     assert len(new) > len(ids)
+
+
+def test_the_name_of_a_channel_stays():
+    """The template never writes it here: a header ends as that of the user."""
+    specials = ["<|start|>", "<|message|>", "<|channel|>", "<|end|>"]
+    tokenizer = chat_tokenizer(CHANNELS, specials)
+    vocab = rt.Vocabulary.load(tokenizer)
+    header = "<|start|>assistant<|channel|>analysis<|message|>"
+    ids = tokenizer.encode(f"<|start|>user<|message|>the<|end|>{header}analysis of it<|end|>")
+    perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
+    new = one(perturb, {"input_ids": ids})["input_ids"]
+    kept = tokenizer.encode(header)
+    at = [i for i in range(len(new)) if new[i : i + len(kept)] == kept]
+    assert len(at) == 1
+    assert vocab.decode(new[at[0] + len(kept) : -1]) == "analysis of it"
+    assert len(new[at[0] + len(kept) : -1]) == len("analysis of it")
 
 
 # As that of Gemma 3, which writes the system message into the first turn of the user.
@@ -285,7 +313,7 @@ GEMMA = (
 def test_a_system_message_in_the_turn_of_the_user_is_a_part_of_it():
     tokenizer = chat_tokenizer(GEMMA, ["<|start|>", "<|end|>"])
     vocab = rt.Vocabulary.load(tokenizer)
-    turns = user_turns(tokenizer, vocab)
+    turns = ChatTurns(tokenizer, vocab).user
     for system in (False, True):
         messages = [{"role": role, "content": TEXTS[i]}
                     for i, role in enumerate(("system", "user", "assistant", "user"))]  # fmt: skip
@@ -303,7 +331,7 @@ def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
     messages = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "rest"}]
     text = chat.apply_chat_template(messages, tokenize=False)
     ids = np.asarray(chat.encode(text, add_special_tokens=False))
-    assert vocab.decode(ids[user_turns(chat, vocab)(ids)]) == "the"
+    assert vocab.decode(ids[ChatTurns(chat, vocab).user(ids)]) == "the"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +352,7 @@ def test_templates_without_user_turns_are_refused(template, message, caplog):
     chat = chat_tokenizer(template, ["<|start|>", "<|end|>"])
     vocab = rt.Vocabulary.load(chat)
     with pytest.raises(RobustokError, match=message):
-        user_turns(chat, vocab)
+        ChatTurns(chat, vocab)
     perturb_by(vocab=vocab, where="all", tokenizer=chat)
     assert ("marks no user turns" in caplog.text) is (template is not None)
 

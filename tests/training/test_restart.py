@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tests.oracles.processes import as_two_processes
-from tests.training.conftest import ITEMS, PLAN, VOCAB, stopped, tiny, tune
+from tests.training.conftest import ITEMS, PLAN, VOCAB, data, stopped, tiny, tune
 
 import robustok as rt
 from robustok.attack import Adversary
@@ -107,6 +107,23 @@ def test_a_stop_beside_an_adversary_changes_nothing(tmp_path, every):
     assert (parts.losses, parts.tokens) == (whole.losses, whole.tokens)
     assert weights(tmp_path / "b") == weights(tmp_path / "a")
     assert whole.losses != tune(tmp_path / "c").losses
+
+
+def test_the_loss_of_attacked_rows_does_not_depend_on_the_draws_in_their_place(tmp_path):
+    """Those of `characters` do not fit and would be dropped, so they have no labels to count."""
+    longest = data("canonical").row_length + 16
+
+    def losses(scheme: str) -> Any:
+        model = tiny(max_length=longest)
+        adversary = Adversary(model, VOCAB, ITEMS, every=1, max_scored=4)
+        draws: dict[str, Any] = {"sampler": rt.sampler(scheme, VOCAB), "overflow": "drop"}
+        return tune(tmp_path / scheme, model, adversary=adversary, steps=10, **draws).losses
+
+    assert any(
+        row["overflowed"]
+        for row in data("characters", max_length=longest, overflow="drop").__getitems__(range(16))
+    )
+    assert losses("characters") == losses("canonical")
 
 
 def test_a_slow_training_saves_by_the_clock(tmp_path, monkeypatch):

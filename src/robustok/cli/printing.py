@@ -14,7 +14,7 @@ import click
 from robustok.errors import RobustokError
 from robustok.runtime.display import visible
 from robustok.runtime.files import json_text
-from robustok.runtime.inputs import MAX_LINE, lines_of
+from robustok.runtime.inputs import TOO_LONG, lines_of
 
 # Of the palette of 256 colors, which every terminal has: light enough for black text.
 BLACK, TOKEN_COLORS = 16, (153, 223, 158, 225, 189, 229)
@@ -36,7 +36,7 @@ def texts_of(argument: str) -> list[Any]:
     texts = []
     for number, (_, line) in enumerate(lines_of(sys.stdin.buffer), 1):
         if line is None:
-            raise RobustokError(f"line {number} has more than {MAX_LINE >> 20} MiB: shorten it")
+            raise RobustokError(f"line {number} is {TOO_LONG}: split it")
         texts.append(line)
     return texts
 

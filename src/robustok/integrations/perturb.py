@@ -26,7 +26,7 @@ from robustok.runtime.packages import require
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Schedule, Spec, UniformK, measure, schedule
 from robustok.samplers.uniform import ONLY_CANONICAL
-from robustok.tokenizer.chat import template_headers, user_turns
+from robustok.tokenizer.chat import ChatTurns
 from robustok.tokenizer.vocabulary import Vocabulary
 
 require("torch")
@@ -127,12 +127,13 @@ class Perturb:
             moving = schedule(scheme, Vocabulary.load(tokenizer))
             self.scheme = moving.at(0.0) if moving.is_constant else moving
         self.vocab, self.seed, self.state = self.scheme.vocab, check_seed(seed), State()
-        self._turns = user_turns(tokenizer, self.vocab) if where == "user" else None
-        self._headers = template_headers(tokenizer, self.vocab)
-        if where != "user" and getattr(tokenizer, "chat_template", None) is not None:
+        self._turns: ChatTurns | None = None
+        if where == "user" or getattr(tokenizer, "chat_template", None) is not None:
             try:
-                user_turns(tokenizer, self.vocab)
+                self._turns = ChatTurns(tokenizer, self.vocab)
             except RobustokError:
+                if where == "user":
+                    raise
                 _log.warning(
                     "the chat template marks no user turns by special tokens: in rows that it "
                     "wrote, its own words, such as role names, are drawn as well"
@@ -301,14 +302,13 @@ class Perturb:
         answers, kept = [], [np.empty(0, np.bool_)] * (not rows)
         for row in rows:
             mask = row.per_id.get("attention_mask", np.ones(len(row.ids)))
-            left = np.zeros(len(row.ids), np.bool_)
-            if self.where != "all":
-                left = (
-                    row.answers() if self._turns is None else ~self._turns(row.ids) | row.answers()
-                )
+            left = row.answers() if self.where != "all" else np.zeros(len(row.ids), np.bool_)
+            if self._turns is not None and self.where == "user":
+                left |= ~self._turns.user(row.ids)
             answers.append(left & (mask != 0))
-            headers = left & False if self._headers is None else self._headers(row.ids)
-            kept.append(answers[-1] | (mask == 0) | headers)
+            kept.append(answers[-1] | (mask == 0))
+            if self._turns is not None:
+                kept[-1] |= self._turns.headers(row.ids)
         if sum(map(len, kept)) and all(stays.all() for stays in kept):
             raise RobustokError(
                 f"nothing may be perturbed in {len(rows)} rows: every id has a label or is outside "

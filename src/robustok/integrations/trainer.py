@@ -70,8 +70,8 @@ def robustify(
         scheme: a spec, a schedule such as ``uniform-k(alpha=0->1)``, or a sampler.
         seed: any integer.
         where: what is perturbed: ``unlabeled`` ids (label -100: prompts), what the ``user`` said in
-            a chat template, or ``all`` ids, labels moving with them. Special tokens and the role
-            names of a chat template always stay. By default the unlabeled ids of rows that have
+            a chat template, or ``all`` ids, labels moving with them. Special tokens and the headers
+            of a chat template always stay. By default the unlabeled ids of rows that have
             labels; rows without any need it.
         tokenizer: the trainer's by default.
         max_length: longest row, at least 1; by default ``args.max_length`` of the trainer, or else

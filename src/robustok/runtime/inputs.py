@@ -36,6 +36,7 @@ FORMATS = {  # by the suffix of a file
 ROWS = ("parquet", "jsonl")  # formats that have columns
 TEXTS = (*ROWS, "text")
 MAX_LINE = 64 << 20  # bytes of a line, decompressed; a longer one is never held in memory
+TOO_LONG = f"longer than {MAX_LINE >> 20} MiB"
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # what reading a damaged file raises
 MARK = b"\xef\xbb\xbf"  # byte order mark
 _BLOCK = 1 << 20
@@ -278,7 +279,7 @@ def _skip_line(stream: IO[bytes]) -> int:
 def json_of(line: bytes | None) -> Any:
     """The value of a line. Raises ValueError, with the reason, for one that is not JSON."""
     if line is None:
-        raise ValueError(f"the line has more than {MAX_LINE >> 20} MiB")
+        raise ValueError(TOO_LONG)
     try:
         return json.loads(line.decode())
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from robustok.runtime.inputs import (
     DAMAGE,
     MARK,
     TEXTS,
+    TOO_LONG,
     InputFile,
     damage_of,
     find_inputs,
@@ -139,7 +140,7 @@ def _of_text(file: InputFile, sample_by: str) -> Iterator[str]:
                 documents = (line for _, line in lines_of(stream))
             for document in documents:
                 if document is None:
-                    raise RobustokError(f"{file.path} has a line that is too long: cut it")
+                    raise RobustokError(f"{file.path} has a line {TOO_LONG}: split it")
                 if document:
                     yield _utf8(document, file.path)
     except DAMAGE as error:

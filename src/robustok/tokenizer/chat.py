@@ -151,8 +151,8 @@ def token_starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from ids to a mask of the contents of user turns.
+class ChatTurns:
+    """Which ids of a chat are the contents of user turns, and which the headers of all turns.
 
     >>> from transformers import PreTrainedTokenizerFast
     >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
@@ -160,137 +160,113 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
     >>> messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
     >>> ids = np.array(chat.apply_chat_template(messages)["input_ids"], np.int32)
-    >>> vocab.decode(ids[user_turns(chat, vocab)(ids)])
-    ' hello\\n'
+    >>> turns = ChatTurns(chat, vocab)
+    >>> vocab.decode(ids[turns.user(ids)]), vocab.decode(ids[turns.headers(ids)])
+    (' hello\\n', '<|endoftext|>user:<|endoftext|>assistant:')
 
     Args:
         tokenizer: a transformers tokenizer with a chat template.
         vocab: its vocabulary.
 
-    The header of a user turn, such as a special token and a role, comes from the chat template. The
-    turn ends at the next special token, and at an added token that the template ends or begins a
+    The header of a user turn, such as a special token, a role's name and a line break, comes from
+    the chat template. Every header begins with a token that opens a turn, and ends as that of the
+    user; so names that are not asked for, as of a tool or a channel, are known too. A turn of the
+    user ends at the next special token, and at an added token that the template ends or begins a
     turn with. A token that holds the end of the header and the first characters of the content
     counts as header. A system message that the template writes into the first turn of the user, as
-    that of Gemma 3 does, is a part of this turn. The function maps int32 [n] to bool [n].
+    that of Gemma 3 does, is a part of this turn.
 
     Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
-    check_template(tokenizer, "choose where='unlabeled'")
-    before, marks = _before_contents(tokenizer, vocab), ~vocab.ordinary
-    openings = _openings(before, marks)
-    unmarked = RobustokError(
-        "the chat template marks no user turns by special tokens: choose where='unlabeled'"
-    )
-    if "user" not in openings:
-        raise unmarked
-    opening = openings["user"]
-    last = _joined(opening, vocab)
-    answered = before["assistant"]  # a user turn, and what the template puts before the answer
-    starts = _occurrences(answered, opening, last) + len(opening)
-    after = answered[starts[-1] :] if len(starts) else _NO_IDS
-    if len(starts) and not marks[after].any():
-        raise unmarked
-    # Other added tokens, such as `<think>`, may stand in a content.
-    is_end = ~vocab.readable
-    is_end[[ids[0] for ids in openings.values()]] = True
-    is_end[after[marks[after]][:1]] = True
 
-    def mask(ids: np.ndarray) -> np.ndarray:
+    def __init__(self, tokenizer: Any, vocab: Vocabulary) -> None:
+        check_template(tokenizer, "choose where='unlabeled'")
+        self._vocab, self._marks = vocab, ~vocab.ordinary
+        before = self._before_contents(tokenizer)
+        openings = {role: self._opening(ids, before) for role, ids in before.items()}
+        self._opening_of_user = openings.get("user", _NO_IDS)
+        if not len(self._opening_of_user):
+            raise RobustokError(
+                "the chat template marks no user turns by special tokens: choose where='unlabeled'"
+            )
+        self._closing = _joined(self._opening_of_user, vocab)
+        # Those with a name between them and the closing.
+        self._begins = [
+            ids[0]
+            for ids in openings.values()
+            if len(ids) > 2
+            and np.flatnonzero(np.isin(ids, self._closing)).tolist() == [len(ids) - 1]
+        ]
+        # Other added tokens, such as `<think>`, may stand in a content.
+        self._is_end = ~vocab.readable
+        answered = before["assistant"]  # from the end of the user's content
+        end = answered[self._marks[answered]][0]
+        self._is_end[[self._opening_of_user[0], end, *self._begins]] = True
+
+    def user(self, ids: np.ndarray) -> np.ndarray:
+        """Which ids are contents of user turns, bool [n].
+
+        Args:
+            ids: the ids of a chat, int [n].
+        """
         ids = np.asarray(ids)
         in_turn = np.zeros(len(ids), np.bool_)
-        ends = np.append(np.flatnonzero(is_end[ids]), len(ids))
-        for start in _occurrences(ids, opening, last) + len(opening):
+        ends = np.append(np.flatnonzero(self._is_end[ids]), len(ids))
+        opening = self._opening_of_user
+        for start in _occurrences(ids, opening, self._closing) + len(opening):
             in_turn[start : ends[np.searchsorted(ends, start)]] = True
         return in_turn
 
-    return mask
+    def headers(self, ids: np.ndarray) -> np.ndarray:
+        """Which ids are headers that have a name, of any role, bool [n].
 
-
-def template_headers(
-    tokenizer: Any, vocab: Vocabulary
-) -> Callable[[np.ndarray], np.ndarray] | None:
-    """A function from ids to a mask of turn headers: the role's name and the tokens around it.
-
-    Of roles with a header of another form than in `_openings`, such as a tool, these are the ids
-    from the token that begins a turn of the user to the one after the role's name. None where the
-    tokenizer has no chat template, or one without special tokens.
-    """
-    if getattr(tokenizer, "chat_template", None) is None:
-        return None
-    is_end = ~vocab.ordinary
-    by_role = _openings(_before_contents(tokenizer, vocab), is_end)
-    openings = [(opening, _joined(opening, vocab)) for opening in by_role.values()]
-    begin, *name = by_role.get("user", _NO_IDS).tolist() or [-1]
-    if len(name) < 2:  # a token without a name
-        begin = -1
-    elif not is_end[name].any():  # such as a line break
-        is_end[_joined(by_role["user"], vocab)] = True
-
-    def mask(ids: np.ndarray) -> np.ndarray:
+        Args:
+            ids: the ids of a chat, int [n].
+        """
         ids = np.asarray(ids)
         headers = np.zeros(len(ids), np.bool_)
-        for opening, last in openings:
-            for start in _occurrences(ids, opening, last):
-                headers[start : start + len(opening)] = True
-        ends = np.append(np.flatnonzero(is_end[ids]), len(ids))
-        for start in np.flatnonzero(ids == begin):
-            headers[start : ends[np.searchsorted(ends, start, "right")] + 1] = True
+        ends = np.append(np.flatnonzero(np.isin(ids, self._closing)), len(ids))
+        for start in np.flatnonzero(np.isin(ids, self._begins)):
+            headers[start : ends[np.searchsorted(ends, start)] + 1] = True
         return headers
 
-    return mask if openings else None
+    def _before_contents(self, tokenizer: Any) -> dict[str, np.ndarray]:
+        """The ids between the content of each role and the one before it.
 
+        Without the system message where the template refuses it, or writes it into the turn of the
+        user. Empty where no special token stands before a content.
+        """
+        for roles in (("system", "user", "assistant"), ("user", "assistant")):
+            chat = [{"role": role, "content": placeholder(n)} for n, role in enumerate(roles)]
+            try:
+                parts, numbers = split_at_placeholders(render_chat(tokenizer, chat))
+            except RobustokError:
+                continue
+            before = [self._before_word(tokenizer, part) for part in parts[:-1]]
+            if numbers == [*range(len(roles))] and all(self._marks[ids].any() for ids in before):
+                return dict(zip(roles, before, strict=True))
+        return {}
 
-def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
-    """The ids before the content of each role; before that of the assistant is a user turn.
+    def _before_word(self, tokenizer: Any, text: str) -> np.ndarray:
+        """The ids of a text that a word follows.
 
-    No ids where the template refuses such messages.
-    """
-    turn = {"role": "user", "content": "x"}
-    user, assistant, system = (
-        {"role": role, "content": placeholder()} for role in ("user", "assistant", "system")
-    )
-    chats = {"user": [user], "assistant": [turn, assistant], "system": [system, turn]}
-    before = {}
-    for role, messages in chats.items():
-        try:
-            rendered = render_chat(tokenizer, messages)
-        except RobustokError:
-            rendered = ""
-        head, *others = split_at_placeholders(rendered)[0]
-        # Encoded with a word after it: what comes before a word is cut differently from an end. Its
-        # bytes are counted from the end, for an encoder may add spaces before it.
+        What comes before a word is cut differently from an end. The word's bytes are counted from
+        the end, for an encoder may add spaces before the text.
+        """
         word = "word"
-        ids = tokenizer.encode(head + word, add_special_tokens=False) if others else []
-        ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
-        size = np.searchsorted(ends, ends.max(initial=0) - len(word), side="right")
-        before[role] = np.array(ids[:size], np.int64)
-    if np.array_equal(before["system"], before["user"]):
-        del before["system"]  # the system message stands in the turn of the user, as in Gemma 3
-    return before
+        ids = tokenizer.encode(text + word, add_special_tokens=False)
+        ends = np.cumsum([len(self._vocab.tokens[i]) for i in ids])
+        size = np.searchsorted(ends, ends[-1] - len(word), side="right")
+        return np.array(ids[:size], np.int64)
 
-
-def _openings(before: dict[str, np.ndarray], special: np.ndarray) -> dict[str, np.ndarray]:
-    """The ids that open a turn of each role and of no other.
-
-    They are the shortest end of the ids ``before`` its content that begins with a special token and
-    does not end those of another role; longer where that of the user begins before the role's name.
-    """
-    openings = {}
-    for role, ids in before.items():
-        others = [other for name, other in before.items() if name != role]
-        for start in reversed(np.flatnonzero(special[ids])):
+    def _opening(self, ids: np.ndarray, before: dict[str, np.ndarray]) -> np.ndarray:
+        """The shortest end of ``ids`` that begins with a special token and stands nowhere else."""
+        for start in reversed(np.flatnonzero(self._marks[ids])):
             opening = ids[start:]
-            if not any(np.array_equal(other[-len(opening) :], opening) for other in others):
-                openings[role] = opening
-                break
-    user = openings.get("user", _NO_IDS)
-    for role, opening in openings.items():
-        starts = np.flatnonzero(before[role] == user[0]) if len(user) else _NO_IDS
-        longer = before[role][starts[-1] :] if len(starts) else _NO_IDS
-        # Otherwise it begins the turn of the user before.
-        if len(longer) > len(opening) and not np.array_equal(longer[: len(user)], user):
-            openings[role] = longer
-    return openings
+            places = [_occurrences(other, opening, opening[-1:]) for other in before.values()]
+            if sum(map(len, places)) == 1:
+                return opening
+        return _NO_IDS
 
 
 def _joined(opening: np.ndarray, vocab: Vocabulary) -> np.ndarray:

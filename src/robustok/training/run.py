@@ -316,11 +316,11 @@ class _Trainer(Trainer):
         steps = self.args.max_steps * self.args.gradient_accumulation_steps
         return RowOrder(dataset, steps * self.args.train_batch_size * self.args.world_size)
 
-    def get_batch_samples(self, *args: Any) -> Any:
-        batches, n_targets = super().get_batch_samples(*args)
+    def get_batch_samples(self, epoch_iterator: Any, *args: Any) -> Any:
+        # Before the Trainer counts the labels, of which an attack may drop some.
         if self.adversary is not None and self.state.global_step % self.adversary.every == 0:
-            batches = [self._attacked(batch) for batch in batches]
-        return batches, n_targets
+            epoch_iterator = map(self._attacked, epoch_iterator)
+        return super().get_batch_samples(epoch_iterator, *args)
 
     def _attacked(self, batch: JsonObject) -> Any:
         dataset: Any = self.train_dataset
