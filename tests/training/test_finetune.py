@@ -129,6 +129,14 @@ def test_a_wrong_setting_is_one_line(tmp_path, change, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", ["opt", "bloom"])
+def test_an_architecture_whose_packed_questions_attend_to_each_other_is_refused(tmp_path, kind):
+    """OPT takes position_ids, and numbers its positions only; BLOOM takes none."""
+    with pytest.raises(RobustokError, match="does not keep packed questions apart"):
+        tune(tmp_path, architecture(kind), pack=128)
+    assert not list(tmp_path.iterdir())
+
+
 def test_training_on_packed_rows_learns_and_is_a_run_of_its_own(tmp_path):
     done = tune(tmp_path, pack=128)
     assert done.losses[-1][1] < 0.8 * done.losses[0][1]

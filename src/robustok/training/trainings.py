@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel
 
 from robustok.errors import RobustokError
@@ -36,6 +37,7 @@ from robustok.training.rows import (
 from robustok.training.run import train
 
 _CHUNK = 1_000
+_NOISE = 1e-2  # difference of logits as a share of the largest, as by the rounding of bfloat16
 
 
 def finetune(
@@ -127,12 +129,28 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
         return max_length
     if pack > (max_length or pack):
         raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {max_length}")
-    if not accepts(model, "position_ids"):
+    if not _separates(model):
         raise RobustokError(
-            f"{type(model).__name__} takes no position_ids, which keep packed questions apart: "
+            f"{type(model).__name__} does not keep packed questions apart by their position_ids: "
             "leave pack out"
         )
     return pack
+
+
+def _separates(model: PreTrainedModel) -> bool:
+    """Whether a sequence has the same logits whatever is packed before it, in one forward pass.
+
+    Some architectures take ``position_ids`` and let packed sequences attend to each other.
+    """
+    if not accepts(model, "position_ids"):
+        return False
+    ids = torch.tensor([[0, 0, 0, 0, 1, 2, 3, 4], [1, 2, 3, 4, 1, 2, 3, 4]], device=model.device)
+    positions = torch.arange(8, device=model.device).remainder(4).expand(2, 8)
+    was_training = model.training
+    with torch.no_grad():
+        logits = model.eval()(input_ids=ids, position_ids=positions, use_cache=False).logits[:, 4:]
+    model.train(was_training)
+    return bool((logits[0] - logits[1]).abs().max() <= _NOISE * logits.abs().max())
 
 
 def pretrain(
