@@ -180,8 +180,11 @@ def test_a_prompt_keeps_its_words_and_options_and_needs_a_text(tmp_path) -> None
     assert read_prompts(path, limit=1) == read_prompts(path)[:1]
     for row in ({"target": " a"}, {"question": "", "choices": ["a", "b"], "label": 0}):
         path.write_text(json.dumps(row))
-        with pytest.raises(RobustokError, match=r"prompts\.jsonl:1.*no prompt"):
+        with pytest.raises(RobustokError, match=r"prompts\.jsonl:1.*as prompt, query or question"):
             read_prompts(path)
+    path.write_text("\n")
+    with pytest.raises(RobustokError, match=r"prompts\.jsonl has no prompts"):
+        read_prompts(path)
 
 
 def test_a_damaged_file_of_attacks_names_its_line(vocab, tmp_path) -> None:

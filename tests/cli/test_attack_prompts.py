@@ -156,6 +156,11 @@ def test_a_wrong_objective_or_search_is_found_before_the_model_is_loaded(shell: 
         (("--objective", "judges:two"), r"define it as f\(rows, prompt, model, vocab\)"),
         (("--objective", "judges:none"), "no function"),
         (("--objective", "margin", "-s", "adversarial(search=lucky)"), "unknown search 'lucky'"),
+        (("--objective", "margin", "-s", "adversarial(start=unifrom)"), "did you mean 'uniform'"),
+        (
+            ("--objective", "margin", "-s", "adversarial(objective=log-probability)"),
+            "objective=log-probability is for questions.*leave the setting out",
+        ),
         (("--objective", "margin", "--generate", "--judge", "no:judge"), "no function"),
     ):
         error = shell.fails("red-team", "nowhere", "--prompts", "prompts.jsonl", *wrong)

@@ -293,6 +293,7 @@ red-team {m} --seed 0 --objective no:thing --text a => no function
 red-team {m} --seed 0 --objective target --text a --target b --chat => no chat template
 red-team {m} --seed 0 --objective target --text a --target b --judge math:isnan => give --generate
 red-team {m} --seed 0 --objective target --text a --prompts {i} => give either --text or --prompts
+red-team nowhere --objective target --target b --text= => give either --text or --prompts
 red-team {m} --seed 0 --objective target --text a -s standard-suite(beam=2) => cannot read the
 red-team {m} --seed 0 --objective margin --text a -s adversarial(beams=2) => mean 'beam'
 {finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper

@@ -551,6 +551,19 @@ def test_the_rows_of_a_heat_map_are_models_and_its_axes_have_titles() -> None:
     assert (panel.lines, panel.axis) == ("model, by its training", "questions")
 
 
+def test_a_long_name_of_a_model_is_broken_into_lines(tmp_path: Path) -> None:
+    """A figure is as wide as another one, and matplotlib warns of nothing."""
+    long = "Meta-Llama-3.1-8B-Instruct-finetuned-on-stochastic-tokenizations-of-questions"
+    widths = []
+    for name in ("short", long):
+        folder = tmp_path / name
+        write_rows(folder / "results.jsonl", existing(**{name: "as published", "b": "uniform"}))
+        write_report(folder)
+        images = [path.read_bytes() for path in sorted(folder.glob("figures/*.png"))]
+        widths.append([int.from_bytes(image[16:20]) for image in images])
+    assert widths[0] == pytest.approx(widths[1], abs=9) and len(widths[0]) == 2
+
+
 @pytest.mark.parametrize("rows", [[], trained({"uniform": (0.9, 0.8, 0.7)})])
 def test_without_a_comparison_there_are_no_lines(rows: list[dict[str, Any]]) -> None:
     assert answer_lines(Results(rows)) == []

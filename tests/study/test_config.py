@@ -109,6 +109,8 @@ STRENGTH = {"strength": {"splits": [0.25, 0.5]}}
     (BOUND | {"bound": {"draws": 999}}, "bound.draws: nothing is drawn without questions"),
     (BOUND | {"bound": {"attack": False}}, "bound.attack: nothing is drawn without questions"),
     ({"attacks": [{"distances": [0]}]}, "1 or more"),
+    ({"attacks": [{}, {"search": "gredy"}]}, "attacks.1: unknown search 'gredy': did you mean"),
+    ({"attacks": [{"start": "stochastok(splits=1)"}]}, "stochastok has no parameter 'splits'"),
     ({"questions": {"text": "a", "choices": ["b"]}}, "choose from items"),
     ({"other_models": [{"name": "m"}]}, "these are models that exist"),
     ({"model": {"chat": True}}, "no chat template"),

@@ -15,6 +15,7 @@ from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import (
     GROUP,
     AttackSettings,
+    check_on_prompts,
     unsearched_ids,
     unsearched_text,
     worst_label,
@@ -25,14 +26,13 @@ from robustok.evaluation.comparison import Accuracy, accuracy_line
 from robustok.evaluation.intervals import clustered, curve_of, share
 from robustok.evaluation.questions import (
     NO_FIT,
-    Ids,
     Window,
     check_keyed,
     check_options,
     check_questions,
     item_key,
 )
-from robustok.models.scored import CausalModel
+from robustok.models.scored import CausalModel, Ids
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, counted, no_progress
 from robustok.runtime.files import JsonFields, JsonObject
@@ -352,8 +352,7 @@ def attack_prompts(
     """
     prompts = check_keyed("prompt", prompts)
     seed, plan = check_integer("seed", seed), AttackSettings.of(settings)
-    if plan.objective != AttackSettings().objective:
-        raise RobustokError("the objective is given as an object: leave the setting out")
+    check_on_prompts(plan)
     texts = [AttackedText(vocab, p, objective(p), second_ids=plan.second_ids) for p in prompts]
     return run_in_groups([Trial(text, plan, seed) for text in texts], Scorer(), progress)
 

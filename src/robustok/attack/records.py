@@ -13,8 +13,8 @@ import numpy as np
 
 from robustok.checks import check_ids
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, check_keyed, plain_ids
-from robustok.models.scored import CausalModel
+from robustok.evaluation.questions import check_keyed, plain_ids
+from robustok.models.scored import CausalModel, Ids
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
@@ -69,14 +69,18 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
         (f"{path}:{number}", row if isinstance(row, dict) else {})
         for number, row in islice(json_lines(Path(path)), limit)
     ]
-    first_row = rows[0][1] if rows else {}
+    if not rows:
+        raise RobustokError(f"{path} has no prompts: give one JSON object a line")
+    first_row = rows[0][1]
     if "choices" in first_row and ("query" in first_row or "prompt" not in first_row):
         prompts = [Prompt.of_item(item) for item in read_items(path, limit=limit)]
     else:
         prompts = [_prompt(row, str(i)) for i, (_, row) in enumerate(rows)]
     for i, (where, row) in enumerate(rows):
         if not isinstance(prompts[i].text, str) or not prompts[i].text:
-            raise RobustokError(f"{where}: the row has no prompt: give one as text")
+            raise RobustokError(
+                f"{where}: the row has no prompt: give its text as prompt, query or question"
+            )
         other_fields = {name: row[name] for name in row if name not in _PROMPT_FIELDS}
         prompts[i] = prompts[i]._replace(fields=other_fields | prompts[i].fields)
     return check_keyed("prompt", prompts)

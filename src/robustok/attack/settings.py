@@ -160,6 +160,15 @@ SETTINGS_READ = {
 }
 
 
+def check_on_prompts(settings: AttackSettings) -> None:
+    """Raise RobustokError for an objective of questions, since prompts have another one."""
+    if settings.objective != _FIELDS["objective"]:
+        raise RobustokError(
+            f"objective={settings.objective} is for questions; prompts have an objective of their "
+            "own: leave the setting out"
+        )
+
+
 def is_attack(text: str) -> bool:
     """Whether a string of a result names an attack and not a scheme.
 

@@ -19,9 +19,7 @@ from typing import Annotated, Any
 
 import click
 
-from robustok.attack import SEARCHES
-from robustok.attack.settings import AttackSettings, is_attack, named_settings
-from robustok.checks import check_list
+from robustok.attack.settings import is_attack, named_settings
 from robustok.cli.options import (
     by_name,
     figure_folder,
@@ -209,11 +207,9 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
 
 
 def _checked_attack(scheme: str) -> JsonObject:
-    """The settings that an attack names; its values and its search are checked at once."""
+    """The settings that an attack names; they are checked at once."""
     settings = named_settings(scheme)
-    attack = AttackSettings.of(settings)
-    _ = SEARCHES[attack.search]
-    return settings | {"distances": check_list("distances", attack.distances)}
+    return settings | {"distances": list(Attack.of(settings).distances)}
 
 
 def _error_of_option(field: str, message: str) -> RobustokError:

@@ -14,6 +14,7 @@ from robustok.attack.settings import (
     GROUP,
     AttackSettings,
     ObjectiveSettings,
+    check_on_prompts,
     unsearched_ids,
     unsearched_text,
 )
@@ -32,6 +33,7 @@ from robustok.runtime.display import Progress, visible
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.records import check_unused, in_groups, json_digest
 from robustok.runtime.registry import function_named
+from robustok.study.measurements import Attack
 from robustok.study.sections import ChatModel
 from robustok.tokenizer.chat import chat_frame
 from robustok.tokenizer.vocabulary import Vocabulary, start_token_ids
@@ -81,7 +83,7 @@ class RedTeamOptions(ChatModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.text is None) == (self.prompts is None):
+        if bool(self.text) == (self.prompts is not None):
             raise RobustokError("give either --text or --prompts")
         if self.judge is not None and not self.generate:
             raise RobustokError("--judge judges answers: give --generate")
@@ -108,9 +110,9 @@ def red_team(
     options = RedTeamOptions(**given)
     settings = ObjectiveSettings(objective, **others)
     objective_maker(settings)  # everything is checked before the model is loaded
-    searches = [AttackSettings.parse(scheme) for scheme in options.schemes]
+    searches = [AttackSettings.parse(str(Attack.parse(scheme))) for scheme in options.schemes]
     for search in searches:
-        _ = attacks.SEARCHES[search.search]
+        check_on_prompts(search)
     if options.judge is not None:
         function_named(options.judge)
     prompts = [attacks.Prompt("0", str(options.text))]

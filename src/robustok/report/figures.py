@@ -61,6 +61,7 @@ FIELDS = (
 )  # fmt: skip
 _ACROSS = 2  # panels beside each other
 _CELL = 0.55, 0.34  # inches, of a heat map
+_NAME = 30  # characters of a line of a name beside it
 _LETTER = 0.072  # inches, of the name of a group
 _HEAD_LETTER = 0.055  # inches, of the name of a column
 _NOT_RUN = "#f1f3f5"
@@ -382,7 +383,7 @@ def heat_panels(results: Results) -> list[Panel]:
     if len(results.panels) > _MANY:
         by, across, titles = "panel", "spec", names
         lines = ", ".join(results.varying).replace("pretrain_scheme", "pre-training")
-        names = {panel: one_line(panel_title(panel)) for panel in results.panels}
+        names = {panel: fill(one_line(panel_title(panel)), _NAME) for panel in results.panels}
     panels = [
         replace(_panel_of(results, titles[key], own, by, names, heads, "questions"), lines=lines)
         for key, own in grouped(results.rows, across).items()
@@ -393,7 +394,7 @@ def heat_panels(results: Results) -> list[Panel]:
 def _names_of_models(results: Results) -> tuple[dict[str, str], str]:
     """The models on one line each, by their spec, and what names them."""
     if results.exist:
-        return {spec: spec for spec in results.colors}, "model"
+        return {spec: fill(spec, _NAME) for spec in results.colors}, "model"
     names = {spec: one_line(short(spec)) for spec in results.colors}
     if (results.frame["few_shot_scheme"] != "").any():
         return {spec: f"examples {name}" for spec, name in names.items()}, "model, by its examples"
@@ -407,8 +408,7 @@ def _fitting(panel: Panel) -> int:
 
 def _crowded(panel: Panel, across: int) -> bool:
     """Whether the names of the groups touch, in panels beside each other."""
-    lines = [line for name in panel.groups.values() for line in name.split("\n")]
-    return len(panel.groups) * _LETTER * max(map(len, lines)) > (WIDTH - 0.6) / across
+    return len(panel.groups) * _LETTER * _widest(panel.groups.values()) > (WIDTH - 0.6) / across
 
 
 def _columns(panel: Panel) -> int:
@@ -418,13 +418,18 @@ def _columns(panel: Panel) -> int:
 
 def _cell_width(panel: Panel) -> float:
     """Inches of a cell, so wide that the names of neighboring columns do not touch."""
-    names = [max(map(len, name.split("\n"))) for name in panel.groups.values()]
+    names = [_widest([name]) for name in panel.groups.values()]
     pairs = [(one + other) / 2 for one, other in pairwise(names)]
     return max(_CELL[0], _HEAD_LETTER * max(pairs, default=0) + 0.06)
 
 
 def _names_width(panel: Panel) -> float:
-    return 0.085 * max(map(len, panel.series.values())) + 0.5
+    return 0.085 * _widest(panel.series.values()) + 0.5
+
+
+def _widest(names: Iterable[str]) -> int:
+    """Characters of the longest line of some names."""
+    return max(len(line) for name in names for line in name.split("\n"))
 
 
 @figure_style()
@@ -435,7 +440,9 @@ def draw_heatmap(results: Results) -> Figure:
     rows = -(-len(panels) // columns)
     heads = max(name.count("\n") + 1 for name in panels[0].groups.values())
     titles = max(panel.title.count("\n") + bool(panel.title) for panel in panels)
-    height = len(panels[0].series) * _CELL[1] + 0.17 * heads + 0.2 * titles + 0.45
+    names = panels[0].series.values()
+    cell = max(_CELL[1], 0.17 * max(name.count("\n") + 1 for name in names))
+    height = len(names) * cell + 0.17 * heads + 0.2 * titles + 0.45
     figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
     for panel, place in zip(panels, axes, strict=False):
         _draw_heat_panel(place, panel, panels)

@@ -105,10 +105,12 @@ def model_name(row: JsonFields) -> str:
 
 
 def model_size(row: JsonFields) -> str:
-    """How many parameters the model of a row has, as `0.5M parameters`; empty where not known."""
+    """The size of a row's model, as `0.5M parameters` or `8.0B parameters`; empty if not known."""
     model = row.get("model")
     count = model.get("parameters") if isinstance(model, dict) else None
-    return f"{count / 1e6:.1f}M parameters" if count else ""
+    if not count:
+        return ""
+    return f"{count / 1e9:.1f}B parameters" if count >= 1e9 else f"{count / 1e6:.1f}M parameters"
 
 
 def _varying(frame: DataFrame, fields: Sequence[str], untrained: bool) -> list[str]:

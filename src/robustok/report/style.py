@@ -192,7 +192,8 @@ def legend_above(figure: Figure, *axes: Axes, more: Sequence[Any] = ()) -> None:
     columns = int(figure.get_figwidth() // (0.07 * max(map(len, names)) + 0.45))
     columns = max(1, min(columns, len(names)))
     keys = [named[name] for name in names]
-    figure.legend(keys, names, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
+    labels = ["\n".join(fill(line, 66) for line in name.split("\n")) for name in names]
+    figure.legend(keys, labels, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
 
 
 def note_below(figure: Figure, text: str) -> None:

@@ -12,7 +12,7 @@ from robustok.evaluation.intervals import curve_of
 from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.display import Progress
 from robustok.runtime.files import JsonFields
-from robustok.samplers import measure
+from robustok.samplers import Spec, measure
 from robustok.study.cell import Summary
 from robustok.study.measurements.base import (
     MeasuredCell,
@@ -40,7 +40,9 @@ class Attack(AttackSettings, OnQuestions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "start", eval_spec(self.start))
+        object.__setattr__(self, "start", eval_spec(str(Spec.parse(self.start))))
+        if self.search not in ("greedy", "random"):  # those need no torch
+            _ = attacks.SEARCHES[self.search]
 
     @property
     def eval_scheme(self) -> str:
