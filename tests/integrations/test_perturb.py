@@ -1,5 +1,6 @@
 """Rows drawn anew: labels and masks move along, packs and padding are kept, bad rows refused."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -344,6 +345,7 @@ def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
             "marks no user turns",
         ),
         ("{% for m in messages %}{{ m['content'] }}{% endfor %}", "marks no user turns"),
+        ("{{ raise_exception('no date') }}", "the chat template failed: .*: no date"),
         (None, "no chat template"),
     ],
 )
@@ -354,7 +356,8 @@ def test_templates_without_user_turns_are_refused(template, message, caplog):
     with pytest.raises(RobustokError, match=message):
         ChatTurns(chat, vocab)
     perturb_by(vocab=vocab, where="all", tokenizer=chat)
-    assert ("marks no user turns" in caplog.text) is (template is not None)
+    warned = re.search(f"{message}.* its own words, such as role names, are drawn", caplog.text)
+    assert bool(warned) is (template is not None)
 
 
 @pytest.mark.parametrize(

@@ -131,12 +131,13 @@ class Perturb:
         if where == "user" or getattr(tokenizer, "chat_template", None) is not None:
             try:
                 self._turns = ChatTurns(tokenizer, self.vocab)
-            except RobustokError:
+            except RobustokError as error:
                 if where == "user":
-                    raise
+                    raise RobustokError(f"{error}, or choose where='unlabeled'") from error
                 _log.warning(
-                    "the chat template marks no user turns by special tokens: in rows that it "
-                    "wrote, its own words, such as role names, are drawn as well"
+                    "%s; in rows that the chat template wrote, its own words, such as role names, "
+                    "are drawn as well",
+                    error,
                 )
         self.cut = cut if cut is None else check_choice("cut", cut, ("end", "start"))
         if max_length is not None:

@@ -176,18 +176,19 @@ class ChatTurns:
     counts as header. A system message that the template writes into the first turn of the user, as
     that of Gemma 3 does, is a part of this turn.
 
-    Raises RobustokError without a chat template, and if special tokens do not mark its turns.
+    Raises RobustokError without a chat template, and where it fails or special tokens do not mark
+    its turns.
     """
 
     def __init__(self, tokenizer: Any, vocab: Vocabulary) -> None:
-        check_template(tokenizer, "choose where='unlabeled'")
+        check_template(tokenizer, "set tokenizer.chat_template")
         self._vocab, self._marks = vocab, ~vocab.ordinary
         before = self._before_contents(tokenizer)
         openings = {role: self._opening(ids, before) for role, ids in before.items()}
         self._opening_of_user = openings.get("user", _NO_IDS)
         if not len(self._opening_of_user):
             raise RobustokError(
-                "the chat template marks no user turns by special tokens: choose where='unlabeled'"
+                "the chat template marks no user turns by special tokens: set another one"
             )
         self._closing = _joined(self._opening_of_user, vocab)
         # Those with a name between them and the closing.
@@ -241,6 +242,8 @@ class ChatTurns:
             try:
                 parts, numbers = split_at_placeholders(render_chat(tokenizer, chat))
             except RobustokError:
+                if roles[0] == "user":
+                    raise
                 continue
             before = [self._before_word(tokenizer, part) for part in parts[:-1]]
             if numbers == [*range(len(roles))] and all(self._marks[ids].any() for ids in before):

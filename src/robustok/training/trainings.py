@@ -131,8 +131,7 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
         raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {max_length}")
     if not _separates(model):
         raise RobustokError(
-            f"{type(model).__name__} does not keep packed questions apart by their position_ids: "
-            "leave pack out"
+            "the model does not keep packed questions apart by their position_ids: leave pack out"
         )
     return pack
 
