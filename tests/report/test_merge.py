@@ -467,6 +467,15 @@ def existing(**trained_with: str) -> list[dict[str, Any]]:
     ]
 
 
+def test_the_attack_of_most_runs_is_in_the_sentence() -> None:
+    shares = {"canonical": (0.99, 0.28, 0.0), "uniform": (0.92, 0.75, 0.32)}
+    rows = trained(shares)
+    other = next(r for r in rows if r["eval_scheme"] == SCHEMES[-1])
+    more = other | {"eval_scheme": "adversarial(distances=(2, 4))", "cell": "more"}
+    lines = answer_lines(Results([*rows, more]))
+    assert any(line.startswith("Under attack d = 2 0.0% → 32.0%") for line in lines)
+
+
 def test_trainings_are_compared_with_the_canonical_one() -> None:
     shares = {"canonical": (0.99, 0.28, 0.0), "uniform": (0.92, 0.75, 0.32)}
     head, *lines = answer_lines(Results(trained(shares)))

@@ -196,8 +196,16 @@ def _head(results: Results, most: int) -> str:
 
 
 def shown_schemes(results: Results) -> list[str]:
-    """The most perturbed questions, the attack (the worst of several), and canonical questions."""
-    known = (results.hardest or "", *results.attacks[-1:], "canonical")
+    """The most perturbed questions, an attack, and canonical questions.
+
+    The attack is that of most models and seeds: of all equals the last, as the worst of several.
+    """
+
+    def runs(scheme: str) -> int:
+        return sum(len(row["seeds"]) for row in results.rows if row["eval_scheme"] == scheme)
+
+    attack = max(reversed(results.attacks), key=runs, default="")
+    known = (results.hardest or "", attack, "canonical")
     return [scheme for scheme in known if scheme in results.eval_schemes]
 
 
