@@ -433,7 +433,7 @@ def test_a_line_of_standard_input_has_the_limit_of_a_file(
 ) -> None:
     monkeypatch.setattr("robustok.runtime.inputs.MAX_LINE", 8)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"street\nwhich word\n")))
-    assert "line 2 has more than" in shell.fails("count", "-", "-t", tokenizer)
+    assert "line 2 is longer than" in shell.fails("count", "-", "-t", tokenizer)
 
 
 def test_the_folder_that_is_the_current_one_is_a_model(

@@ -107,8 +107,9 @@ def test_a_report_has_the_bound_of_each_model(tmp_path: Path) -> None:
 
 def test_a_report_has_the_worst_of_several_attacks_by_question(tmp_path: Path) -> None:
     evaluate = {"eval_schemes": ["canonical"], "items": 5, "draws": 1}
-    searches = [{}, {"beam": 3}, {"search": "random", "max_scored": 12}]
-    attacks = [{"items": 5, "steps": 2, "max_neighbors": 9, **search} for search in searches]
+    greedy: dict[str, Any] = {"steps": 2, "max_neighbors": 9}
+    searches = [greedy, greedy | {"beam": 3}, {"search": "random", "max_scored": 12}]
+    attacks = [{"items": 5, **search} for search in searches]
     rows = run_study(tiny(attacks=attacks, evaluate=evaluate), tmp_path).rows
     broken = set()
     for row in rows:
