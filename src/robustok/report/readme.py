@@ -58,7 +58,7 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
         trained_on(record),
         "## Robustness to the tokenization\n",
         f"{_READING}\n",
-        _table(results),
+        _table(results, shown),
         *_figures(run / "figures", folder),
         f"\nMeasured with robustok {rows[0]['versions']['robustok']}: `robustok study run "
         f"{rows[0]['study']} --model {model.name}`.",
@@ -67,10 +67,10 @@ def write_readme(rows: Sequence[Row], run: Path) -> Path | None:
     return write_card(folder, "\n".join(filter(None, parts)))
 
 
-def _table(results: Results) -> str:
+def _table(results: Results, shown: Sequence[str]) -> str:
     """A line for each task: canonical questions, the most perturbed ones and the worst attack."""
     schemes, table = compared(results), accuracy_table(results)
-    columns = [n for n, scheme in enumerate(schemes, 1) if scheme in shown_schemes(results)]
+    columns = [n for n, scheme in enumerate(schemes, 1) if scheme in shown]
     tasks = [results.models[name]["task"] for name in results.names]
     lines = [
         [task, *(line[n] for n in columns)] for task, line in zip(tasks, table.texts, strict=True)
