@@ -38,8 +38,9 @@ from robustok.attack import (
     write_attacks,
 )
 from robustok.evaluation import clustered
-from robustok.evaluation.questions import Ids, encode_options, item_keys
+from robustok.evaluation.questions import encode_options, item_keys
 from robustok.models import load_model
+from robustok.models.scored import Ids
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import scored_model

@@ -14,9 +14,8 @@ from robustok.attack.settings import AttackSettings
 from robustok.report import Results, write_report
 from robustok.report.attacked import summary_table
 from robustok.report.figures import attack_panels, draw_bound, draw_embeddings, heat_panels
-from robustok.report.frame import Row
 from robustok.report.source import read_source
-from robustok.report.style import colors, one_line
+from robustok.report.style import Row, colors, one_line
 from robustok.report.tables import (
     accuracy_table,
     measurement_section,

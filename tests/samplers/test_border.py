@@ -16,7 +16,6 @@ from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
-from robustok.evaluation.questions import as_sampler
 from robustok.samplers.base import check_vocabulary_of
 
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b""])
@@ -57,7 +56,6 @@ def test_a_sampler_of_another_vocabulary_is_refused() -> None:
     for call in (
         lambda: rt.sampler(scheme, TOY),
         lambda: rt.Mix(TOY, parts=[(0.5, "canonical"), (0.5, scheme)]),
-        lambda: as_sampler(scheme, TOY),
         lambda: check_vocabulary_of(rt.schedule("stochastok(alpha=0->1)", OTHER), TOY),
     ):
         with pytest.raises(rt.RobustokError, match="another vocabulary"):

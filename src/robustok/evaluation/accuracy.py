@@ -16,19 +16,18 @@ from robustok.evaluation.comparison import Evaluation, Outcome
 from robustok.evaluation.intervals import clustered, ratio_of_sums
 from robustok.evaluation.questions import (
     NO_FIT,
-    Ids,
     Window,
     append,
-    as_sampler,
     check_keyed,
     encode_options,
     item_keys,
     margins,
 )
-from robustok.models.scored import CausalModel, ScoredModel
+from robustok.models.scored import CausalModel, Ids, ScoredModel
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.samplers import Sampler, measure
+from robustok.samplers import sampler as as_sampler
 from robustok.samplers.strength import Strength
 from robustok.scoring import Request, Scores, score_many
 from robustok.scoring.engine import scored_model, text_losses

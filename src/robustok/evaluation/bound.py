@@ -32,13 +32,15 @@ import torch
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.embeddings import check_states, last_logits, last_states
-from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
+from robustok.evaluation.questions import check_questions, item_keys
 from robustok.lattice import distance
 from robustok.models.load import check_local
+from robustok.models.scored import Ids
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler
+from robustok.samplers import sampler as as_sampler
 from robustok.tasks import Item
 from robustok.tokenizer.vocabulary import Vocabulary
 

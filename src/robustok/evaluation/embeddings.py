@@ -15,10 +15,10 @@ import torch
 from robustok.checks import check_ids, check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import mean_of
-from robustok.evaluation.questions import Ids, item_keys
+from robustok.evaluation.questions import item_keys
 from robustok.lattice import Lattice
 from robustok.models.load import check_local
-from robustok.models.scored import CausalModel
+from robustok.models.scored import CausalModel, Ids
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from robustok.evaluation.intervals import curve_of
 from robustok.report.figures import facts, panel_grid
-from robustok.report.frame import Results, Row, bounds, percent
+from robustok.report.frame import Results, bounds, percent
 from robustok.report.page import Section, Table, write_page
 from robustok.report.source import read_answers
 from robustok.report.style import (
     MUTED,
+    Row,
     colors,
     figure_style,
     grouped,

@@ -17,7 +17,6 @@ import numpy as np
 from robustok.report.frame import (
     DataFrame,
     Results,
-    Row,
     entries_of,
     merged_layers,
     nominal_splits,
@@ -31,6 +30,7 @@ from robustok.report.style import (
     MARKERS,
     MUTED,
     WIDTH,
+    Row,
     colors,
     draw_line,
     figure_style,

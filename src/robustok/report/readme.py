@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from robustok.models.load import has_lora
-from robustok.report.frame import Results, Row
+from robustok.report.frame import Results
+from robustok.report.style import Row
 from robustok.report.tables import accuracy_table, compared
 from robustok.report.write import shown_schemes
 from robustok.runtime.display import markdown_table

@@ -18,7 +18,6 @@ from robustok.report.frame import (
     LEAST_SEEDS,
     DataFrame,
     Results,
-    Row,
     bounds,
     merged_layers,
     merged_perplexities,
@@ -27,7 +26,7 @@ from robustok.report.frame import (
     points_text,
 )
 from robustok.report.page import Entry, Section, Table
-from robustok.report.style import grouped, one_line, short
+from robustok.report.style import Row, grouped, one_line, short
 from robustok.runtime.files import JsonFields
 from robustok.study.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB

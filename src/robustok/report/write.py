@@ -29,7 +29,6 @@ from robustok.report.frame import (
     LEAST_SEEDS,
     SOURCES,
     Results,
-    Row,
     model_name,
     model_size,
     percent,
@@ -39,7 +38,7 @@ from robustok.report.frame import (
 )
 from robustok.report.page import Section, write_page
 from robustok.report.source import ReportSource, read_source
-from robustok.report.style import one_line, panel_title, short
+from robustok.report.style import Row, one_line, panel_title, short
 from robustok.report.tables import (
     accuracy_section,
     kinds_section,
