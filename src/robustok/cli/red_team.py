@@ -110,7 +110,7 @@ def red_team(
     options = RedTeamOptions(**given)
     settings = ObjectiveSettings(objective, **others)
     objective_maker(settings)  # everything is checked before the model is loaded
-    searches = [AttackSettings.parse(str(Attack.parse(scheme))) for scheme in options.schemes]
+    searches = [Attack.parse(scheme) for scheme in options.schemes]
     for search in searches:
         check_on_prompts(search)
     if options.judge is not None:
@@ -172,14 +172,14 @@ def _objective(name: str, options: RedTeamOptions, settings: ObjectiveSettings) 
 
 
 def _attacked(
-    prompts: Sequence[Any], objective: Any, search: AttackSettings, options: RedTeamOptions
+    prompts: Sequence[Any], objective: Any, search: Attack, options: RedTeamOptions
 ) -> list[Any]:
     """The attacks on all prompts; the rows of finished groups are in --out."""
     vocab, seed = objective.vocab, options.seed
 
     def attacked(group: Sequence[Any], progress: Progress) -> JsonObject:
         done = attacks.attack_prompts(
-            vocab, group, objective, seed=seed, progress=progress, **vars(search)
+            vocab, group, objective, seed=seed, progress=progress, **search.settings
         )
         return {"attacks": [one.as_row() for one in done]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from robustok import attack as attacks
@@ -11,7 +11,7 @@ from robustok.attack.settings import AttackSettings, unsearched_ids
 from robustok.evaluation.intervals import curve_of
 from robustok.models.load import Overflow, overflow_option
 from robustok.runtime.display import Progress
-from robustok.runtime.files import JsonFields
+from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers import Spec, measure
 from robustok.study.cell import Summary
 from robustok.study.measurements.base import (
@@ -41,12 +41,17 @@ class Attack(AttackSettings, OnQuestions):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "start", eval_spec(str(Spec.parse(self.start))))
-        if self.search not in ("greedy", "random"):  # those need no torch
+        if self.search != AttackSettings.search:  # of which it is known that there is one
             _ = attacks.SEARCHES[self.search]
 
     @property
     def eval_scheme(self) -> str:
         return str(self)
+
+    @property
+    def settings(self) -> JsonObject:
+        """The fields of :class:`AttackSettings`, which attacks take."""
+        return {field.name: getattr(self, field.name) for field in fields(AttackSettings)}
 
     def tokens_read(self, cell: MeasuredCell) -> float:
         tokens = self.question_tokens(cell) / 3  # neighbors share most of their tokens
