@@ -126,9 +126,10 @@ def show(name: Annotated[str, Argument("NAME", "see `study list`")]) -> None:
 def plan(name: Name, options: Annotated[dict, StudyOptions], as_json: bool = False) -> None:
     """Show every cell of a study, and which are done."""
     from robustok.study import plan as plan_cells
+    from robustok.study.config import study_named
     from robustok.study.run import RECORD
 
-    study, folder, cells_folder = _find(name, options)
+    study, folder, cells_folder = _find(study_named(name), options)
     kept = cells_folder or folder / "cells"
     planned = plan_cells(study)
     finished = {cell.key for cell in planned if (kept / cell.key / RECORD).exists()}
@@ -164,6 +165,7 @@ def run(
     from robustok.study.run import cells_at_once
 
     require("matplotlib", "pandas")  # before the cells run, not after
+    name = study_named(name)
     study, folder, cells_folder = _find(name, options)
     if jobs is not None and study.threads is None:
         raise RobustokError(
@@ -171,7 +173,7 @@ def run(
             "to run several at once"
         )
     console = Console(highlight=False)
-    smaller = _scales_of(study_named(name)) if study.scale == "full" else []
+    smaller = _scales_of(name) if study.scale == "full" else []
     note = f"at full scale; smaller ones: --scale {', '.join(smaller)}" if smaller else ""
     with StudyBars(console, cells_at_once(study.threads, jobs), note) as bars:
         run_study(study, folder, cells_folder=cells_folder, jobs=jobs, watch=bars)
@@ -220,11 +222,10 @@ for command in (list_, show, plan, run, report, schema):
 def _find(name: str, options: dict[str, Any]) -> tuple[Study, Path, Path | None]:
     """The study, the folder of its run, and that of its cells if it is another."""
     from robustok.study import find_study
-    from robustok.study.config import study_named
 
     out, cells_folder = options.pop("out", None), options.pop("cells", None)
     # A study that trains may have a scale that measures a model as it is.
-    if "model" in options and "scale" not in options and _MEASURE in _scales_of(study_named(name)):
+    if "model" in options and "scale" not in options and _MEASURE in _scales_of(name):
         options["scale"] = _MEASURE
     # As a path is written: a run goes on with "./text.txt" where it began with "text.txt".
     paths = {name: str(path) for name, path in options.items() if isinstance(path, Path)}
