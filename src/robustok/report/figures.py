@@ -427,6 +427,11 @@ def _names_width(panel: Panel) -> float:
     return 0.085 * _widest(panel.series.values()) + 0.5
 
 
+def _names_height(names: Iterable[str]) -> float:
+    """Inches of the name with most lines."""
+    return 0.17 * max(name.count("\n") + 1 for name in names)
+
+
 def _widest(names: Iterable[str]) -> int:
     """Characters of the longest line of some names."""
     return max(len(line) for name in names for line in name.split("\n"))
@@ -438,11 +443,10 @@ def draw_heatmap(results: Results) -> Figure:
     panels = heat_panels(results)
     columns = max(1, min(len(panels), _ACROSS, _fitting(panels[0])))
     rows = -(-len(panels) // columns)
-    heads = max(name.count("\n") + 1 for name in panels[0].groups.values())
     titles = max(panel.title.count("\n") + bool(panel.title) for panel in panels)
-    names = panels[0].series.values()
-    cell = max(_CELL[1], 0.17 * max(name.count("\n") + 1 for name in names))
-    height = len(names) * cell + 0.17 * heads + 0.2 * titles + 0.45
+    names, heads = panels[0].series.values(), panels[0].groups.values()
+    cells = len(names) * max(_CELL[1], _names_height(names))
+    height = cells + _names_height(heads) + 0.2 * titles + 0.45
     figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
     for panel, place in zip(panels, axes, strict=False):
         _draw_heat_panel(place, panel, panels)
