@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from robustok.checks import Settings, check_integer, check_list, option
 from robustok.errors import RobustokError, nearest
@@ -106,7 +106,7 @@ class AttackSettings(Settings):
         return f"{_NAME}({', '.join(written)})".replace(",)", ")")
 
     @classmethod
-    def parse(cls, text: str) -> AttackSettings:
+    def parse(cls, text: str) -> Self:
         """The settings that a ``text`` of a result names; all others have their defaults.
 
         >>> AttackSettings.parse("adversarial(start=uniform-k(alpha=0.5), steps=3)").start
