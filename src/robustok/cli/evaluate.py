@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import click
 
-from robustok.attack.settings import is_attack, named_settings
+from robustok.attack.settings import is_attack
 from robustok.cli.options import (
     by_name,
     figure_folder,
@@ -193,7 +193,7 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
     if options.items:
         own = {"items": options.limit, "overflow": options.overflow}
         study["questions"] = {"items": list(options.items)}
-        study["attacks"] = [_checked_attack(scheme) | own for scheme in options.attacks]
+        study["attacks"] = [Attack.parse(scheme).settings | own for scheme in options.attacks]
         draws = {"draws": options.draws} if options.draws else {}
         study["evaluate"] = own | draws | {"eval_schemes": drawn} if drawn else None
         if options.few_shot:
@@ -204,12 +204,6 @@ def _fields_of(named: Mapping[str, str], options: EvaluateOptions) -> JsonObject
         study["corpus"] = texts | {"sample_by": options.sample_by}
         study["perplexity"] = {"eval_schemes": drawn, "draws": options.draws or 1}
     return study
-
-
-def _checked_attack(scheme: str) -> JsonObject:
-    """The settings that an attack names; they are checked at once."""
-    settings = named_settings(scheme)
-    return settings | {"distances": list(Attack.of(settings).distances)}
 
 
 def _error_of_option(field: str, message: str) -> RobustokError:

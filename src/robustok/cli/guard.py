@@ -19,6 +19,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.comparison import difference
 from robustok.evaluation.intervals import effective_answers, wilson
 from robustok.guard import Audit, Drift, DriftPart, Guard, Verdict, describe, read_rollouts
+from robustok.guard.check import MAX_LENGTH
 from robustok.guard.findings import KINDS
 from robustok.integrations.bodies import ANY, Refused
 from robustok.integrations.serving import PromptGuard
@@ -47,7 +48,7 @@ def guard(
         metavar="report|repair",
     ),
     allow_special: bool = option("do not report special ids", default=False),
-    max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1),
+    max_length: int = option("greatest number of ids in a sequence", default=MAX_LENGTH, min=1),
     as_json: bool = False,
 ) -> None:
     """Compare IDS with the canonical encoding of their text.

@@ -580,7 +580,7 @@ def _check_keep(keep: object, rows: Ragged) -> np.ndarray | None:
 
 @cache
 def cores_read_once() -> int:
-    """`processes.available_cores`, cached: a container's quota takes 0.3 ms to read."""
+    """`available_cores`, cached: a container's quota takes 0.3 ms to read."""
     return available_cores()
 
 
