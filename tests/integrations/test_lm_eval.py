@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.guard.tokenizers_of import metaspace_tokenizer
 from tests.oracles.models import tiny_model
 from tests.oracles.served import ServedStandIn, serving
+from transformers import PreTrainedTokenizerFast
 
 from robustok import Vocabulary
 from robustok.cli.app import run
@@ -23,6 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import lm_eval
     from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
     from robustok.integrations.lm_eval import RobustokLM, ServedLM, compared, evaluate_draws, merged
@@ -499,6 +502,19 @@ def test_canonical_scores_a_continuation_that_begins_inside_a_token(folder: Path
         rows = range(len(before) - 1, len(before) + len(after) - 1)
         right = sum(float(log_probs[i, j]) for i, j in zip(rows, after, strict=True))
         assert log_prob == pytest.approx(right, abs=1e-4)
+
+
+def test_canonical_is_hf_where_the_ids_of_a_continuation_spell_another_text(tmp_path: Path) -> None:
+    tokenizer = metaspace_tokenizer(prefix=True)  # puts a space after a special token, as Llama 2
+    small = tiny_model("llama", tokenizer.get_vocab_size())
+    small.save_pretrained(tmp_path)
+    roles: Any = {"bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles).save_pretrained(tmp_path)
+    requests = [request("the rest</s>", " there"), request("the ", "rest")]
+    ours = load(str(tmp_path)).loglikelihood(requests, disable_tqdm=True)
+    build: Any = HFLM
+    theirs = build(str(tmp_path), dtype="float32", device="cpu")
+    assert ours == theirs.loglikelihood(requests, disable_tqdm=True)
 
 
 @pytest.fixture

@@ -167,9 +167,8 @@ class Drawing(Base):
         characters, or has no token at all.
         """
         before, after = super()._encode_pair(context, continuation)
-        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
-        with_space = context[len(context.rstrip()) :] + continuation  # which lm-eval moves
-        if spelled not in (with_space.encode(), continuation.encode()):
+        is_whole = self.tok_encode(context + continuation) == [*before, *after]
+        if not (is_whole and before and after):
             before = self.tok_encode(context)
             after = self.vocab.encode_continuations([continuation])[0].tolist()
         return before, after
