@@ -17,6 +17,7 @@ import yaml
 
 import robustok as rt
 from robustok.cli.app import command as click_command
+from robustok.runtime.packages import missing_line
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,6 +42,18 @@ def test_a_wheel_with_machine_code_is_for_one_python_and_system(tmp_path: Path) 
     assert wheel.name.endswith(f"-{tag}.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("robustok/kernels/machine_code/kernels-1/walk.draw") == b"code"
+
+
+def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    own = ("robustok", "regex")  # an extra itself, and what is used where it is installed
+    for extra in ("models", "corpus", "ray", "play"):
+        for requirement in extras["project"]["optional-dependencies"][extra]:
+            name = re.split(r"[>\[]", requirement)[0]
+            module = {"pyyaml": "yaml"}.get(name, name.replace("-", "_"))
+            if name not in own:
+                line = f"this needs {module}: pip install 'robustok[{extra}]'"
+                assert missing_line(module).startswith(line)
 
 
 def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -> None:

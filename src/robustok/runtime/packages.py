@@ -31,7 +31,8 @@ EXTRAS = {
     **dict.fromkeys(
         (
             "torch", "transformers", "accelerate", "datasets", "peft", "safetensors", "scipy",
-            "pydantic", "yaml", "wordfreq", "matplotlib", "jinja2", "pandas", "gguf",
+            "pydantic", "yaml", "wordfreq", "matplotlib", "jinja2", "pandas", "gguf", "urllib3",
+            "typing_extensions",
         ),
         Extra(_MODELS, "models"),
     ),
@@ -39,8 +40,7 @@ EXTRAS = {
     "pyarrow": Extra("Parquet files", "corpus"),
     "ray": Extra("corpora on a cluster", "ray"),
     "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
-    "starlette": Extra("the playground", "play"),
-    "uvicorn": Extra("the playground", "play"),
+    **dict.fromkeys(("starlette", "uvicorn", "anyio"), Extra("the playground", "play")),
     "sentencepiece": Extra("SentencePiece .model files", ""),
     "tiktoken": Extra("tiktoken encodings", ""),
 }  # fmt: skip
