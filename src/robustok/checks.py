@@ -24,6 +24,7 @@ from robustok.errors import RobustokError, nearest
 MAX_STRENGTH = 10_000.0  # alpha, splits, distance, length_ratio: per canonical token
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MAX_COUNT = 2**31 - 1  # k, ways, min_length, draws
+IGNORED = -100  # the label of an id outside of the loss, by PyTorch's convention
 _SEED_MASK = (1 << 64) - 1
 _LIMITS = {  # of a field, by pydantic's names
     "ge": ("at least", operator.ge),

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from robustok.checks import check_epoch, check_integer, check_list
+from robustok.checks import IGNORED, check_epoch, check_integer, check_list
 from robustok.errors import RobustokError, nearest
 from robustok.ragged import Ragged
 from robustok.runtime.environment import computed_once
@@ -50,7 +50,6 @@ SCHEMA = pa.schema(
         ("distance", pa.int32()),
     ]
 )
-_IGNORED = -100  # label of an id outside of the loss
 _MOST = 2**31 - 1  # ids of a list column and bytes of a text column: their offsets are int32
 
 
@@ -438,9 +437,9 @@ class Retokenize:
                 continue
             values = np.asarray(column.combine_chunks().flatten())
             is_number = values.dtype.kind in "iu"
-            if is_number and ((values == rows.values) | (values == _IGNORED)).all():
+            if is_number and ((values == rows.values) | (values == IGNORED)).all():
                 raise RobustokError(
-                    f"the column '{name}' holds labels (the id itself, or {_IGNORED}), and a draw "
+                    f"the column '{name}' holds labels (the id itself, or {IGNORED}), and a draw "
                     "of the whole row would leave them wrong: draw rows that have labels with "
                     "Perturb or robustify, or remove the column"
                 )

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from robustok.checks import IGNORED
 from robustok.errors import RobustokError
 from robustok.runtime.inputs import find_inputs, json_lines, kind_of
 
 _PARQUET_ROWS = 256  # read at a time
-_IGNORED = -100  # the label of an id that is not trained on
 _READ = ("system", "developer", "user", "tool", "function")  # roles whose ids are not sampled
 _TOOL_NAMES = ("tool", "tool_name", "name")  # keys of a turn that may name a tool
 # Lists of integers beside ids that are none.
@@ -230,7 +230,7 @@ def _sequence(
         sampled[: max(len(ids) - length, 0)] = False
     if isinstance(mask, list) and len(mask) <= len(ids):  # of the last ids, as that of a response
         last = len(ids) - len(mask)
-        without = (None, _IGNORED) if set(mask) - {0, 1, None} else (None, 0)  # labels, or flags
+        without = (None, IGNORED) if set(mask) - {0, 1, None} else (None, 0)  # labels, or flags
         kept = [value not in without for value in mask]
         sampled[last:] &= np.array(kept, np.bool_)
         sampled[:last] = False
@@ -280,7 +280,7 @@ def _check_unread(label: str, row: dict[str, Any], layout: Layout) -> None:
 
 
 def _is_mask(name: str, value: Sequence[int]) -> bool:
-    return name in _NO_IDS or "mask" in name or set(value) <= {0, 1, _IGNORED}
+    return name in _NO_IDS or "mask" in name or set(value) <= {0, 1, IGNORED}
 
 
 def _is_ids(value: object) -> TypeGuard[list[int]]:

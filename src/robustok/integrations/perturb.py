@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustok.checks import check_epoch, check_integer, check_seed, shown
+from robustok.checks import IGNORED, check_epoch, check_integer, check_seed, shown
 from robustok.errors import RobustokError, check_choice
 from robustok.guard import TEXT_CHANGES, Guard
 from robustok.integrations.rows import (
-    IGNORED,
     Columns,
     Row,
     join_row,
@@ -25,6 +24,7 @@ from robustok.ragged import Ragged
 from robustok.runtime.packages import require
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Schedule, Spec, UniformK, measure, schedule
+from robustok.samplers.base import at_stage
 from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.chat import ChatTurns
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -37,7 +37,6 @@ from torch.utils.data import get_worker_info  # noqa: E402
 _log = logging.getLogger(__name__)
 WHERE = ("unlabeled", "user", "all")
 _PROCESSES = 1025  # rows of the shared counts: the main process and 1024 workers
-_STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _CHECKED_ROWS = (32, 1024)  # first rows of each process that must be canonical: least and most
 _ENOUGH_IDS = 256  # that are judged: fewer rows are checked
 _EDGE = 4  # ids beside a border that may not be canonical: texts are cut or encoded apart there
@@ -247,7 +246,7 @@ class Perturb:
             )
         step = steps + (self._n_batches * n_workers + number) // per_step
         self._n_batches += 1
-        return self.scheme.at(min(_STAGES, step * _STAGES // last) / _STAGES)
+        return at_stage(self.scheme, step, last)
 
     def _drawn(self, rows: Sequence[Columns], numbers: Sequence[int]) -> Iterator[Columns]:
         if self._n_checked < _CHECKED_ROWS[int(self._judged[0] < _ENOUGH_IDS)]:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from robustok.checks import IGNORED
 from robustok.errors import RobustokError
 
 Row = dict[str, Any]
 
-IGNORED = -100  # label of an id outside of the loss
 _ANSWERS = ("completion_mask", "assistant_masks")  # TRL's marks of what is in the loss
 _MASKS = (*_ANSWERS, "attention_mask", "token_type_ids", "special_tokens_mask", "position_ids")
 _LABELS = ("labels", "label_ids", "label")  # of ids or of a whole row

@@ -394,6 +394,14 @@ class Schedule:
         return self._fixed or sampler(Spec.parse(self.spec).at(progress), self.vocab)
 
 
+STAGES = 1000  # moments of a schedule, to limit the number of samplers
+
+
+def at_stage(moving: Schedule, done: int, total: int) -> Sampler:
+    """The sampler of a schedule after ``done`` of ``total`` steps or rows."""
+    return moving.at(min(STAGES, done * STAGES // max(total, 1)) / STAGES)
+
+
 def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
     """Read a scheme or a schedule, and check that both its ends are schemes of the vocabulary.
 

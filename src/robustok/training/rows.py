@@ -16,19 +16,17 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data import Sampler as Order
 
-from robustok.checks import check_ids
+from robustok.checks import IGNORED, check_ids
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
-from robustok.samplers.base import check_vocabulary_of
+from robustok.samplers.base import STAGES, at_stage, check_vocabulary_of
 from robustok.tasks.item import Item, Pair
 from robustok.tokenizer.chat import after_prefix
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 from robustok.training.recipe import Questions
 
-IGNORED = -100  # label of a position that adds nothing to the loss
-STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _GROUP = 256  # questions that one call of the sampler draws
 _GROUP_IDS = 1 << 16  # ids of documents that one call draws
 
@@ -43,7 +41,7 @@ def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Samp
         raise RobustokError(
             f"{sampler.spec} is a schedule: give the total, over how many rows it moves"
         )
-    return sampler.at(min(STAGES, seen * STAGES // max(total, 1)) / STAGES)
+    return at_stage(sampler, seen, total)
 
 
 def stage_size(sampler: Sampler | Schedule, total: int | None, max_rows: int) -> int:

@@ -28,6 +28,7 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArgu
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
+from robustok.checks import IGNORED
 from robustok.errors import RobustokError
 from robustok.models.load import PRECISIONS, model_fingerprint, resolve_precision
 from robustok.runtime.display import Progress, no_progress
@@ -44,7 +45,7 @@ from robustok.training.recipe import (
     recorded_identity,
     step_folder,
 )
-from robustok.training.rows import IGNORED, RowOrder
+from robustok.training.rows import RowOrder
 
 LOG_EVERY = 10  # steps
 SAVE_SECONDS = 600  # greatest age of the last checkpoint
