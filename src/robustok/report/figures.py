@@ -67,6 +67,7 @@ _HEAD_LETTER = 0.055  # inches, of the name of a column
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _STRENGTH = "strength of training  →"
+_CHANCE: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "label": "chance"}
 _DASHES = {"sampled": DASHES[0], "adversarial": DASHES[1]}  # of measured changes, by their kind
 _NAMES = {"sampled": "solid: drawn", "adversarial": "dashed: attacked"}
 _GAMMAS = {"log10_gamma_theorem": "γ theorem", "log10_gamma_proof": "γ proof"}
@@ -359,12 +360,11 @@ def _draw_chance(axes: Axes, groups: Sequence[Sequence[tuple[str, Row]]]) -> Non
         for at, group in enumerate(groups)
         if (known := [100 * row["chance"] for _, row in group if row["chance"] >= 0])
     }
-    style: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 3}
     if chances and np.ptp([*chances.values()]) <= 3:
-        axes.axhline(float(np.mean([*chances.values()])), label="chance", **style)
+        axes.axhline(float(np.mean([*chances.values()])), **_CHANCE, zorder=3)
     else:
         for at, chance in chances.items():
-            axes.hlines(chance, at - 0.5, at + 0.5, label="chance", **style)
+            axes.hlines(chance, at - 0.5, at + 0.5, **_CHANCE, zorder=3)
 
 
 def heat_panels(results: Results) -> list[Panel]:
@@ -654,8 +654,7 @@ def learning_section(results: Results, folder: Path) -> Section | None:
         for name, line in grouped(own, "name").items():
             look = {"color": tints[name], "marker": "o", "label": name}
             draw_line(panel, line, "step", "accuracy", scale=100, **look)
-        chance = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
-        panel.axhline(100 * own[0]["chance"], label="chance", **chance)
+        panel.axhline(100 * own[0]["chance"], **_CHANCE)
         panel.set_title(f"{one_line(short(scheme, panels))} questions")
         percent_axis(panel)
         if len(steps) <= 5:

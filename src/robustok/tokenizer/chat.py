@@ -147,8 +147,7 @@ def after_prefix(vocab: Vocabulary, prefix: Prefix, text: str) -> tuple[np.ndarr
 
 def token_starts(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
     """The byte at which each token starts, and the end of the last, int64 [ids + 1]."""
-    lengths = np.fromiter((len(vocab.tokens[i]) for i in ids.tolist()), np.int64, len(ids))
-    return np.concatenate([[0], np.cumsum(lengths)])
+    return np.concatenate([[0], np.cumsum(vocab.token_lengths[ids])])
 
 
 class ChatTurns:
