@@ -172,6 +172,17 @@ def test_a_wrong_line_is_named(row: dict[str, Any], message: str, tmp_path: Path
         read_items(write_rows(tmp_path / "copa.jsonl", [row]))
 
 
+def test_a_text_to_ask_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    """A part of copa.jsonl under another name was asked without "effect?"."""
+    part = write_rows(tmp_path / "part.jsonl", [{"label": 0, **ROWS["copa"]}])
+    with pytest.raises(RobustokError, match=r"part.jsonl:1: question and query differ.* name the"):
+        read_items(part)
+    row = {"question": "Why?", "query": "Why?", "choices": ["x", "y"], "label": 0}
+    assert read_items(write_rows(part, [row]))[0].question == "Why?"
+    with pytest.raises(RobustokError, match="no blank '_'"):
+        read_items(write_rows(tmp_path / "winogrande.jsonl", [row]))
+
+
 def test_a_split_of_a_file_and_a_line_of_another_kind_are_refused(tmp_path: Path) -> None:
     row = {"question": "Q?", "choices": ["a", "b"], "label": 0, "answer": " a"}
     with pytest.raises(RobustokError, match="no split 'train'"):

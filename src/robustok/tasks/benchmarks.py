@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from robustok.errors import RobustokError
 from robustok.runtime.files import JsonObject
 
 Row = Mapping[str, Any]
@@ -77,7 +78,9 @@ def _hellaswag(row: Row) -> Worded:
 
 
 def _winogrande(row: Row) -> Worded:
-    before, _, after = _question(row).partition("_")
+    before, blank, after = _question(row).partition("_")
+    if not blank:
+        raise RobustokError("the sentence has no blank '_' that a name fills: mark its place")
     return before.rstrip(), [f" {c}{after}" for c in row["choices"]], ""
 
 

@@ -327,6 +327,11 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
         raise RobustokError(f"{where}: the question must be a string")
     try:
         Item(key, "", row["choices"], row["label"])
+        if word is plain and len({row[name] for name in ("question", "query") if name in row}) > 1:
+            raise RobustokError(
+                "question and query differ, so the text to ask is not known: take one of them out, "
+                "or name the file after its benchmark"
+            )
         question, choices, kind = word(row)
         if word is plain and question.endswith(" "):
             raise RobustokError("the question ends with a space: an answer follows after its own")
