@@ -19,7 +19,7 @@ from robustok.runtime.display import Progress, no_progress
 from robustok.runtime.files import JsonObject, write_rows
 from robustok.runtime.inputs import json_lines
 from robustok.scoring.engine import scored_model
-from robustok.tasks.item import Item, read_items
+from robustok.tasks.item import Item, key_of, read_items
 from robustok.tokenizer.vocabulary import Vocabulary
 
 Judge = Callable[[str, str], Any]
@@ -88,9 +88,8 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
 
 def _prompt(row: JsonObject, key: str) -> Prompt:
     """The prompt of a row; ``key`` is the key of a row without one."""
-    names = (row[name] for name in ("key", "id") if row.get(name) is not None)
     texts = (row[name] for name in ("prompt", "query", "question") if row.get(name))
-    return Prompt(str(next(names, key)), next(texts, ""))
+    return Prompt(key_of(row, key), next(texts, ""))
 
 
 class Step(NamedTuple):

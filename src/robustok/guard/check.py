@@ -525,11 +525,7 @@ def _as_integers(row: Any) -> np.ndarray | None:
     if ids.ndim != 1 or (isinstance(row, (list, tuple)) and bool in map(type, row)):
         return None
     if ids.dtype.kind in "iu":
-        return (
-            np.minimum(ids, _LARGEST).astype(np.int64)
-            if ids.dtype == np.uint64
-            else (ids.astype(np.int64))
-        )
+        return (np.minimum(ids, _LARGEST) if ids.dtype == np.uint64 else ids).astype(np.int64)
     integers = [] if isinstance(row, np.ndarray) else list(row)
     if all(type(i) is int or isinstance(i, np.integer) for i in integers):
         # numpy makes floats or objects of integers that do not fit int64.

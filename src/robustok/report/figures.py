@@ -18,6 +18,7 @@ from robustok.report.frame import (
     DataFrame,
     Results,
     entries_of,
+    measurement_of,
     merged_layers,
     nominal_splits,
     rows_with,
@@ -626,8 +627,7 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
     """Accuracies of models kept on the way and at the last step, seeds merged."""
 
     def curve(row: Row) -> tuple[Any, ...]:
-        names = "study", "scale", "pretrain_scheme", "train_scheme", "eval_scheme", "task"
-        return tuple(row.get(name) for name in names)
+        return measurement_of(row | {"step": None})
 
     curves = {curve(row) for row in rows if "step" in row}
     by_step: dict[int, list[Row]] = {}

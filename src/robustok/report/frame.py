@@ -27,7 +27,7 @@ from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.models import FINETUNED, PUBLISHED, UNTRAINED
-from robustok.study.run import first_change, worst_rows
+from robustok.study.run import NAMES, first_change, worst_rows
 
 _AFTER_START = (
     "start_answers",
@@ -58,18 +58,6 @@ def _with_starts(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 _APART = "merge runs with the same settings, or name the models (NAME=FOLDER) or studies apart"
-_MEASURED = (  # of a row: what it measured, and not the seed
-    "study",
-    "scale",
-    "task",
-    "pretrain_scheme",
-    "train_scheme",
-    "training",
-    "eval_scheme",
-    "few_shot_scheme",
-    "step",
-)
-
 
 DataFrame = Any  # of pandas, whose methods return unions that no type checker narrows
 
@@ -303,7 +291,7 @@ def _without_seeds(node: Any, role: str = "") -> Any:
 
 def measurement_of(row: JsonFields) -> tuple[Any, ...]:
     """What a row measured: the names that its repeats with other seeds have, too."""
-    return (model_name(row), *(row.get(name) for name in _MEASURED))
+    return (model_name(row), *(row.get(name) for name in NAMES))
 
 
 def still_missing(missing: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

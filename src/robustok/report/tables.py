@@ -27,6 +27,7 @@ from robustok.report.frame import (
 )
 from robustok.report.page import Entry, Section, Table
 from robustok.report.style import Row, grouped, one_line, short
+from robustok.runtime.display import counted
 from robustok.runtime.files import JsonFields
 from robustok.study.models import FINETUNED, PRETRAINED
 from robustok.tasks.benchmarks import HUB
@@ -74,7 +75,7 @@ def accuracy_table(results: Results) -> Table:
 
 def _fewer_seeds(seeds: int, most: int) -> str:
     """How many seeds a model, an accuracy or a difference has, where others have more."""
-    return f" ({seeds} seed{'s' * (seeds > 1)})" if seeds < most else ""
+    return f" ({counted(seeds, 'seed')})" if seeds < most else ""
 
 
 def accuracy_section(results: Results) -> Section | None:

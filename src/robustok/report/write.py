@@ -40,6 +40,7 @@ from robustok.report.page import Section, write_page
 from robustok.report.source import ReportSource, read_source
 from robustok.report.style import Row, one_line, panel_title, short
 from robustok.report.tables import (
+    FEW_SHOT,
     accuracy_section,
     kinds_section,
     measurement_section,
@@ -185,7 +186,7 @@ def answer_lines(results: Results) -> list[str]:
 def _head(results: Results, most: int) -> str:
     """What the sentences on trainings compare; ``most`` is the number of the other schemes."""
     few_shot = any(row["few_shot_scheme"] for row in results.rows)
-    kind = "few-shot examples" if few_shot else "training"
+    kind = FEW_SHOT if few_shot else "training"
     several = f" ({most} schemes)" if most > 1 else ""
     return (
         f"Accuracy with canonical {kind} → with other {kind}{several}, and in points the paired "

@@ -522,8 +522,15 @@ def rows_and_missing(
     return rows, missing
 
 
+# The fields of a row that say what it measured, which repeats with other seeds have, too.
+NAMES = (
+    "study", "scale", "pretrain_scheme", "train_scheme", "training", "eval_scheme", "task",
+    "few_shot_scheme", "step",
+)  # fmt: skip
+
+
 def _names(study: Study, cell: MeasuredCell) -> Row:
-    """The fields of a measurement's row that are known before it runs."""
+    """The `NAMES` of a measurement's row and its seed, which are known before it runs."""
     names: Row = {
         "study": study.name,
         "scale": study.scale,
@@ -608,10 +615,7 @@ def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 # The fields of a row that identify the attacked model and questions.
-_OF_ATTACKED = (
-    "study", "scale", "model", "pretrain_scheme", "train_scheme", "training", "task", "seed",
-    "few_shot_scheme", "step",
-)  # fmt: skip
+_OF_ATTACKED = ("model", "seed", *(name for name in NAMES if name != "eval_scheme"))
 
 
 def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
-from robustok.runtime.files import JsonObject, write_rows
+from robustok.runtime.files import JsonFields, JsonObject, write_rows
 from robustok.runtime.inputs import COMPRESSIONS, json_lines
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 
@@ -240,8 +240,7 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
         where = f"{path}:{number}"
         if not isinstance(row, dict):
             raise RobustokError(f"{where} is not a JSON object: write one object a line")
-        names = (row[field] for field in ("key", "id") if row.get(field) is not None)
-        key = str(next(names, f"{benchmark_of(path)}-{number}"))
+        key = key_of(row, f"{benchmark_of(path)}-{number}")
         if first.setdefault(key, number) != number:
             raise RobustokError(
                 f"{where} has the id '{key}' of line {first[key]}: give each its own"
@@ -249,6 +248,11 @@ def _objects(path: Path) -> Iterator[tuple[JsonObject, str, str]]:
         yield row, where, key
     if not number:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
+
+
+def key_of(row: JsonFields, default: str) -> str:
+    """The key of a row, ``key`` or else ``id``; ``default`` for a row without one."""
+    return str(next((row[name] for name in ("key", "id") if row.get(name) is not None), default))
 
 
 def _pair(row: JsonObject, where: str, key: str) -> Pair:
