@@ -335,7 +335,7 @@ def _false_no_loss(
     rng = np.random.default_rng([count, n, round(10 * mean), round(10 * spread), draws])
     right = true_accuracy(mean, spread)
     lower: Any = brentq(lambda x: true_accuracy(x, spread) - right + loss, mean - 2, mean)
-    said = 0
+    claimed = 0
     for _ in range(trials):
         question = rng.normal(0, 1.5, n)
         before, after = (
@@ -344,8 +344,8 @@ def _false_no_loss(
                 + rng.normal(0, 0.5, (count, n)))) / draws
             for level in (mean, lower)
         )  # fmt: skip
-        said += compare_answers(before, after, level=0.1)[0] > -loss
-    return said / trials
+        claimed += compare_answers(before, after, level=0.1)[0] > -loss
+    return claimed / trials
 
 
 # Cells of `difference` with several draws.

@@ -74,10 +74,10 @@ def main() -> None:
         return result, list(log_probs), numbers | {"requests": served.n_requests - before[2]}
 
     def compare(name: str, call: Any, answers: Any) -> None:
-        there, theirs, remote = measured(call, served, options.pid)
+        other, theirs, remote = measured(call, served, options.pid)
         here, ours, own = measured(call, local, None)
         differences = [float(np.abs(a - b).max()) for a, b in zip(theirs, ours, strict=True)]
-        row = {"part": name, "served": remote, "local": own, "answers": answers(here, there)}
+        row = {"part": name, "served": remote, "local": own, "answers": answers(here, other)}
         row |= {"log_probs": sum(a.size for a in ours), "largest": max(differences, default=None)}
         print(json.dumps(row), flush=True)
 
@@ -92,12 +92,12 @@ def main() -> None:
             model, vocab, chosen, scheme, draws=draws, seed=0, prefix=prefix
         )
 
-    def equal_answers(here: Any, there: Any) -> str:
-        pairs = zip(here.outcomes, there.outcomes, strict=True)
+    def equal_answers(here: Any, other: Any) -> str:
+        pairs = zip(here.outcomes, other.outcomes, strict=True)
         return f"{sum(a.predictions == b.predictions for a, b in pairs)} of {len(here.outcomes)}"
 
-    def equal_attacks(here: Any, there: Any) -> str:
-        pairs = zip(here.attacks, there.attacks, strict=True)
+    def equal_attacks(here: Any, other: Any) -> str:
+        pairs = zip(here.attacks, other.attacks, strict=True)
         equal = sum(np.array_equal(a.ids, b.ids) for a, b in pairs)
         scored = sum(one.n_scored for one in here.attacks)
         return f"{equal} of {len(here.attacks)}, {scored} tokenizations"
@@ -113,12 +113,12 @@ def main() -> None:
     compare(
         "texts",
         lambda model: perplexity(model, vocab, texts, "uniform", draws=2, seed=0, start=0),
-        lambda here, there: [here.perplexity, there.perplexity],
+        lambda here, other: [here.perplexity, other.perplexity],
     )
     compare(
         "long text",
         lambda model: text_losses(model, row, max_length=1024, start=0),
-        lambda here, there: [float(here[0]), float(there[0])],
+        lambda here, other: [float(here[0]), float(other[0])],
     )
 
 

@@ -43,10 +43,10 @@ BLOCKS = ((0x20, 0x7E), (0xA0, 0x24F), (0x250, 0x8FF), (0x900, 0x1FFF), (0x2000,
 @cache
 def files() -> list[Path]:
     folder = Path(os.environ.get("ROBUSTOK_DATA", "."), "tokenizers")
-    found = sorted(folder.glob("*/tokenizer.json"))
-    if not found:
+    paths = sorted(folder.glob("*/tokenizer.json"))
+    if not paths:
         raise SystemExit(f"no {folder}/NAME/tokenizer.json: set ROBUSTOK_DATA")
-    return found
+    return paths
 
 
 class Subject:

@@ -2,8 +2,8 @@
 
     python docs/diagrams/bias.py
 
-Boxes are tokenizations, arrows splits with their probability (a pick that cannot split is spent and
-stays where it is: no arrow). What arrives at each end is the sum over the ways that lead there.
+Boxes are tokenizations, arrows splits with their probability (a pick that cannot split changes
+nothing: no arrow). What arrives at each end is the sum over the ways that lead there.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ IMAGES = Path(__file__).parents[1] / "images"
 
 def steps(tokens: str) -> dict[str, Fraction]:
     """Where one pick leads from a tokenization, with what probability."""
-    pieces, found = tokens.split(), dict[str, Fraction]()
-    for i, piece in enumerate(pieces):
-        ways = SPLITS.get(piece, (piece,))
+    segments, shares = tokens.split(), dict[str, Fraction]()
+    for i, segment in enumerate(segments):
+        ways = SPLITS.get(segment, (segment,))
         for way in ways:
-            after = " ".join([*pieces[:i], way, *pieces[i + 1 :]])
-            share = Fraction(1, len(pieces) * len(ways))
-            found[after] = found.get(after, Fraction(0)) + share
-    return found
+            after = " ".join([*segments[:i], way, *segments[i + 1 :]])
+            share = Fraction(1, len(segments) * len(ways))
+            shares[after] = shares.get(after, Fraction(0)) + share
+    return shares
 
 
 def reached(picks: int) -> dict[str, Fraction]:
-    """The law after so many picks."""
-    law = {"abcd": Fraction(1)}
+    """The distribution after so many picks."""
+    shares = {"abcd": Fraction(1)}
     for _ in range(picks):
         after: dict[str, Fraction] = {}
-        for tokens, p in law.items():
+        for tokens, p in shares.items():
             for other, q in steps(tokens).items():
                 after[other] = after.get(other, Fraction(0)) + p * q
-        law = after
-    return law
+        shares = after
+    return shares
 
 
 def draw(path: Path) -> None:
-    law = reached(2)
+    shares = reached(2)
     with figure_style():
         figure, (axes,) = new_figure((8.0, 3.0))
         axes.set_axis_off()
         for tokens, (x, y) in PLACES.items():
             shown = tokens.replace(" ", "·")
-            text = f"{shown}\n{law[tokens]}" if x == 2 else shown
+            text = f"{shown}\n{shares[tokens]}" if x == 2 else shown
             axes.text(
                 x, y, text, ha="center", va="center", fontsize=12, color=INK, linespacing=1.5,
                 bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": "#b8c2cc"},

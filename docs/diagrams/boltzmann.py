@@ -2,8 +2,8 @@
 
     python docs/diagrams/boltzmann.py
 
-A text of 120 words, each with the numbers of tokenizations by distance in WAYS. The law of all
-is the product of their polynomials, weighted with z to the power of the distance.
+A text of 120 words, each with the numbers of tokenizations by distance in WAYS. The distribution of
+all is the product of their polynomials, weighted with z to the power of the distance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORDS, K = 120, 100
 IMAGES = Path(__file__).parents[1] / "images"
 
 
-def law(z: float) -> np.ndarray:
+def distribution(z: float) -> np.ndarray:
     """The probability of every distance of the whole text under weights z ** distance."""
     whole = np.ones(1)
     for word in range(WORDS):
@@ -29,8 +29,8 @@ def law(z: float) -> np.ndarray:
 
 
 def mean(z: float) -> float:
-    found = law(z)
-    return float(found @ np.arange(len(found)))
+    shares = distribution(z)
+    return float(shares @ np.arange(len(shares)))
 
 
 def aimed(k: int) -> float:
@@ -51,16 +51,16 @@ def draw(path: Path) -> None:
             (right, INK, f"z = {right:.2f}: expected distance {K}"),
             (right * 1.6, "#b8c2cc", "z too large"),
         ):
-            found = law(z)
-            axes.plot(found, color=color, linewidth=2)
-            top = int(found.argmax())
-            axes.text(top, found[top] + 0.004, named, ha="center", fontsize=9.5, color=color)
-        kept = law(right)[K]
+            shares = distribution(z)
+            axes.plot(shares, color=color, linewidth=2)
+            top = int(shares.argmax())
+            axes.text(top, shares[top] + 0.004, named, ha="center", fontsize=9.5, color=color)
+        kept = distribution(right)[K]
         axes.bar([K], [kept], width=1, color="#d9822b")
         axes.text(K + 2, kept / 2, f"kept:\n{kept:.1%}", va="center", fontsize=9.5, color="#d9822b")
         axes.set_xlabel("distance of a draw", color=MUTED)
         axes.set_ylabel("probability", color=MUTED)
-        axes.set_ylim(0, 1.3 * law(right / 1.6).max())
+        axes.set_ylim(0, 1.3 * distribution(right / 1.6).max())
         axes.set_xlim(0, 200)
         save_figure(figure, path)
 

@@ -139,18 +139,18 @@ class CausalObjective:
         suffix: Ids | None = None,
         window: Window | None = None,
     ) -> None:
-        asked = scored_model(model)
-        asked.check_vocabulary(vocab)
+        scored = scored_model(model)
+        scored.check_vocabulary(vocab)
         self.model, self.vocab, self.suffix, self.window = model, vocab, suffix, window
         self.prefix = None if prefix is None or not len(prefix) else check_ids(prefix)
         self.continuations = encode_options(vocab, continuations)
-        self.max_length = asked.max_length
+        self.max_length = scored.max_length
         if self.max_length is not None:
             self.max_length -= len(plain_ids(suffix)) + max(map(len, self.continuations), default=0)
             if window is None and self.max_length <= len(plain_ids(prefix)):
                 raise RobustokError(
                     "the chat template, the system prompt and the target alone fill the model's "
-                    f"{asked.max_length} positions: shorten them"
+                    f"{scored.max_length} positions: shorten them"
                 )
         if window is not None and window.overflow not in ("drop", "canonical"):
             self.max_length = None

@@ -367,14 +367,14 @@ def greedy_answer(
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
     all_ids = [*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)]
-    asked = scored_model(model)
-    limit = asked.max_length
+    scored = scored_model(model)
+    limit = scored.max_length
     if limit is not None and len(all_ids) + max_new_tokens > limit:
         raise RobustokError(
             f"{len(all_ids)} tokens and {max_new_tokens} to generate are more than the model's "
             f"{limit} positions: shorten the prompt or generate fewer"
         )
-    answer = asked.continuation(all_ids, max_new_tokens)
+    answer = scored.continuation(all_ids, max_new_tokens)
     ordinary = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
     return vocab.decode_bytes(ordinary).decode("utf-8", "replace")
 

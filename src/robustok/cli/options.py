@@ -119,7 +119,7 @@ def _option(
         check_setting(field, value, metadata)
         return metadata["callback"](value) if "callback" in metadata else value
 
-    made = click.Option(
+    click_option = click.Option(
         [*(metadata.get("flags") or (f"--{field.replace('_', '-')}",)), name],
         help="; ".join(parts) + (f"  {bracket}{shown}" if bracket else ""),
         show_default=not bracket,
@@ -131,8 +131,8 @@ def _option(
         callback=checked,
         **set_default,
     )
-    made.panel = metadata.get("panel")  # type: ignore[attr-defined]
-    return made
+    click_option.panel = metadata.get("panel")  # type: ignore[attr-defined]
+    return click_option
 
 
 def _type(kind: object, low: float | None = None, high: float | None = None) -> Any:

@@ -315,11 +315,11 @@ def make_shard(job: Job, task: Task, _progress: object = None) -> JsonObject:
     if manifest is None or manifest["input"] != read:
         size = max(_BATCH // job.retokenize.draws, _LEAST)
         try:
-            made = _written(job, name, task, read_task(task, job.schema, size))
+            written = _written(job, name, task, read_task(task, job.schema, size))
         except DamagedFile as error:
             nothing = job.schema.append(POSITION).empty_table()
-            made = _written(job, name, task, [(nothing, [Reject(-1, str(error))])])
-        manifest = {"input": read, **made}
+            written = _written(job, name, task, [(nothing, [Reject(-1, str(error))])])
+        manifest = {"input": read, **written}
         write_record(path, manifest)
     return manifest
 

@@ -93,12 +93,12 @@ def evaluate(
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     sampler = as_sampler(sampler, vocab)
-    asked = scored_model(model)
-    asked.check_vocabulary(vocab)
+    scored = scored_model(model)
+    scored.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
-    prefixes = _prefixes(items, prefix, asked)
+    prefixes = _prefixes(items, prefix, scored)
     outcomes: list[Outcome] = []
-    scored: list[Scores] = []
+    all_scores: list[Scores] = []
     strengths: list[Strength] = []
     window = Window(model, overflow)
     prefix_cache: dict[bytes, Any] = {}
@@ -116,7 +116,7 @@ def evaluate(
         of_chunk = score_many(model, [r for r in fitted if r], prefix_cache=prefix_cache)
         for item, scores in zip(left, of_chunk, strict=True):
             outcomes.append(_outcome(item, scores.log_probs, ensemble))
-        scored += of_chunk
+        all_scores += of_chunk
         progress(min(begin + _CHUNK, len(items)), len(items))
     if not outcomes:
         raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
@@ -132,19 +132,19 @@ def evaluate(
         seed=seed,
         seconds=time.perf_counter() - start_time,
         outcomes=tuple(outcomes),
-        mode=scored[-1].mode,
-        tokens_computed=sum(scores.tokens_computed for scores in scored),
-        tokens_naive=sum(scores.tokens_naive for scores in scored),
+        mode=all_scores[-1].mode,
+        tokens_computed=sum(scores.tokens_computed for scores in all_scores),
+        tokens_naive=sum(scores.tokens_naive for scores in all_scores),
         overflowed=window.overflowed,
-        precision=asked.precision,
+        precision=scored.precision,
         strength=Strength.joined(strengths).mean(),
     )
 
 
-def _prefixes(items: Sequence[Item], prefix: Prefix, asked: ScoredModel) -> list[Prefix]:
+def _prefixes(items: Sequence[Item], prefix: Prefix, scored: ScoredModel) -> list[Prefix]:
     """What stands before each item: before sentences at least the model's start token."""
     has_sentences = not all(item.question for item in items)
-    before_sentences = asked.start_ids() if prefix is None and has_sentences else prefix
+    before_sentences = scored.start_ids() if prefix is None and has_sentences else prefix
     return [prefix if item.question else before_sentences for item in items]
 
 
@@ -310,8 +310,8 @@ def perplexity(
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
-    asked = scored_model(model)
-    asked.check_vocabulary(vocab)
+    scored = scored_model(model)
+    scored.check_vocabulary(vocab)
     draws = 1 if sampler.deterministic else draws
     rows = sampler.sample_batch(texts, seed=seed, draws=draws)
     # Bytes after the tokenizer's normalizer, equal for all draws of a text.
@@ -321,8 +321,8 @@ def perplexity(
     nats = text_losses(
         model,
         rows,
-        max_length=asked.max_length or _MAX_LENGTH,
-        start=asked.start_ids()[0] if start is None else start,
+        max_length=scored.max_length or _MAX_LENGTH,
+        start=scored.start_ids()[0] if start is None else start,
         draws=draws,
         progress=progress,
     )

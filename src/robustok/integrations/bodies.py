@@ -433,8 +433,8 @@ class _IdReader(_Steps):
         types = set(map(type, value))
         if at.kind in _KINDS[:-1] and at.place is not None:
             if types == {int}:
-                found = self.existing if at.kind == EXIST else self.prompts
-                found.append(PromptIds(value, at.place, at.holder, at.key))
+                same_kind = self.existing if at.kind == EXIST else self.prompts
+                same_kind.append(PromptIds(value, at.place, at.holder, at.key))
                 return False
             if types & _NUMBERS:
                 raise _not_ids(at.place, "must be a text, a list of integers, or lists of them")

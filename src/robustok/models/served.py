@@ -178,14 +178,14 @@ class ServedModel(ScoredModel):
         )
 
     def score_many(self, requests: Sequence[Request], **local: Any) -> list[Scores]:
-        asked = []
+        parts = []
         for request in requests:
             prefix = () if request.prefix is None else np.asarray(request.prefix).tolist()
             starts = [(*prefix, *question.tolist()) for question in request.questions]
-            asked.append((starts, [np.asarray(option).tolist() for option in request.options]))
-        groups = [_wanted_after(starts, options) for starts, options in asked]
+            parts.append((starts, [np.asarray(option).tolist() for option in request.options]))
+        groups = [_wanted_after(starts, options) for starts, options in parts]
         results = []
-        for (starts, options), after in zip(asked, self._next_log_probs(groups), strict=True):
+        for (starts, options), after in zip(parts, self._next_log_probs(groups), strict=True):
             values = [
                 [sum(after[*start, *o[:j]][token] for j, token in enumerate(o)) for o in options]
                 for start in starts

@@ -42,8 +42,8 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
     """The curve of every attack, and some attacked questions of each model; none without items."""
     folders = [*folders]
     rows = [row for row in results.rows if row["eval_scheme"] in results.attacks]
-    found = {id(row): _items(row["cells"], folders) for row in rows}
-    rows = [row for row in rows if found[id(row)]]
+    items_of = {id(row): _items(row["cells"], folders) for row in rows}
+    rows = [row for row in rows if items_of[id(row)]]
     if not rows:
         return []
     several = len(results.names) > 1
@@ -51,12 +51,12 @@ def attack_sections(results: Results, folders: Iterable[Path], figures: Path) ->
     for row in rows:
         attack = one_line(short(row["eval_scheme"], results.attacks))
         panel, name = (attack, row["name"]) if several else ("", attack)
-        lines.append({"panel": panel, "name": name, "attacks": found[id(row)]})
+        lines.append({"panel": panel, "name": name, "attacks": items_of[id(row)]})
     curve = curve_section(lines, "accuracy", figures, facts(rows))
     tables = [
         table
         for name, own in grouped(rows, "name").items()
-        for table in attacked_tables(found[id(own[0])][0], name if several else "")
+        for table in attacked_tables(items_of[id(own[0])][0], name if several else "")
     ]
     return [curve, *attacked_section(tables, MARGIN)]
 

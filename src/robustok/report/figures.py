@@ -557,10 +557,10 @@ def bound_section(results: Results, folder: Path) -> Section | None:
     merged: DataFrame = groups.agg({"mean": "mean", "p95": "max", "max": "max"}).reset_index()
     if not merged.empty:
         rows = rows_with(results.all_rows, "changes")
-        asked = f"{rows['n'].iloc[0]} questions × {rows['draws'].iloc[0]} draws"
+        counts = f"{rows['n'].iloc[0]} questions × {rows['draws'].iloc[0]} draws"
         about = [
             _models_text(rows.to_dict("records")),
-            asked,
+            counts,
             counted(rows["seed"].nunique(), "seed"),
         ]
         draw_bound(merged.to_dict("records"), folder / "bound", " · ".join(about))

@@ -136,8 +136,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
         models.setdefault(name, ", ".join(filter(None, (name, model_size({"model": model})))))
     if models:
         facts.append("; ".join(models.values()))
-    if asked := questions_asked(rows):
-        facts.append(f"{asked} held-out questions for each measurement")
+    if count := questions_asked(rows):
+        facts.append(f"{count} held-out questions for each measurement")
     if seeds := sorted({row["seed"] for row in rows}):
         facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     scales = {row.get("scale", "full") for row in rows}
@@ -261,8 +261,8 @@ def _of_model(results: Results, name: str) -> str:
         text = f"{percent(row['accuracy'])}% {where(scheme, results.attacks)}"
         change = results.change(name, scheme) if scheme != "canonical" else None
         if change is not None:
-            asked = results.get(name, "canonical")
-            own = asked is not None and percent(change.before) != percent(asked["accuracy"])
+            canonical = results.get(name, "canonical")
+            own = canonical is not None and percent(change.before) != percent(canonical["accuracy"])
             before = f"from {percent(change.before)} on the same questions: " if own else ""
             undecided = "" if change.is_clear else ", undecided"
             text += f" ({before}{' '.join(points_text(change))} points{undecided})"

@@ -337,14 +337,14 @@ class Vocabulary:
     @computed_once
     def _unknown_characters(self) -> list[bytes]:
         """Characters that the tokenizer does not know, one of each category of Unicode at most."""
-        found: dict[str, bytes] = {}
+        unknown: dict[str, bytes] = {}
         for character in _RARE:
             category = unicodedata.category(character)
-            if category not in found:
+            if category not in unknown:
                 with suppress(RobustokError):
                     if self.data.spelling.unknown in self.encode_unchecked(character):
-                        found[category] = character.encode()
-        return [*found.values()]
+                        unknown[category] = character.encode()
+        return [*unknown.values()]
 
     def _expected(self, texts: Sequence[Text]) -> _Expected:
         """The bytes that canonical ids of texts, as `_as_text` returns them, are compared with."""

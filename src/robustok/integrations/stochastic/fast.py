@@ -185,12 +185,12 @@ class StochasticTokenizer(Wrapper):
         else:
             new = draws.draw(old, None if spans is None else _fixed(spans, texts, encoded()))
 
-        made: list[list[Lists]] = []  # `functools.cache` would take a tenth of a short call
+        computed: list[list[Lists]] = []  # `functools.cache` would take a tenth of a short call
 
         def lists() -> list[Lists]:
-            if not made:
-                made.append(aligned(draws.vocab, tables.names, old, new, encoded()))
-            return made[0]
+            if not computed:
+                computed.append(aligned(draws.vocab, tables.names, old, new, encoded()))
+            return computed[0]
 
         return [Text(row.tolist(), lambda i=i: lists()[i]) for i, row in enumerate(new)]
 
