@@ -28,7 +28,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
 # Fields of recorded requests besides those that a server takes.
-_RECORDED = ("prompt_token_ids", "token_ids", "input_ids", "ids", "body.prompt")
+_RECORDED = ("prompt_token_ids", "token_ids", "input_ids", "ids")
 
 
 def guard(
