@@ -56,8 +56,8 @@ class ServedModel(ScoredModel):
         concurrency: number of requests at once, at least 1.
         batch: greatest number of prompts of one request, at least 1.
         timeout: seconds that a single request may take.
-        retries: how often a request is sent again after a lost connection or a busy server. The
-            waits between are 0.5, 1, 2, 4, … seconds, or what the server asks for.
+        retries: how often a request is sent again after a lost connection or a busy server: at
+            once, then after 1, 2, 4, … seconds each, or after what the server asks for.
 
     The key that the server asks for is read from the environment variable ``ROBUSTOK_API_KEY``.
 
