@@ -132,6 +132,7 @@ def test_a_ramp_is_a_value_of_a_schedule() -> None:
         ("mix(0.5 canonical, 0.6 uniform)", "add up to 1"),
         ("mix(-0.5 canonical, 1.5 uniform)", "a weight must be a number from 0 to 1"),
         ("mix(half canonical, 0.5 uniform)", "a weight and a scheme"),
+        ("mix(0.5*canonical, 0.5 uniform)", "not '0.5*canonical'"),
         ("mix(0.5 canonical, 0.5 uniforn)", "did you mean 'uniform'"),
         ("mix(0.5 canonical, 0.5 uniform))", "parentheses do not match"),
     ],

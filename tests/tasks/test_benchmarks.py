@@ -157,6 +157,21 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("name", "field"),
+    [("commonsense_qa", "answerKey"), ("hellaswag", "label"), ("winogrande", "answer")],
+)
+def test_a_split_without_answers_is_refused(
+    name: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    rows = [HUB_ROWS[name] | {field: ""}]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows))
+    with pytest.raises(RobustokError, match=rf"^{name}-test-\w+-0 has no answer: choose a split"):
+        read_items(name, split="test")
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),

@@ -329,17 +329,17 @@ def split_parameters(spec: str, inside: str) -> list[str]:
 
 def _part(scheme: str, part: object) -> tuple[Any, Any]:
     """A weight and a scheme from ``"0.5 uniform"``, ``"1->0.5 uniform"`` or a pair."""
+    pair = part
     if isinstance(part, str):
         # Spaces around the arrow do not separate the scheme.
         weight, _, inner = _RAMP_START.sub(r"\1->", part).strip().partition(" ")
-        value = read_value(weight)
-        part = () if isinstance(value, str) else (value, inner.strip())
-    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        pair = read_value(weight), inner.strip()
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or isinstance(pair[0], str):
         raise RobustokError(
             f"{scheme}: write each part as a weight and a scheme, as '0.5 uniform', not "
             f"{shown(part)}"
         )
-    return _WEIGHT.check(scheme, "a weight", part[0]), _scheme(part[1])
+    return _WEIGHT.check(scheme, "a weight", pair[0]), _scheme(pair[1])
 
 
 def _scheme(value: Any) -> Spec | Scheme:

@@ -17,7 +17,7 @@ from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import JsonFields, JsonObject, write_rows
 from robustok.runtime.inputs import COMPRESSIONS, json_lines
-from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
+from robustok.tasks.benchmarks import HUB, WORDED, Hub, Row, Worded, as_written, plain
 
 
 @dataclass(frozen=True)
@@ -304,13 +304,24 @@ def _from_hub(
             kind = config.removeprefix(prefix)
             for number, row in enumerate(rows):
                 key = "-".join([name, *([split] if split else []), str(config), str(number)])
-                fields = hub.row(row) if is_single else {"kind": kind} | hub.row(row)
+                fields = _fields_of(hub, row, key)
+                fields = fields if is_single else {"kind": kind} | fields
                 yield _item(fields, WORDED.get(name, plain), key, key)
     except ConnectionError as error:
         raise RobustokError(
             f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
             f"{name}.jsonl (in a study its folder, as benchmarks)"
         ) from error
+
+
+def _fields_of(hub: Hub, row: Row, key: str) -> JsonObject:
+    """The fields of a row of the hub, by our names."""
+    try:
+        return hub.row(row)
+    except ValueError:  # an empty text in place of the label
+        raise RobustokError(
+            f"{key} has no answer: choose a split whose answers are published, as {hub.split}"
+        ) from None
 
 
 def _prefix_of(configs: Sequence[str], name: str, copy: Path | None) -> str:
