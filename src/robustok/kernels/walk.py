@@ -152,37 +152,21 @@ def _step_probabilities(edges, weights, total, i, kind, setting, p):
 
 
 @njit()
-def steps(trie, rule, text, start, end):
-    """The edges of text[start:end], the probability of each, and whether there is a path.
-
-    ``rule``: `StepRule`. The probabilities (float64 [edges]) of the edges at one node sum to 1, or
-    are 0 where no path leads from it to the end.
-    """
-    edges = edges_of(trie, text, start, end)
-    weights = _log_weights(trie, edges, text, start, rule)
-    total = _log_totals(edges, weights)
-    p = np.zeros(len(edges.token))
-    for i in range(end - start):
-        if total[i] > -np.inf:
-            _step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
-    return edges, p, total[0] > -np.inf
-
-
-@njit()
 def log_prob_walk(trie, text, ids, token_offsets, rule):
     """The log-probability that one walk over the whole text gives ``ids``; -inf where it cannot.
 
     ``text``: uint8 [n], the bytes of ``ids`` (int32). ``rule``: `StepRule`. The ids spell the text,
     so every one of them starts at a node before the last one.
     """
-    edges, p, _ = steps(trie, rule, text, 0, len(text))
-    # Not from the probabilities, which underflow.
+    edges = edges_of(trie, text, 0, len(text))
     weights = _log_weights(trie, edges, text, 0, rule)
     total = _log_totals(edges, weights)
+    p = np.zeros(len(edges.token))
     power = 1.0 / rule.setting if rule.kind == GRAMPA else 1.0
     i = np.int64(0)
     log_prob = 0.0
     for t in ids:
+        # Not from the probabilities, which underflow.
         chosen, top, s = -np.inf, -np.inf, 0.0
         for e in range(edges.first[i], edges.first[i + 1]):
             top = max(top, power * (weights[e] + total[i + (edges.step[e] >> 1)]))
@@ -193,6 +177,7 @@ def log_prob_walk(trie, text, ids, token_offsets, rule):
             if edges.token[e] == t:
                 chosen = log_weight
         if rule.kind == MAXMATCH:
+            _step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
             top, s = 0.0, 1.0
             for e in range(edges.first[i], edges.first[i + 1]):
                 if edges.token[e] == t:
@@ -225,12 +210,20 @@ def _edges_at(record, n):
 
 @njit()
 def _cumulative_steps(trie, rule, text, start, end):
-    """`steps` with the probabilities summed over the edges of one node.
+    """The edges of text[start:end], ``upto`` of each, and whether there is a path to the end.
 
-    The last possible edge of a node has 1.0, so that a search for u < 1 ends there.
+    ``upto``: the probability that an edge or an earlier one at its node is taken. The last possible
+    edge of a node has 1.0, so that a search for u < 1 ends there. 0 at nodes without a path to the
+    end, which no walk reaches.
     """
-    edges, upto, possible = steps(trie, rule, text, start, end)
+    edges = edges_of(trie, text, start, end)
+    weights = _log_weights(trie, edges, text, start, rule)
+    total = _log_totals(edges, weights)
+    upto = np.zeros(len(edges.token))
     for i in range(end - start):
+        if total[i] == -np.inf:
+            continue
+        _step_probabilities(edges, weights, total, i, rule.kind, rule.setting, upto)
         begin, after = edges.first[i], edges.first[i + 1]
         last, so_far = begin, 0.0
         for e in range(begin, after):
@@ -239,7 +232,7 @@ def _cumulative_steps(trie, rule, text, start, end):
             so_far += upto[e]
             upto[e] = so_far
         upto[last:after] = 1.0
-    return edges, upto, possible
+    return edges, upto, total[0] > -np.inf
 
 
 @njit()
