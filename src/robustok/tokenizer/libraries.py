@@ -20,11 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import (
-    Spelling,
-    TokenizerData,
-    library_errors,
-)
+from robustok.tokenizer.data import Spelling, TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
 from robustok.tokenizer.tokenizers_api import AddedToken
 
@@ -192,7 +188,7 @@ def open_sentencepiece(raw: bytes, name: str) -> Any:
     return processor
 
 
-def from_processor(processor: Any, name: str = "the SentencePiece model") -> TokenizerData:
+def from_processor(processor: Any, name: str) -> TokenizerData:
     """The tokenizer of a ``SentencePieceProcessor``; ``name`` is what messages call it."""
     with library_errors(f"{name}: a damaged SentencePiece model"):
         return _read(processor, _proto_of(processor, name))

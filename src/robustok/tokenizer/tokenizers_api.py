@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from robustok.errors import RobustokError
 from robustok.runtime.environment import computed_once
 from robustok.tokenizer.data import library_error, library_errors
+from robustok.tokenizer.stages import spelling_bytes
 
 HAS_PARTS = hasattr(Tokenizer, "to_str")  # normalizers, models and added tokens: below 1.0
 BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")  # as the library writes it
@@ -78,8 +79,8 @@ def parts_of(tokenizer: Any, spec: dict) -> dict[str, dict | None]:
         parts = {part: spec.get(part) for part in _PARTS}
         if spec["model"].get("byte_level"):  # as 1.0 writes what was a pre-tokenizer
             before = [parts["pre_tokenizer"]] if parts["pre_tokenizer"] else []
-            spelling = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
-            parts["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*before, spelling]}
+            stages = [*before, spelling_bytes()]
+            parts["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": stages}
         return parts
     stages = ((part, getattr(tokenizer, part)) for part in _PARTS)
     return {part: x if x is None else json.loads(x.__getstate__()) for part, x in stages}
@@ -190,7 +191,7 @@ def _hiding_twin(tokenizer: Any, hidden: Sequence[str]) -> Any:
     spec = json.loads(json_of(tokenizer))
     model = spec["model"]
     # Nobody can write a name that is chosen at random in this process.
-    names = {content: f"{secrets.token_hex(16)}" for content in hidden}
+    names = {content: secrets.token_hex(16) for content in hidden}
     if model["type"] == "Unigram":
         model["vocab"] = [
             [names.get(spelling, spelling), score] for spelling, score in model["vocab"]
