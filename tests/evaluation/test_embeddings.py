@@ -7,12 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import (
+    LoraConfig,
+    PrefixTuningConfig,
+    PromptTuningConfig,
+    get_peft_model,
+    inject_adapter_in_model,
+)
 from tests.evaluation.conftest import draws_of
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, tiny_model
 from tests.oracles.scoring import outputs_naively
+from transformers import GPTBigCodeConfig, GPTBigCodeForCausalLM
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import attack_items
@@ -224,6 +232,38 @@ def test_the_bound_is_the_formula_in_both_readings(name: str) -> None:
     largest = model.get_input_embeddings().weight.detach().norm(dim=1).max()
     assert bound.largest_embedding == pytest.approx(float(largest))
     assert pickle.loads(pickle.dumps(bound)) == bound
+
+
+def test_a_matrix_that_is_not_a_weight_alone_is_refused() -> None:
+    """The bound was that of the weights without their adapter, or of other rows."""
+    model = tiny_model("llama")
+    inject_adapter_in_model(LoraConfig(target_modules=["v_proj"]), model)  # as transformers loads
+    with pytest.raises(RobustokError, match=r"as with LoRA .* merge the adapter"):
+        lipschitz_bound(model)
+    config = GPTBigCodeConfig(vocab_size=120, n_embd=32, n_layer=2, n_head=4, multi_query=False)
+    with pytest.raises(RobustokError, match="GPTBigCodeForCausalLM keeps its weights"):
+        lipschitz_bound(GPTBigCodeForCausalLM(config))
+
+
+@pytest.mark.parametrize("kind", ["prefix", "prompt"])
+def test_states_of_a_tuned_prefix_are_not_those_of_the_base(kind: str, vocab: Vocabulary) -> None:
+    base = tiny_model("llama", vocab.size)
+    rows = vocab.encode_batch(["glad rain", "street"])
+    before = last_states(base, rows)
+    make = {"prefix": PrefixTuningConfig, "prompt": PromptTuningConfig}[kind]
+    tuned: Any = get_peft_model(base, make(num_virtual_tokens=3, task_type="CAUSAL_LM")).eval()
+    for weights in tuned.prompt_encoder.parameters():
+        torch.nn.init.normal_(weights, std=2.0)
+    if kind == "prompt":
+        with pytest.raises(RobustokError, match=r"outputs for .* ids, as with prompt tuning"):
+            last_states(tuned, rows)
+        return
+    states = last_states(tuned, rows)
+    for i, row in enumerate(rows):
+        ids = torch.tensor([row.tolist()])
+        expected = tuned(ids, output_hidden_states=True).hidden_states[-1][0, -1].detach()
+        assert states[-1, i] == pytest.approx(expected.numpy(), abs=1e-4)
+    assert not np.allclose(states[-1], before[-1], atol=0.1)
 
 
 def test_a_one_layer_model_has_one_gamma() -> None:

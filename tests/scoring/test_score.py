@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import PromptTuningConfig, get_peft_model
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_model
 from tests.oracles.scoring import checked_scores, score_naively
 
@@ -241,6 +242,15 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(modes.TreePass, "run", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         score(model, [[1, 2]], [[3]])
+
+
+@pytest.mark.parametrize("vocabulary", [120, 6000])  # of whole rows of logits, and in blocks
+def test_a_model_with_outputs_of_no_id_is_refused(vocabulary: int) -> None:
+    """Prompt tuning: the scores were those of the positions of its own tokens."""
+    tuning = PromptTuningConfig(num_virtual_tokens=5, task_type="CAUSAL_LM")
+    model: Any = get_peft_model(tiny_model("llama", vocabulary), tuning)
+    with pytest.raises(RobustokError, match="12 outputs for 7 ids, as with prompt tuning"):
+        score(model, [[5, 6, 7], [5, 9, 11]], [[1], [2, 3, 4]], [3])
 
 
 def test_training_mode_and_gradients_are_left_as_they_were() -> None:

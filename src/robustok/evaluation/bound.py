@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
@@ -85,17 +86,17 @@ def _layer_norms(model: PreTrainedModel, block: object) -> LayerNorms:
     attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
     mlp: Any = getattr(block, "mlp", None)
     if hasattr(attention, "q_proj") and hasattr(attention, "o_proj"):
-        projections = [getattr(attention, f"{n}_proj").weight for n in "qkv"]
-        output = attention.o_proj.weight
-    elif hasattr(attention, "c_attn"):
-        projections = attention.c_attn.weight.T.chunk(3)
-        output = attention.c_proj.weight.T
+        projections = [_matrix(getattr(attention, f"{n}_proj")) for n in "qkv"]
+        output = _matrix(attention.o_proj)
+    elif isinstance(getattr(attention, "c_attn", None), Conv1D):  # others order the rows otherwise
+        projections = _matrix(attention.c_attn).chunk(3)
+        output = _matrix(attention.c_proj)
     else:
         raise _unknown(model)
     if hasattr(mlp, "gate_proj"):
-        feed_forward = [mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight]
+        feed_forward = [_matrix(m) for m in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
     elif hasattr(mlp, "c_fc"):
-        feed_forward = [mlp.c_fc.weight.T, mlp.c_proj.weight.T]
+        feed_forward = [_matrix(mlp.c_fc), _matrix(mlp.c_proj)]
     else:
         raise _unknown(model)
     width = len(projections[0]) // int(model.config.get_text_config().num_attention_heads)
@@ -107,6 +108,18 @@ def _layer_norms(model: PreTrainedModel, block: object) -> LayerNorms:
         value=tuple(value.repeat_interleave(group_size).tolist()),
         output=float(spectral_norm(output)),
         feed_forward=prod(float(spectral_norm(m)) for m in feed_forward),
+    )
+
+
+def _matrix(layer: torch.nn.Module) -> torch.Tensor:
+    """The matrix of a linear layer, [outputs, inputs]."""
+    if type(layer) is torch.nn.Linear:
+        return layer.weight
+    if type(layer) is Conv1D:
+        return layer.weight.T
+    raise RobustokError(
+        f"the model has a layer {type(layer).__name__}, whose matrix is not its weight alone, as "
+        "with LoRA or in a quantized model: merge the adapter, or load the model without quantizing"
     )
 
 
@@ -238,7 +251,7 @@ def lipschitz_bound(model: Any, *, progress: Progress = no_progress) -> Bound:
         layers.append(_layer_norms(model, block))
         progress(len(layers), len(blocks) + 1)
     config = model.config.get_text_config()
-    table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
+    table, head = model.get_input_embeddings(), _matrix(model.get_output_embeddings())
     embedding = table.weight
     scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
     norm = float(spectral_norm(embedding))

@@ -25,7 +25,13 @@ from robustok.runtime.files import JsonObject
 from robustok.samplers import sampler
 from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_sequences, not_a_number
-from robustok.scoring.forward import Outputs, default_max_batch_tokens, outputs_at, quiet
+from robustok.scoring.forward import (
+    Outputs,
+    check_positions,
+    default_max_batch_tokens,
+    outputs_at,
+    quiet,
+)
 from robustok.scoring.modes import read_outputs
 from robustok.scoring.tree import Ints, Sequences
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -43,6 +49,8 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
     Layers are those of transformers' ``output_hidden_states``: first the token embedding, last
     after the final norm. ``prefix`` is ids before every row.
     """
+    from transformers import PreTrainedModel
+
     states: list[np.ndarray] = []  # one array, made when the number of layers is known
 
     def keep(hidden: torch.Tensor, output_rows: Ints, numbers: Ints) -> None:
@@ -51,8 +59,10 @@ def last_states(model: Any, rows: Ragged, *, prefix: object = None) -> np.ndarra
             states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
         states[0][:, numbers] = values[:, output_rows]
 
-    # Without the head, which with a large vocabulary is most of a small model's work.
-    _read_last(model, model.base_model, rows, prefix, keep, _states_at)
+    # Without the head, which with a large vocabulary is most of a small model's work. The base
+    # model of one of PEFT may lack what was tuned.
+    submodel = model.base_model if isinstance(model, PreTrainedModel) else model
+    _read_last(model, submodel, rows, prefix, keep, _states_at)
     return states[0]
 
 
@@ -102,6 +112,7 @@ def check_states(states: np.ndarray, name: str) -> None:
 def _states_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> torch.Tensor:
     """Hidden states [positions, layers + 1, width] at ``flat``, indices into [batch · length]."""
     hidden = model(**inputs, output_hidden_states=True).hidden_states
+    check_positions(hidden[0], inputs["input_ids"])
     return torch.stack([layer.flatten(0, 1)[flat].float() for layer in hidden], dim=1)
 
 

@@ -259,12 +259,14 @@ def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> 
     head = model.get_output_embeddings()
     if head is None:
         logits = model(**inputs).logits
+        check_positions(logits, inputs["input_ids"])
         return Outputs(logits.reshape(-1, logits.shape[-1])[flat].float(), None)
     uses_blocks = _uses_blocks(model, head)
     picked: list[torch.Tensor] = []
 
     def pick(_module: object, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
         hidden = args[0]
+        check_positions(hidden, inputs["input_ids"])
         picked.append(hidden.reshape(-1, hidden.shape[-1])[flat][None])
         return (picked[0][:, :0] if uses_blocks else picked[0],)
 
@@ -274,6 +276,19 @@ def outputs_at(model: PreTrainedModel, flat: torch.Tensor, **inputs: object) -> 
     finally:
         hook.remove()
     return Outputs(picked[0][0], head) if uses_blocks else Outputs(logits[0].float(), None)
+
+
+def check_positions(outputs: torch.Tensor, input_ids: Any) -> None:
+    """Raise RobustokError where a model has not one output for each id, but others among them.
+
+    Prompt tuning, for example, puts outputs of its own before those of the ids.
+    """
+    n_outputs = outputs.shape[:-1].numel()
+    if n_outputs != input_ids.numel():
+        raise RobustokError(
+            f"the model has {n_outputs} outputs for {input_ids.numel()} ids, as with prompt tuning,"
+            " so it is not known which belongs to which id: give a model without such tokens"
+        )
 
 
 def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
