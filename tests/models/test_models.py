@@ -4,6 +4,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import peft
 import pytest
 import torch
 from tests.training.conftest import tiny, tune
@@ -12,6 +13,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     Gemma3Config,
@@ -185,6 +187,7 @@ SIZES = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "num_atte
     [
         ("llama", AutoModelForSequenceClassification, "LlamaForSequenceClassification"),
         ("bert", AutoModelForMaskedLM, "BertForMaskedLM"),
+        ("bart", AutoModelForSeq2SeqLM, "BartForConditionalGeneration"),
     ],
 )
 def test_what_is_no_causal_language_model_is_refused(tmp_path, kind, maker, name, tied):
@@ -297,6 +300,15 @@ def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
         tune(tmp_path / "out", add_lora(load_model(tmp_path / "base"), seed=1), seed=1)
     with pytest.raises(RobustokError, match="an adapter made with another seed"):
         tune(tmp_path / "out", add_lora(load_model(tmp_path / "base"), seed=1))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_tuned_prompt_is_one_line(tmp_path):
+    saved(tmp_path / "base")
+    tuning = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    peft.get_peft_model(load_model(tmp_path / "base"), tuning).save_pretrained(tmp_path / "prompt")
+    with pytest.raises(RobustokError, match="is a tuned prompt, which cannot be merged"):
+        load_model(tmp_path / "prompt")
 
 
 def test_an_unknown_architecture_has_no_adapter(tmp_path, monkeypatch):

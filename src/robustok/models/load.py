@@ -248,11 +248,16 @@ def load_config(path_or_name: str | Path) -> Any:
 
 
 def _check_causal(config: Any, path_or_name: str | Path) -> None:
-    """Refuse classifiers and masked language models, which would get a head of random weights."""
+    """Refuse classifiers and masked language models, which would get a head of random weights.
+
+    Of an encoder-decoder, the decoder would be read alone.
+    """
     names = [name for name in config.architectures or () if "For" in name or "LMHead" in name]
-    if names and not any(name.endswith(CAUSAL) for name in names):
+    is_causal = not names or any(name.endswith(CAUSAL) for name in names)
+    if not is_causal or getattr(config, "is_encoder_decoder", False):
+        name = names[0] if names else type(config).__name__
         raise RobustokError(
-            f"'{path_or_name}' holds a {names[0]}, not a causal language model: give one that "
+            f"'{path_or_name}' holds a {name}, not a causal language model: give one that "
             "predicts the next token"
         )
 
@@ -547,11 +552,17 @@ def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     with _quiet(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
-            merged: Any = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+            tuned: Any = PeftModel.from_pretrained(model, str(folder))
         except UserWarning:
             raise RobustokError(
                 f"the adapter in '{folder}' lacks weights: the file is damaged"
             ) from None
+        if tuned.active_peft_config.is_prompt_learning:
+            raise RobustokError(
+                f"the adapter in '{folder}' is a tuned prompt, which cannot be merged into "
+                "weights: give a model without it, or with LoRA"
+            )
+        merged: Any = tuned.merge_and_unload()
     for weights in merged.parameters():  # frozen while they had an adapter
         weights.requires_grad_(weights.is_floating_point())
     merged.merged_adapter = str(folder)
