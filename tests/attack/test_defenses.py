@@ -13,6 +13,7 @@ from tests.oracles.scripts import script
 from robustok import RobustokError, distance, sampler
 from robustok.attack import Adversary, search
 from robustok.evaluation.questions import item_key
+from robustok.scoring import score, scoring_mode
 from robustok.tasks import Item
 from robustok.training import finetune
 from robustok.training.rows import PromptDataset
@@ -123,6 +124,32 @@ def test_an_adversary_attacks_every_nth_batch(vocab, tmp_path) -> None:
     for rows, equal in ((attacked, False), (canonical, True)):
         wanted = [[*vocab.encode(i.question), *vocab.encode(i.answer)] for i in ITEMS[:2]]
         assert ([row["input_ids"].tolist() for row in rows] == wanted) is equal
+
+
+def test_scores_beside_and_after_a_training_in_bfloat16_are_those_of_float32(
+    vocab, tmp_path
+) -> None:
+    model, twin = (tiny_model("llama", vocab.size, seed=1) for _ in range(2))
+    rows, options = list(vocab.encode_batch(TEXTS)), list(vocab.encode_batch(OPTIONS))
+
+    def check_scores() -> None:
+        twin.load_state_dict(model.state_dict())
+        wanted = score_naively(twin, rows, options)
+        assert score(model, rows, options).log_probs == pytest.approx(wanted, abs=1e-4)
+        assert scoring_mode(model) == "tree"
+
+    class Spy(Adversary):
+        def __call__(self, own: Any, epoch: int = 0) -> Any:
+            check_scores()
+            return super().__call__(own, epoch)
+
+    done = finetune(
+        model, vocab, ITEMS, sampler=sampler("canonical", vocab), steps=2, batch_size=2,
+        adversary=Spy(model, vocab, ITEMS, every=1, max_scored=4), learning_rate=1e-2, seed=0,
+        precision="bfloat16", out=tmp_path,
+    )  # fmt: skip
+    assert done.precision == "bfloat16"
+    check_scores()
 
 
 def test_a_training_takes_an_adversary_that_can_attack(vocab, tmp_path) -> None:

@@ -270,6 +270,7 @@ def train(
             if main_process and checkpoint is not None:
                 _log.info("continues after step %s", checkpoint.rpartition("-")[2])
             trainer.train(resume_from_checkpoint=checkpoint)
+        _remove_casts(model)
         training = _result(trainer, watch, out, precision)
         with _undisturbed():
             _save(trainer, out, identity, training)
@@ -325,7 +326,8 @@ class _Trainer(Trainer):
 
     def _attacked(self, batch: JsonObject) -> Any:
         dataset: Any = self.train_dataset
-        rows = dataset.attacked(batch["index"].tolist(), self.adversary)
+        with _without_casts(self.model):
+            rows = dataset.attacked(batch["index"].tolist(), self.adversary)
         return send_to_device(self.data_collator(rows), self.args.device)
 
     def training_step(
@@ -484,6 +486,25 @@ def _drop(share: float, module: nn.Module, inputs: object, output: Any) -> Any:
     if isinstance(output, tuple):
         return _drop(share, module, inputs, output[0]), *output[1:]
     return nn.functional.dropout(output, share, module.training)
+
+
+@contextmanager
+def _without_casts(model: Any) -> Iterator[None]:
+    """Scores in the precision of the weights: the model's own ``forward``."""
+    cast = model.forward
+    _remove_casts(model)
+    own = model.forward
+    try:
+        yield
+    finally:
+        if own != cast:
+            model._original_forward, model.forward = own, cast
+
+
+def _remove_casts(model: Any) -> None:
+    """Take away the casts to bfloat16 that accelerate puts around ``forward`` and leaves there."""
+    if "_original_forward" in vars(model):
+        model.forward = vars(model).pop("_original_forward")
 
 
 @contextmanager
