@@ -315,7 +315,7 @@ def test_the_content_of_the_files_is_in_the_key(tmp_path: Path) -> None:
 
 
 def test_questions_that_the_name_of_the_file_words_are_others(tmp_path: Path) -> None:
-    row = {"question": "Which?", "query": "The sky _ blue", "choices": ["is", "are"], "label": 0}
+    row = {"question": "The sky _ blue", "choices": ["is", "are"], "label": 0}
     keys, questions = set(), set()
     for name in ("winogrande.jsonl", "own.jsonl"):
         (tmp_path / name).write_text(json.dumps(row) + "\n")
