@@ -260,7 +260,7 @@ def train(
                 callbacks=[watch],
             )
             trainer.remove_callback(PrinterCallback)
-            trainer.watch, trainer.adversary = watch, adversary
+            trainer.watch, trainer.adversary, trainer.forward = watch, adversary, model.forward
             checkpoint = _resumed_from(trainer, out / CHECKPOINTS)
             if checkpoint is None and is_same_run and model_fingerprint(model) != first_fingerprint:
                 raise RobustokError(
@@ -270,7 +270,7 @@ def train(
             if main_process and checkpoint is not None:
                 _log.info("continues after step %s", checkpoint.rpartition("-")[2])
             trainer.train(resume_from_checkpoint=checkpoint)
-        _remove_casts(model)
+        model.forward = trainer.forward
         training = _result(trainer, watch, out, precision)
         with _undisturbed():
             _save(trainer, out, identity, training)
@@ -310,6 +310,7 @@ class _Trainer(Trainer):
 
     watch: Any = None
     adversary: Any = None
+    forward: Any = None  # the model's own, around which accelerate puts casts to bfloat16
     overflowed: Any = 0  # since the last log, in this process
     targets: Any = 0  # ids in the loss since then
 
@@ -326,7 +327,7 @@ class _Trainer(Trainer):
 
     def _attacked(self, batch: JsonObject) -> Any:
         dataset: Any = self.train_dataset
-        with _without_casts(self.model):
+        with _forward_of(self.model, self.forward):  # in the precision of the weights
             rows = dataset.attacked(batch["index"].tolist(), self.adversary)
         return send_to_device(self.data_collator(rows), self.args.device)
 
@@ -489,22 +490,13 @@ def _drop(share: float, module: nn.Module, inputs: object, output: Any) -> Any:
 
 
 @contextmanager
-def _without_casts(model: Any) -> Iterator[None]:
-    """Scores in the precision of the weights: the model's own ``forward``."""
-    cast = model.forward
-    _remove_casts(model)
-    own = model.forward
+def _forward_of(model: Any, forward: Any) -> Iterator[None]:
+    """Let a model compute by ``forward``."""
+    before, model.forward = model.forward, forward
     try:
         yield
     finally:
-        if own != cast:
-            model._original_forward, model.forward = own, cast
-
-
-def _remove_casts(model: Any) -> None:
-    """Take away the casts to bfloat16 that accelerate puts around ``forward`` and leaves there."""
-    if "_original_forward" in vars(model):
-        model.forward = vars(model).pop("_original_forward")
+        model.forward = before
 
 
 @contextmanager
