@@ -11,9 +11,10 @@ import pytest
 from tests.study.conftest import TRAINING, rows_of, tiny, tiny_text
 
 from robustok.errors import RobustokError
-from robustok.runtime.files import locked, write_json
+from robustok.runtime.files import locked, read_object, write_json
 from robustok.runtime.records import json_digest
-from robustok.study import Study, load_study, plan, run_study
+from robustok.study import Cell, Study, load_study, plan, run_study
+from robustok.study.run import NoWatch
 
 STUDY = tiny()
 
@@ -159,6 +160,18 @@ def test_items_are_those_of_the_rows_after_a_change_of_the_study(folder: Path) -
         (copy,) = (folder / "items").iterdir()
         assert (copy.stem, len(copy.read_text().splitlines())) == (row["cell"], items)
     assert before == [copy.name]
+
+
+def test_rows_of_other_settings_are_gone_where_the_next_run_stops_early(folder: Path) -> None:
+    class Stopped(NoWatch):
+        def start(self, cell: Cell) -> None:
+            raise KeyboardInterrupt
+
+    changed = tiny(finetune={"steps": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run_study(changed, folder, watch=Stopped())
+    assert rows_of(folder) == []
+    assert read_object(folder / "run.json")["configuration"] == changed.as_dict()
 
 
 def test_a_run_keeps_its_cells_and_finds_moved_ones(tmp_path: Path, finished: Path) -> None:

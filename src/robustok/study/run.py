@@ -173,6 +173,7 @@ def run_study(
                     copy.unlink()
             watch.plan(cells, dict(records))
             todo = [cell for cell in cells if cell.key not in records]
+            rows = _write_results(study, cells, records, folder)  # without those of other settings
             for cell in run_cells(todo, folder, watch, records, study.threads, jobs):
                 record = record_of(cell, folder)
                 if record is None:
@@ -183,8 +184,8 @@ def run_study(
                 records[cell.key] = record
                 _keep_copies([cell], records, folder)
                 watch.finish(cell, record)
-                _write_results(study, cells, records, folder)
-            return Run(folder, _write_results(study, cells, records, folder))
+                rows = _write_results(study, cells, records, folder)
+            return Run(folder, rows)
 
 
 def _write_results(
