@@ -83,6 +83,18 @@ def test_rows_say_which_examples_were_before_the_questions(
     ]
 
 
+def test_a_comparison_of_models_says_which_examples_were_before_the_questions(
+    model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    two = save_model(tmp_path / "two", seed=7)
+    line = f"evaluate one={model} {two} --items {model}/items.jsonl -s canonical -k 2"
+    line += f" --examples canonical --examples uniform --out {tmp_path}/o"
+    compared = [row for row in shell.rows(line) if "against" in row]
+    assert [row["few_shot_scheme"] for row in compared] == ["canonical", "uniform"]
+    printed = re.findall(r"\ntwo against one, (.*?): ", shell.ok(line))
+    assert printed == ["canonical examples, canonical", "uniform examples, canonical"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -272,10 +272,8 @@ class _Printed(Watch):
         if self._as_json:
             print_json(row)
             return
-        task = f"{row['task']}, " if self._several_tasks else ""
-        after = f"{row['few_shot_scheme']} examples, " if "few_shot_scheme" in row else ""
         against = "" if change is None else f"; against the first {change_text(change)}"
-        click.echo(f"{task}{after}{line}{against}")
+        click.echo(f"{_questions_of(row, self._several_tasks)}{line}{against}")
 
     def print_worst(self) -> None:
         """Print the worst of several attacks by question."""
@@ -288,6 +286,12 @@ class _Printed(Watch):
                 self._print_row(printed, of_model + Attack().line(printed))
 
 
+def _questions_of(row: JsonFields, several_tasks: bool) -> str:
+    """The task of a row, where there are several, and the examples before its questions."""
+    task = f"{row['task']}, " if several_tasks else ""
+    return task + (f"{row['few_shot_scheme']} examples, " if "few_shot_scheme" in row else "")
+
+
 def change_text(change: Difference) -> str:
     """A difference with its interval and its p, on one line."""
     return f"{change.mean:+.3f} {change.bounds_text()}, p = {change.p_text()}"
@@ -296,20 +300,21 @@ def change_text(change: Difference) -> str:
 def print_comparison(rows: Mapping[str, Sequence[Row]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one, by task and scheme."""
     (against, first), *others = rows.items()
+    several_tasks = len({row["task"] for row in first}) > 1
     for (name, theirs), one in ((other, one) for other in others for one in first):
         same = [row for row in theirs if _measured(row) == _measured(one)]
         if not same or not any(one["answers"].values()):
             continue
         change = difference(one, same[0])
-        names = {"model": name, "against": against, "task": one["task"]}
-        names |= {"eval_scheme": one["eval_scheme"]}
+        measured = ("task", "eval_scheme", "few_shot_scheme")
+        names = {"model": name, "against": against} | {n: one[n] for n in measured if n in one}
         if as_json:
             numbers = ("low", "high", "lost", "won", "n", "p")
             values = {number: getattr(change, number) for number in numbers}
             print_json({**names, "difference": change.mean, **values})
             continue
-        task = f"{one['task']}, " if len({row["task"] for row in first}) > 1 else ""
-        click.echo(f"{name} against {against}, {task}{one['eval_scheme']}: {change_text(change)}")
+        questions = f"{_questions_of(one, several_tasks)}{one['eval_scheme']}"
+        click.echo(f"{name} against {against}, {questions}: {change_text(change)}")
 
 
 def _measured(row: Row) -> tuple[str, ...]:
