@@ -22,11 +22,12 @@ from experiments.claims import RESULTS
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import clustered
 from robustok.models.load import save_tokenizer
-from robustok.report.frame import check_repeats, measurement_of, still_missing
+from robustok.report.frame import check_repeats, still_missing
 from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 from robustok.runtime.records import json_digest
+from robustok.study.run import measurement_of
 
 ROOT = Path(__file__).parents[1]
 _MOST_LISTED = 100  # entries of a list in the configuration of a row

@@ -30,7 +30,13 @@ from robustok.report.frame import (
     percent,
     points_text,
 )
-from robustok.report.tables import accuracy_table, kinds_section, paper_section, perplexity_section
+from robustok.report.tables import (
+    accuracy_table,
+    kinds_section,
+    measurement_section,
+    paper_section,
+    perplexity_section,
+)
 from robustok.report.write import answer_lines, where
 from robustok.runtime.files import write_rows
 
@@ -144,6 +150,28 @@ def test_an_attack_that_two_runs_share_is_one_attack() -> None:
     assert Results([first, dict(first)]).attacks == [ATTACK]
     *_, worst = Results([first, second, dict(second)]).rows
     assert (worst["eval_scheme"], worst["n_scored"]) == ("worst of 2 attacks", 18)
+
+
+def test_the_worst_of_attacks_is_over_runs_whose_trainings_took_other_times() -> None:
+    """Of a model by its name: each run trained the same one, in a time of its own."""
+    attacks = {ATTACK: {"a": 1.0, "b": 0.0}, "adversarial(steps=3)": {"a": 0.0, "b": 1.0}}
+    rows = [
+        answered(name, 0, rights) | {"model": {"name": None, "training_seconds": float(seconds)}}
+        for seconds, (name, rights) in enumerate(attacks.items())
+    ]
+    *_, worst = Results(rows).rows
+    assert (worst["eval_scheme"], worst["accuracy"]) == ("worst of 2 attacks", 0.0)
+
+
+def test_canonical_questions_of_an_attack_have_its_answers_and_not_its_seconds() -> None:
+    start = {"start_accuracy": 1.0, "start_low": 0.3, "start_high": 1.0}
+    attack = answered(ATTACK, 0, {"a": 1.0, "b": 0.0}) | start | {"seconds": 60.0}
+    results = Results([attack | {"start_answers": {"a": 1.0, "b": 1.0}}])
+    canonical = results.get("canonical", "canonical")
+    assert canonical is not None and canonical["accuracy"] == 1.0
+    section = measurement_section(results)
+    assert section is not None
+    assert [line[-1] for line in section.tables[0].texts] == ["60.0", ""]
 
 
 def test_the_curve_ends_at_the_interval_of_the_table_and_a_text_is_shown_once(

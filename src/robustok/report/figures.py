@@ -18,7 +18,6 @@ from robustok.report.frame import (
     DataFrame,
     Results,
     entries_of,
-    measurement_of,
     merged_layers,
     nominal_splits,
     rows_with,
@@ -51,6 +50,7 @@ from robustok.report.tables import compared, pivot
 from robustok.runtime.display import counted
 from robustok.runtime.files import JsonObject
 from robustok.study.measurements.bound import power_of_ten
+from robustok.study.run import measurement_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

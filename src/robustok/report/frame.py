@@ -27,10 +27,11 @@ from robustok.runtime.files import JsonFields, JsonObject
 from robustok.samplers.spec import SCHEMES, Spec
 from robustok.samplers.strength import splits_in
 from robustok.study.models import FINETUNED, PUBLISHED, UNTRAINED
-from robustok.study.run import NAMES, first_change, worst_rows
+from robustok.study.run import first_change, measurement_of, model_name, subject_of, worst_rows
 
 _AFTER_START = (
     "start_answers",
+    "seconds",
     "proved",
     "splits",
     "distance",
@@ -42,16 +43,12 @@ _AFTER_START = (
 
 def _with_starts(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows, and canonical questions where an attack on them alone was measured."""
-
-    def subject(row: Row) -> tuple[Any, ...]:
-        return measurement_of(row | {"eval_scheme": ""}), row.get("seed")
-
-    known = {subject(row) for row in rows if row.get("eval_scheme") == "canonical"}
+    known = {subject_of(row) for row in rows if row.get("eval_scheme") == "canonical"}
     for row in rows:
         answers = row.get("start_answers")
         yield row
-        if answers and "start_low" in row and subject(row) not in known:
-            known.add(subject(row))
+        if answers and "start_low" in row and subject_of(row) not in known:
+            known.add(subject_of(row))
             start = {name: row[f"start_{name}"] for name in ("accuracy", "low", "high")}
             kept = {name: row[name] for name in row if name not in _AFTER_START}
             yield kept | start | {"eval_scheme": "canonical", "answers": answers}
@@ -84,12 +81,6 @@ def rows_with(rows: Sequence[JsonFields], measure: str) -> DataFrame:
     return pd.DataFrame(
         [{**DEFAULTS, **row, "model": name, "size": model_size(row)} for row, name in named]
     )
-
-
-def model_name(row: JsonFields) -> str:
-    """The name of a model that exists; empty for one from random weights."""
-    model = row.get("model")
-    return model.get("name") or "" if isinstance(model, dict) else ""
 
 
 def model_size(row: JsonFields) -> str:
@@ -287,11 +278,6 @@ def _without_seeds(node: Any, role: str = "") -> Any:
     is_data = role == "data" or role.startswith("questions-")
     kept = (name for name in node if name != "seed" or is_data)
     return {name: _without_seeds(node[name], name) for name in kept}
-
-
-def measurement_of(row: JsonFields) -> tuple[Any, ...]:
-    """What a row measured: the names that its repeats with other seeds have, too."""
-    return (model_name(row), *(row.get(name) for name in NAMES))
 
 
 def still_missing(missing: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -29,7 +29,6 @@ from robustok.report.frame import (
     LEAST_SEEDS,
     SOURCES,
     Results,
-    model_name,
     model_size,
     percent,
     points_text,
@@ -50,6 +49,7 @@ from robustok.report.tables import (
     versus_canonical,
 )
 from robustok.runtime.files import JsonObject, disk_full_in_one_line
+from robustok.study.run import model_name
 
 _MOST_PANELS = 4  # tasks or pre-trainings, or models; of more, the tables alone are shown
 _FEW = 3  # names in a sentence

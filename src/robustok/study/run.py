@@ -530,6 +530,22 @@ NAMES = (
 )  # fmt: skip
 
 
+def model_name(row: JsonFields) -> str:
+    """The name of a model that exists; empty for one from random weights."""
+    model = row.get("model")
+    return model.get("name") or "" if isinstance(model, dict) else ""
+
+
+def measurement_of(row: JsonFields) -> tuple[Any, ...]:
+    """What a row measured: the names that its repeats with other seeds have, too."""
+    return (model_name(row), *(row.get(name) for name in NAMES))
+
+
+def subject_of(row: JsonFields) -> tuple[Any, ...]:
+    """The model, the questions and the seed of a row, whatever the scheme or attack."""
+    return (*measurement_of({**row, "eval_scheme": ""}), row.get("seed"))
+
+
 def _names(study: Study, cell: MeasuredCell) -> Row:
     """The `NAMES` of a measurement's row and its seed, which are known before it runs."""
     names: Row = {
@@ -608,15 +624,11 @@ def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
     question. An answer is right where no attack made it wrong. Questions that some attacks lack are
     left out.
     """
-    groups: dict[str, list[JsonObject]] = {}
+    groups: dict[tuple[Any, ...], list[JsonObject]] = {}
     for row in rows:
         if is_attack(row["eval_scheme"]) and row.get("answers"):
-            groups.setdefault(repr([row.get(name) for name in _OF_ATTACKED]), []).append(row)
+            groups.setdefault(subject_of(row), []).append(row)
     return [row for attacks in groups.values() if len(attacks) > 1 for row in _worst(attacks)]
-
-
-# The fields of a row that identify the attacked model and questions.
-_OF_ATTACKED = ("model", "seed", *(name for name in NAMES if name != "eval_scheme"))
 
 
 def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:
@@ -625,7 +637,7 @@ def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:
     if not keys:
         return
     answers = {key: min(answers[key] for answers in by_attack) for key in keys}
-    fields = (*_OF_ATTACKED, "chance", "precision", "tokenizer", "versions", "kinds")
+    fields = ("model", "seed", *NAMES, "chance", "precision", "tokenizer", "versions", "kinds")
     yield {
         **{name: attacks[0][name] for name in fields if name in attacks[0]},
         "eval_scheme": worst_label(len(attacks)),
