@@ -94,7 +94,7 @@ class GuardMiddleware:
                 count("requests", "other")
         except Refused as refused:
             count("refused", refused.reason)
-            await _answer(send, refused.status, _error(refused))
+            await _answer(send, refused)
             return
         if changed is not None:
             scope = {**scope, "headers": _with_length(scope["headers"], len(changed))}
@@ -111,7 +111,8 @@ class GuardMiddleware:
 
     async def _whole_body(self, scope: Scope, receive: Receive) -> bytearray | None:
         """The body, None where the connection ended before it; raises Refused for a long one."""
-        declared = max(map(_length, _header(scope, b"content-length")), default=0)
+        lengths = _header(scope, b"content-length")
+        declared = max((int(value[:20]) for value in lengths if value.isdigit()), default=0)
         body = bytearray()
         more = declared <= self.max_body
         while more:
@@ -163,10 +164,6 @@ def _header(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key.lower() == name]
 
 
-def _length(value: bytes) -> int:
-    return int(value[:20]) if value.isdigit() else 0
-
-
 def _replayed(raw: bytes, receive: Receive) -> Receive:
     """A stream of one message with the whole body, then the original one."""
     whole: Iterator[Message] = iter([{"type": "http.request", "body": raw, "more_body": False}])
@@ -183,19 +180,15 @@ def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"content-length", str(length).encode())]
 
 
-def _error(refused: Refused) -> bytes:
-    """An error in OpenAI's form."""
+async def _answer(send: Send, refused: Refused) -> None:
+    """Answer with an error in OpenAI's form."""
     error = {
         "message": str(refused),
         "type": "invalid_request_error",
         "param": refused.field,
         "code": refused.reason,
     }
-    return json.dumps({"error": error}).encode()
-
-
-async def _answer(send: Send, status: int, body: bytes) -> None:
-    length = str(len(body)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    body = json.dumps({"error": error}).encode()
+    headers = _with_length([(b"content-type", b"application/json")], len(body))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
