@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -276,6 +277,7 @@ class EpochCallback(TrainerCallback):
             self.perturb.log_epoch(tqdm.write, counts)
 
 
+@dataclass
 class StochasticCollator:
     """Perturb rows, then collate them as before.
 
@@ -283,17 +285,11 @@ class StochasticCollator:
     labels. With ``block_size`` they are joined and cut into blocks again.
     """
 
-    def __init__(
-        self,
-        perturb: Perturb,
-        collate: Collate,
-        *,
-        pad_id: int,
-        side: str,
-        block_size: int | None = None,
-    ) -> None:
-        self.perturb, self.collate = perturb, collate
-        self.pad_id, self.side, self.block_size = pad_id, side, block_size
+    perturb: Perturb
+    collate: Collate
+    pad_id: int
+    side: str
+    block_size: int | None
 
     def check(self, rows: Sequence[Row]) -> None:
         """Raise the error that a batch of these rows would raise."""
@@ -433,7 +429,9 @@ class DriftCallback(TrainerCallback):
         Args:
             completion_ids: the sampled ids of each completion.
         """
-        verdicts = self._guard.check_batch([_as_list(row) for row in completion_ids])
+        # A row may be a tensor on any device.
+        rows = [row.tolist() if hasattr(row, "tolist") else row for row in completion_ids]
+        verdicts = self._guard.check_batch(rows)
         sequences, ids = len(verdicts), len(verdicts.given)
         not_canonical, changed = (~verdicts.canonical).sum(), (~verdicts.round_trip).sum()
         drifted = verdicts.deviates.sum()
@@ -476,10 +474,6 @@ class DriftCallback(TrainerCallback):
         self._totals[:] = 0
         for target in (logs if logs is not None else {}, *state.log_history[-1:]):
             target.update(metrics | target)
-
-
-def _as_list(row: Any) -> Any:
-    return row.tolist() if hasattr(row, "tolist") else row  # a tensor on any device
 
 
 def _shares(counts: np.ndarray) -> dict[str, float]:
