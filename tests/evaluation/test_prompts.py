@@ -154,12 +154,9 @@ def chat(backend: Tokenizer, template: str | None) -> Any:
 
 def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
     tokenizer = chat(backend, TEMPLATE)
-    frame = chat_frame(tokenizer, system="Safe?", user="Judge: {text} Now.")
+    frame = chat_frame(tokenizer, system="Safe?")
     prompt = tokenizer.decode(frame.prefix) + "garden" + tokenizer.decode(frame.suffix)
-    messages = [
-        {"role": "system", "content": "Safe?"},
-        {"role": "user", "content": "Judge: garden Now."},
-    ]
+    messages = [{"role": "system", "content": "Safe?"}, {"role": "user", "content": "garden"}]
     assert prompt == tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     )
@@ -190,8 +187,6 @@ def test_an_encoder_that_puts_a_space_before_a_text_puts_no_second_one() -> None
 def test_mistakes_are_errors(backend) -> None:
     with pytest.raises(RobustokError, match="no chat template"):
         chat_frame(chat(backend, None))
-    with pytest.raises(RobustokError, match="once"):
-        chat_frame(chat(backend, TEMPLATE), user="no place")
     with pytest.raises(RobustokError, match="0 times"):
         chat_frame(chat(backend, "{{ messages | length }}"))
 

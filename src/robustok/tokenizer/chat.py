@@ -71,7 +71,7 @@ class Frame(NamedTuple):
     suffix: np.ndarray
 
 
-def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}") -> Frame:
+def chat_frame(tokenizer: Any, *, system: str | None = None) -> Frame:
     """The kept ids around a text that is written into a chat template.
 
     >>> from transformers import PreTrainedTokenizerFast
@@ -85,17 +85,14 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     Args:
         tokenizer: a tokenizer of transformers with a chat template.
         system: the system message; by default there is none.
-        user: the user's message, with ``{text}`` once, where the text comes.
 
-    The generation prompt is included.
+    The text is the user's message. The generation prompt is included.
 
-    Raises RobustokError where the template fails, and where it or ``user`` does not contain the
-    text exactly once.
+    Raises RobustokError where the template fails, and where it does not contain the text exactly
+    once.
     """
-    if user.count("{text}") != 1:
-        raise RobustokError("the user message must contain {text} once: the attack replaces it")
     check_template(tokenizer, "ask without one, or in Python give prefix and suffix ids")
-    messages = [{"role": "user", "content": user.replace("{text}", placeholder())}]
+    messages = [{"role": "user", "content": placeholder()}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     whole = render_chat(tokenizer, messages, add_generation_prompt=True)
