@@ -204,12 +204,6 @@ def test_the_curve_ends_at_the_interval_of_the_table_and_a_text_is_shown_once(
     assert sorted(shown) == ["text a", "text b", "text d"]
 
 
-def test_two_results_of_one_seed_are_no_repeats() -> None:
-    rows = [row("canonical", "uniform", a, cell=str(a)) for a in (0.5, 0.6)]
-    with pytest.raises(RobustokError, match="two results of 'canonical' on uniform have the seed"):
-        Results(rows)
-
-
 LAYER = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5, "words": 9}
 
 
