@@ -149,9 +149,7 @@ def check_id_rows(rows: object) -> tuple[np.ndarray, np.ndarray]:
         arrays = [_check_row(i, row) for i, row in enumerate(listed)]
         values = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         listed = arrays
-    offsets = np.zeros(len(listed) + 1, np.int64)
-    np.cumsum([len(row) for row in listed], out=offsets[1:])
-    return values, offsets
+    return values, np.cumsum([0, *map(len, listed)])
 
 
 def _check_row(number: int, row: object) -> np.ndarray:

@@ -274,9 +274,8 @@ class Vocabulary:
         left = [text for text, row in zip(texts, fast, strict=True) if row is None]
         others = iter(self._encode_by_library(left, False) if left else [])
         rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        return Ragged(np.concatenate(rows) if rows else np.empty(0, np.int32), offsets)
+        values = np.concatenate(rows) if rows else np.empty(0, np.int32)
+        return Ragged(values, np.cumsum([0, *map(len, rows)]))
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of a sequence of ids.
@@ -351,11 +350,10 @@ class Vocabulary:
         sources = [text.encode() if isinstance(text, str) else text for text in texts]
         expected = [*map(self._expected_bytes, sources)] if self._expected_bytes else sources
         parts = [part or b"" for part in expected]
-        starts = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
         # A bytearray, since numba compiles anew for arrays that cannot be written.
         text = np.frombuffer(bytearray().join([*parts, bytes(WORD)]), np.uint8)
-        return _Expected(text, starts, np.array([part is not None for part in expected], np.bool_))
+        is_decisive = np.array([part is not None for part in expected], np.bool_)
+        return _Expected(text, np.cumsum([0, *map(len, parts)]), is_decisive)
 
     def _check_ids(
         self,
@@ -426,10 +424,7 @@ class Vocabulary:
         return known
 
     def _bytes_where(self, chosen: np.ndarray) -> list[bytes | None]:
-        tokens: list[bytes | None] = [*self.tokens]
-        for i in np.flatnonzero(~chosen).tolist():
-            tokens[i] = None
-        return tokens
+        return [t if is_one else None for t, is_one in zip(self.tokens, chosen, strict=True)]
 
     @computed_once
     def plain_tokens(self) -> list[bytes | None]:
