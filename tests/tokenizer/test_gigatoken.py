@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from robustok.guard import Guard
 from robustok.ragged import Ragged
 from robustok.tokenizer import gigatoken as gigatoken_encoder
-from robustok.tokenizer.comparison import KINDS
+from robustok.tokenizer.comparison import KINDS, Characters
 from robustok.tokenizer.data import Text
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -282,3 +282,48 @@ def test_a_child_forked_amid_a_call_encodes() -> None:
     finally:
         ending.set()
         thread.join()
+
+
+BESIDE = "aA124!'sS/ \n"  # what every character is compared beside
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+    st.sets(st.characters(exclude_characters=BESIDE)),
+)
+def test_each_character_is_compared_once_before_a_text_with_it(
+    texts: list[str], others: set[str]
+) -> None:
+    compared: list[str] = []
+
+    def differ(text: str) -> bool:
+        compared.append(text)
+        return not others.isdisjoint(text)
+
+    characters = Characters(differ)
+    for text in texts:
+        assert characters.has_other(text) == (not others.isdisjoint(text))
+        before = len(compared)
+        characters.has_other(text)
+        assert len(compared) == before
+
+
+def test_a_text_of_very_many_new_characters_is_not_compared() -> None:
+    compared: list[str] = []
+    characters = Characters(lambda text: bool(compared.append(text)))
+    before = len(compared)
+    assert characters.has_other("".join(map(chr, range(0x4E00, 0x4E00 + 5000))))
+    assert len(compared) == before
+    assert not characters.has_other("".join(map(chr, range(0x4E00, 0x4E00 + 4000))))
+
+
+def test_a_character_that_another_release_cuts_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a release of one of the libraries had changed the class of a character."""
+    right = gigatoken_encoder._differ
+    monkeypatch.setattr(
+        gigatoken_encoder, "_differ", lambda pre: lambda text: "ж" in text or right(pre)(text)
+    )
+    vocab = byte_level(LLAMA3)
+    assert loaded(vocab).encode("a ж") is None
+    row = vocab.gigatoken.encode("a й")
+    assert row is not None and row.tolist() == vocab.encode("a й").tolist()
