@@ -26,7 +26,7 @@ from robustok.report.frame import merged_layers
 from robustok.runtime.files import read_json
 from robustok.study import Cell, Watch, find_study, load_study, models, plan, run_study
 from robustok.study.inputs import DataCell
-from robustok.study.run import run_cells
+from robustok.study.run import NoWatch, run_cells
 
 IN_WORKERS = plan(load_study(QUICK, "a"))
 PARTS: dict[str, Any] = {
@@ -249,7 +249,7 @@ def test_an_error_in_a_worker_is_raised_unchanged(tmp_path: Path) -> None:
     assert isinstance(data, DataCell)
     wrong = dataclasses.replace(data, words=("a", "b"))
     with pytest.raises(RobustokError, match="the word list has 2 words"):
-        list(run_cells([wrong], tmp_path, Watch(), set(), threads=1, jobs=1))
+        list(run_cells([wrong], tmp_path, NoWatch(), set(), threads=1, jobs=1))
     assert not multiprocessing.active_children()
 
 

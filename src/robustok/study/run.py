@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, Required
+from typing import Annotated, Any, NotRequired, Protocol, Required
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
@@ -61,7 +61,7 @@ LOG = "log.txt"
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
 
 
-class Watch:
+class Watch(Protocol):
     """Callbacks for the progress of a run, which do nothing; the command line draws its bars here.
 
     >>> from robustok.study import find_study, plan
@@ -92,6 +92,10 @@ class Watch:
 
     def finish(self, cell: Cell, record: JsonFields) -> None:
         pass
+
+
+class NoWatch(Watch):
+    """What watches a run by default."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def run_study(
 
     Raises RobustokError where the folder holds another study, is in use, or the disk is full.
     """
-    watch = watch or Watch()
+    watch = watch or NoWatch()
     cells = plan(study, by_content=by_content)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
