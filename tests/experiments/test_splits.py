@@ -15,8 +15,7 @@ from tests.guard.tokenizers_of import byte_level
 from tests.oracles.data import real
 from tests.oracles.lattice import distance, splits, tokenizations
 from tests.oracles.samplers import stochastok_uniform
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import cases, toy
 from tests.report.test_report import check
 
 import robustok as rt

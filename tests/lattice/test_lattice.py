@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from tests.oracles import lattice as oracle
 from tests.oracles.chi_square import only_compiled
 from tests.oracles.data import real
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import canonical, toy
+from tests.oracles.vocabulary import canonical, cases, toy
 
 import robustok as rt
 from robustok.lattice import counts_product, integer_multiply

@@ -1,7 +1,9 @@
-"""Small vocabularies made by hand, with an encoder one can follow: greedy longest match."""
+"""Small vocabularies, by hand or random, with an encoder one can follow: greedy longest match."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+
+from hypothesis import strategies as st
 
 from robustok.errors import RobustokError
 from robustok.samplers import Sampler
@@ -64,3 +66,14 @@ def fitting(vocab: Vocabulary, scheme: type[Sampler]) -> Vocabulary:
 ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 # Some numbers of segments have no segmentation here: "abcd" splits in 1 and in 4 and nothing else.
 GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 9) -> tuple[Vocabulary, bytes]:
+    """A vocabulary with all its letters and random longer tokens, and a text over it."""
+    letters = draw(st.sampled_from([b"ab", b"abc", b"abc ", bytes([0, 255, 0x80, 0xC3])]))
+    longer = draw(
+        st.sets(st.lists(st.sampled_from(letters), min_size=2, max_size=5).map(bytes), max_size=14)
+    )
+    text = bytes(draw(st.lists(st.sampled_from(letters), max_size=most)))
+    return toy([bytes([b]) for b in letters] + sorted(longer)), text

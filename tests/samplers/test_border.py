@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.data import real
 from tests.oracles.processes import run
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import canonical, toy
+from tests.oracles.vocabulary import canonical, cases, toy
 
 import robustok as rt
 from robustok.samplers.base import check_vocabulary_of

@@ -17,8 +17,7 @@ from tests.oracles.chi_square import (
     only_compiled,
 )
 from tests.oracles.data import real
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
+from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, cases, toy
 from tokenizers import Tokenizer, models
 
 import robustok as rt

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.data import TOKENIZERS, hard_texts, real
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import canonical, fitting, toy
+from tests.oracles.vocabulary import canonical, cases, fitting, toy
 
 import robustok as rt
 from robustok.samplers import BUILT_IN

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.oracles import samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.lattice import splits
-from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import canonical, toy
+from tests.oracles.vocabulary import canonical, cases, toy
 
 import robustok as rt
 from robustok.samplers.parameters import Ramp

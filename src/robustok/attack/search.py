@@ -29,7 +29,7 @@ from robustok.runtime.registry import Registry
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
-from robustok.tokenizer.chat import after_prefix
+from robustok.tokenizer.chat import after_prefix, token_starts
 from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
@@ -207,8 +207,7 @@ def _exchange(
 
 
 def _token_spans(vocab: Vocabulary, ids: np.ndarray) -> list[tuple[int, int]]:
-    ends = np.cumsum(vocab.token_lengths[ids]).tolist()
-    return list(pairwise([0, *ends]))
+    return list(pairwise(token_starts(vocab, ids).tolist()))
 
 
 def _same_bytes(vocab: Vocabulary) -> dict[int, list[int]]:
