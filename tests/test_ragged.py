@@ -13,7 +13,6 @@ def test_rows_come_back(rows: list[list[int]]) -> None:
     ragged = rt.Ragged.from_rows(rows)
     assert [r.tolist() for r in ragged] == rows
     assert ragged.lengths.tolist() == [len(r) for r in rows]
-    assert [r.tolist() for r in ragged] == rows
     if rows:
         assert ragged[-1].tolist() == ragged[np.int64(-1)].tolist() == rows[-1]
 
