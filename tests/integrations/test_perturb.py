@@ -1,6 +1,7 @@
 """Rows drawn anew: labels and masks move along, packs and padding are kept, bad rows refused."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,12 @@ def perturb_by(
 def one(perturb: Perturb, row: dict[str, Any]) -> dict[str, Any]:
     (moved,) = perturb([row])
     return moved
+
+
+def chat_ids(tokenizer: Any, roles: Sequence[str], contents: Sequence[str]) -> np.ndarray:
+    """The ids of a chat with a message of each role."""
+    messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    return np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
 
 
 def test_masks_and_labels_move_with_the_splits():
@@ -184,8 +191,7 @@ def test_a_longer_draw_takes_the_place_of_padding(left: int, right: int) -> None
 
 def test_the_role_names_of_a_template_stay():
     """Also with where="all", which perturbs what every role says."""
-    messages = [{"role": "user", "content": TEXTS[1]}, {"role": "assistant", "content": TEXTS[2]}]
-    ids = TOKENIZER.encode(TOKENIZER.apply_chat_template(messages, tokenize=False))
+    ids = chat_ids(TOKENIZER, ["user", "assistant"], TEXTS[1:3]).tolist()
     perturb = perturb_by(where="all", tokenizer=TOKENIZER)
     new = one(perturb, {"input_ids": ids})["input_ids"]
     header = TOKENIZER.encode("<|im_start|>assistant\n")
@@ -201,10 +207,7 @@ def test_the_role_names_of_a_template_stay():
 def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     tokenizer = chat_tokenizer(template, specials)
     vocab = rt.Vocabulary.load(tokenizer)
-    roles = ("system", "user", "assistant", "user", "assistant")
-    messages = [{"role": role, "content": TEXTS[i]} for i, role in enumerate(roles)]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
+    ids = chat_ids(tokenizer, ["system", *["user", "assistant"] * 2], TEXTS[:5])
     turns = ChatTurns(tokenizer, vocab).user
     assert vocab.decode(ids[turns(ids)]) == TEXTS[1] + TEXTS[3]
     perturb = perturb_by(vocab=vocab, where="user", tokenizer=tokenizer)
@@ -227,8 +230,7 @@ def test_a_turn_begins_in_a_joined_token_and_does_not_end_at_an_added_one(conten
     tokenizer.add_tokens(["<think>"])
     vocab = rt.Vocabulary.load(tokenizer)
     roles = ("system", "user", "assistant", "user", "assistant")
-    messages = [{"role": role, "content": content} for role in roles]
-    ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
+    ids = chat_ids(tokenizer, roles, [content] * 5)
     assert vocab.decode(ids[ChatTurns(tokenizer, vocab).user(ids)]) == 2 * turn
     perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
     new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"]).tolist()
@@ -272,8 +274,7 @@ def test_the_name_of_a_role_stays_whatever_its_turns_look_like(template, special
     vocab = rt.Vocabulary.load(tokenizer)
     roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
     content = "the <think> of it"
-    messages = [{"role": role, "content": content} for role in roles]
-    ids = np.asarray(tokenizer.apply_chat_template(messages)["input_ids"])
+    ids = chat_ids(tokenizer, roles, [content] * 7)
     assert vocab.decode(ids[ChatTurns(tokenizer, vocab).user(ids)]) == 2 * content
     perturb = perturb_by("characters", vocab, "all", tokenizer=tokenizer)
     new = one(perturb, {"input_ids": ids.tolist()})["input_ids"]
@@ -316,11 +317,8 @@ def test_a_system_message_in_the_turn_of_the_user_is_a_part_of_it():
     vocab = rt.Vocabulary.load(tokenizer)
     turns = ChatTurns(tokenizer, vocab).user
     for system in (False, True):
-        messages = [{"role": role, "content": TEXTS[i]}
-                    for i, role in enumerate(("system", "user", "assistant", "user"))]  # fmt: skip
-        messages = messages[not system :]
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
+        roles = ["system", "user", "assistant", "user"][not system :]
+        ids = chat_ids(tokenizer, roles, TEXTS[not system : 4])
         expected = TEXTS[0] * system + TEXTS[1] + TEXTS[3]
         assert vocab.decode(ids[turns(ids)]) == expected
 
@@ -329,9 +327,7 @@ def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
     vocab = metaspace(prefix=True)
     template = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
     chat: Any = PreTrainedTokenizerFast(tokenizer_object=vocab.data.library, chat_template=template)
-    messages = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "rest"}]
-    text = chat.apply_chat_template(messages, tokenize=False)
-    ids = np.asarray(chat.encode(text, add_special_tokens=False))
+    ids = chat_ids(chat, ["user", "assistant"], ["the", "rest"])
     assert vocab.decode(ids[ChatTurns(chat, vocab).user(ids)]) == "the"
 
 
