@@ -3,10 +3,9 @@
 Whether a block is already in the store changes the time of a draw and never its result.
 
 A record has the tokenizations of one block, grouped by degree: all together, by number of segments,
-or by distance from a reference.
-A block with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
-block has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
-through the nodes.
+or by distance from a reference. A block with up to LISTED tokenizations has them as a list, so that
+a draw is one look-up. Any other block has, for every node of its lattice, the number of paths to
+the end by degree, and a draw walks through the nodes.
 
 A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
 In 8-byte slots of ``Store.words``, from position r on:
@@ -24,7 +23,8 @@ In 8-byte slots of ``Store.words``, from position r on:
             << 32 | step (`kernels.lattice.Edges`); the counts of all nodes by degree, node i having
             min(degrees, n - i) + 1 (`row_of`), in int32 if all are below 2**31, else in float64
 
-Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
+Other modules ask `degrees_of`, `counts_of`, `paths_of` and so on for what is where in a record.
+`kernels.walk` has records of its own: of this layout they share the size and the key.
 
 Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS or DISTANCE, the degree that
 records are grouped by. ``key``: the bytes of the block under ALL (uint8 [bytes]), else its
