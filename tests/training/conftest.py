@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from tests.oracles.models import tiny_model
-from transformers import OPTConfig, OPTForCausalLM
+from transformers import (
+    BartConfig,
+    BartForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    RobertaConfig,
+    RobertaForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+)
 
 import robustok as rt
 from robustok.models import Shape, small_model, train_tokenizer
@@ -28,13 +37,23 @@ def tiny(seed: int = 0, max_length: int = 256) -> Any:
 
 def architecture(kind: str) -> Any:
     """A model of random weights by transformers' own class."""
-    if kind != "opt":
-        return tiny_model(kind, VOCAB.size)
-    config = OPTConfig(
-        vocab_size=VOCAB.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        ffn_dim=64, word_embed_proj_dim=32,
-    )  # fmt: skip
-    return OPTForCausalLM(config).eval()
+    shape: dict[str, Any] = {"vocab_size": VOCAB.size, "hidden_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2}
+    if kind == "opt":
+        config = OPTConfig(**shape, **heads, ffn_dim=64, word_embed_proj_dim=32)
+        return OPTForCausalLM(config).eval()
+    if kind == "bart":
+        config = BartConfig(
+            vocab_size=VOCAB.size, d_model=32, decoder_layers=2, decoder_attention_heads=2,
+            decoder_ffn_dim=64,
+        )  # fmt: skip
+        return BartForCausalLM(config).eval()
+    if kind == "roberta":
+        config = RobertaConfig(**shape, **heads, intermediate_size=64, is_decoder=True)
+        return RobertaForCausalLM(config).eval()
+    if kind == "rwkv":
+        return RwkvForCausalLM(RwkvConfig(**shape)).eval()
+    return tiny_model(kind, VOCAB.size)
 
 
 def data(scheme: str = "uniform", items: Any = ITEMS, seed: int = 0, **options: Any) -> Any:

@@ -137,6 +137,14 @@ def test_an_architecture_whose_packed_questions_attend_to_each_other_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", ["bart", "roberta", "rwkv"])
+def test_an_architecture_whose_loss_in_a_batch_is_another_one_is_refused(tmp_path, kind):
+    """BART predicts each id from itself, RoBERTa numbers positions from 2, RWKV reads padding."""
+    with pytest.raises(RobustokError, match="would learn something else"):
+        tune(tmp_path, architecture(kind))
+    assert not list(tmp_path.iterdir())
+
+
 def test_training_on_packed_rows_learns_and_is_a_run_of_its_own(tmp_path):
     done = tune(tmp_path, pack=128)
     assert done.losses[-1][1] < 0.8 * done.losses[0][1]

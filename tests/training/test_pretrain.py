@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 from tests.oracles.data import real
-from tests.training.conftest import stop_at
+from tests.training.conftest import architecture, stop_at
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import robustok as rt
@@ -77,6 +77,12 @@ def test_a_stopped_run_goes_on_with_the_same_losses(tmp_path):
     resumed = run(tmp_path / "b")
     assert resumed.losses == straight.losses
     assert run(tmp_path / "b") == resumed
+
+
+def test_an_architecture_that_predicts_each_id_from_itself_is_refused(tmp_path):
+    with pytest.raises(RobustokError, match=r"loss of a BartForCausalLM .* not that of each"):
+        pretrain(architecture("bart"), VOCAB, TEXTS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_text_is_one_line(tmp_path):

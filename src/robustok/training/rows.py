@@ -271,7 +271,7 @@ class PackedPrompts(IterableDataset):
         self.seed, self.row_length = prompts.seed, prompts.max_length
 
     def __iter__(self) -> Iterator[JsonObject]:
-        return map(self._row, self._rows())
+        return (packed_row(rows, self.row_length, self.pad_id) for rows in self._rows())
 
     def _rows(self) -> Iterator[list[JsonObject]]:
         questions: list[JsonObject] = []
@@ -294,22 +294,23 @@ class PackedPrompts(IterableDataset):
                     "overflow left or canonical, or a larger pack"
                 )
 
-    def _row(self, questions: Sequence[JsonObject]) -> JsonObject:
-        rows = [question["input_ids"] for question in questions]
-        answers = [question["answer"] for question in questions]
-        padding = self.row_length - sum(map(len, rows))
-        rows.append(np.full(padding, self.pad_id))
-        answers.append(0)
-        labels = [
-            np.where(np.arange(len(row), 0, -1) <= answer, row, IGNORED)
-            for row, answer in zip(rows, answers, strict=True)
-        ]
-        return {
-            "input_ids": np.concatenate(rows),
-            "labels": np.concatenate(labels),
-            "position_ids": np.concatenate([np.arange(len(row)) for row in rows]),
-            "overflowed": sum(question["overflowed"] for question in questions),
-        }
+
+def packed_row(questions: Sequence[JsonObject], length: int, pad_id: int) -> JsonObject:
+    """The row of :class:`PackedPrompts` of some questions, which have ``length`` ids at most."""
+    rows = [question["input_ids"] for question in questions]
+    answers = [question["answer"] for question in questions]
+    rows.append(np.full(length - sum(map(len, rows)), pad_id))
+    answers.append(0)
+    labels = [
+        np.where(np.arange(len(row), 0, -1) <= answer, row, IGNORED)
+        for row, answer in zip(rows, answers, strict=True)
+    ]
+    return {
+        "input_ids": np.concatenate(rows),
+        "labels": np.concatenate(labels),
+        "position_ids": np.concatenate([np.arange(len(row)) for row in rows]),
+        "overflowed": sum(question["overflowed"] for question in questions),
+    }
 
 
 class PackedStream(IterableDataset):

@@ -13,13 +13,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from transformers import PreTrainedModel
 
+from robustok.checks import IGNORED
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, config_token, max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, no_progress
+from robustok.runtime.files import JsonObject
 from robustok.samplers import Sampler, Schedule
 from robustok.samplers.base import check_vocabulary_of
 from robustok.tasks.item import Item, Pair
@@ -32,12 +36,16 @@ from robustok.training.rows import (
     PromptDataset,
     end_of_answers,
     end_token,
+    packed_row,
     stack_rows,
 )
 from robustok.training.run import train
 
 _CHUNK = 1_000
-_NOISE = 1e-2  # difference of logits as a share of the largest, as by the rounding of bfloat16
+_ROWS: list[JsonObject] = [  # a long one and a short one, by which the loss of a model is checked
+    {"input_ids": np.array(ids), "answer": 2, "overflowed": False}
+    for ids in ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2], [3, 1, 2])
+]
 
 
 def finetune(
@@ -113,12 +121,19 @@ def finetune(
     pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
     common: Any = {"out": out, "settings": identity, "progress": progress}
     if plan.pack is not None:
+        batch = stack_rows([packed_row(_ROWS, 16, pad_id)])
+        if not accepts(model, "position_ids") or not _reads_alone(model, batch, _ROWS):
+            raise RobustokError(
+                "the model does not keep packed questions apart by their position_ids: leave pack "
+                "out"
+            )
         return train(model, PackedPrompts(dataset, pad_id=pad_id), stack_rows, plan, **common)
     collator = AnswerCollator(
         pad_id=pad_id,
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
+    _check_loss(model, collator(_ROWS), _ROWS)
     return train(model, dataset, collator, plan, adversary=adversary, **common)
 
 
@@ -129,27 +144,44 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
         return max_length
     if pack > (max_length or pack):
         raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {max_length}")
-    if not _separates(model):
-        raise RobustokError(
-            "the model does not keep packed questions apart by their position_ids: leave pack out"
-        )
     return pack
 
 
-def _separates(model: PreTrainedModel) -> bool:
-    """Whether a sequence has the same logits whatever is packed before it, in one forward pass.
+def _check_loss(model: PreTrainedModel, batch: JsonObject, rows: Sequence[JsonObject]) -> None:
+    if not _reads_alone(model, batch, rows):
+        raise RobustokError(
+            f"the loss of a {type(model).__name__} in a batch is not that of each next id of a row "
+            "alone, so it would learn something else: train another architecture"
+        )
 
-    Some architectures take ``position_ids`` and let packed sequences attend to each other.
+
+def _reads_alone(model: PreTrainedModel, batch: JsonObject, rows: Sequence[JsonObject]) -> bool:
+    """Whether the loss of a batch of these rows is that of the answers after each row alone.
+
+    Some architectures predict an id from itself, read padding, number positions otherwise, or let
+    packed rows attend to each other. What changes with the labels is compared, since a loss may
+    have other terms.
     """
-    if not accepts(model, "position_ids"):
-        return False
-    ids = torch.tensor([[0, 0, 0, 0, 1, 2, 3, 4], [1, 2, 3, 4, 1, 2, 3, 4]], device=model.device)
-    positions = torch.arange(8, device=model.device).remainder(4).expand(2, 8)
-    was_training = model.training
+    options = {"use_cache": False} if accepts(model, "use_cache") else {}
+    was_training, device = model.training, model.device
+    moved: Any = send_to_device(batch, device)
+    labels, gains, largest = moved["labels"], [], 0.0
     with torch.no_grad():
-        logits = model.eval()(input_ids=ids, position_ids=positions, use_cache=False).logits[:, 4:]
-    model.train(was_training)
-    return bool((logits[0] - logits[1]).abs().max() <= _NOISE * logits.abs().max())
+        model.eval()
+        losses = [
+            float(model(**moved | {"labels": own}, **options).loss)
+            for own in (labels, labels.where(labels == IGNORED, 0))
+        ]
+        for row in rows:
+            ids = torch.from_numpy(row["input_ids"]).to(device)
+            logits = model(input_ids=ids[None], attention_mask=torch.ones_like(ids)[None]).logits[0]
+            before, answer = logits[-row["answer"] - 1 : -1].float(), ids[-row["answer"] :]
+            gains += (before.gather(1, answer[:, None])[:, 0] - before[:, 0]).tolist()
+            largest = max(largest, float(logits.abs().max()))
+        model.train(was_training)
+    noise = 1e-3 if model.dtype == torch.float32 else 1e-2  # of rounding, by the largest logit
+    difference = abs(losses[1] - losses[0] - sum(gains) / len(gains))
+    return not difference > noise * largest  # a loss that is not a number stops the first step
 
 
 def pretrain(
@@ -196,6 +228,10 @@ def pretrain(
     documents = _encode(vocab, texts)
     stream = PackedStream(
         documents, sampler, seed=seed, block_size=block_size, end=end_id, total=plan.last_row
+    )
+    ids = _ROWS[0]["input_ids"]
+    _check_loss(
+        model, stack_rows([{"input_ids": ids}]), [{"input_ids": ids, "answer": len(ids) - 1}]
     )
     texts_digest = hashlib.sha256(documents.values.data)
     texts_digest.update(documents.offsets.data)
