@@ -38,7 +38,7 @@ def tiny(seed: int = 0, max_length: int = 256) -> Any:
 def architecture(kind: str) -> Any:
     """A model of random weights by transformers' own class."""
     shape: dict[str, Any] = {"vocab_size": VOCAB.size, "hidden_size": 32, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 2}
     if kind == "opt":
         config = OPTConfig(**shape, **heads, ffn_dim=64, word_embed_proj_dim=32)
         return OPTForCausalLM(config).eval()
