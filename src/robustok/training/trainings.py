@@ -89,8 +89,9 @@ def finetune(
     The answer is tokenized canonically and alone in the loss. An end token follows the answers of
     prompts without choices (``end``).
 
-    Raises RobustokError for a vocabulary larger than the model's embedding, a loss that is not a
-    number, a folder of another run or in use by one, and a full disk.
+    Raises RobustokError for a vocabulary larger than the model's embedding, an architecture whose
+    loss in a batch is not that of each row alone, a loss that is not a number, a folder of another
+    run or in use by one, and a full disk.
     Source: the paper's tables on supervised fine-tuning.
     """
     prefix = tuple(int(i) for i in settings.pop("prefix", ()))
