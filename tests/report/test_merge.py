@@ -163,6 +163,17 @@ def test_the_worst_of_attacks_is_over_runs_whose_trainings_took_other_times() ->
     assert (worst["eval_scheme"], worst["accuracy"]) == ("worst of 2 attacks", 0.0)
 
 
+def test_the_worst_of_attacks_is_over_seeds_whose_attacks_ran_in_another_order() -> None:
+    names = [ATTACK, "adversarial(steps=3)"]
+    rows = [
+        answered(name, seed, {"a": 1.0, "b": 0.0}) | {"configuration": {"attack": name}}
+        for seed, order in enumerate([names, names[::-1]])
+        for name in order
+    ]
+    *_, worst = Results(rows).rows
+    assert (worst["eval_scheme"], worst["seeds"]) == ("worst of 2 attacks", [0, 1])
+
+
 def test_canonical_questions_of_an_attack_have_its_answers_and_not_its_seconds() -> None:
     start = {"start_accuracy": 1.0, "start_low": 0.3, "start_high": 1.0}
     attack = answered(ATTACK, 0, {"a": 1.0, "b": 0.0}) | start | {"seconds": 60.0}

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Protocol, Required
 
@@ -631,7 +632,8 @@ def worst_rows(rows: Sequence[JsonObject]) -> list[JsonObject]:
     return [row for attacks in groups.values() if len(attacks) > 1 for row in _worst(attacks)]
 
 
-def _worst(attacks: Sequence[JsonObject]) -> Iterator[JsonObject]:
+def _worst(attacks: list[JsonObject]) -> Iterator[JsonObject]:
+    attacks.sort(key=itemgetter("eval_scheme"))  # seeds may have been attacked in another order
     by_attack = [attack["answers"] for attack in attacks]
     keys = [key for key in by_attack[0] if all(key in answers for answers in by_attack)]
     if not keys:
