@@ -100,6 +100,21 @@ def finetune(
     if adversary is not None and plan.pack is not None:
         raise RobustokError("an adversary attacks batches of single questions: leave pack out")
     max_length = _row_length(model, plan.pack)
+    # Padding is masked, so any id is valid if the model names none.
+    pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
+    collator = AnswerCollator(
+        pad_id=pad_id,
+        short_labels=accepts(model, "logits_to_keep"),
+        positions=accepts(model, "position_ids"),
+    )
+    if plan.pack is None:
+        _check_loss(model, collator(_ROWS), _ROWS)
+    elif not accepts(model, "position_ids") or not _reads_alone(
+        model, stack_rows([packed_row(_ROWS, 16, pad_id)]), _ROWS
+    ):
+        raise RobustokError(
+            "the model does not keep packed questions apart by their position_ids: leave pack out"
+        )
     end = end_of_answers(vocab, items, plan.end, model)
     plan = plan.replaced(end="none" if end is None else end)
     dataset = PromptDataset(
@@ -118,23 +133,9 @@ def finetune(
         "vocabulary": vocab.fingerprint,
         "adversary": adversary and adversary.spec,
     }
-    # Padding is masked, so any id is valid if the model names none.
-    pad_id = config_token(model, "pad_token_id", "eos_token_id") or 0
     common: Any = {"out": out, "settings": identity, "progress": progress}
     if plan.pack is not None:
-        batch = stack_rows([packed_row(_ROWS, 16, pad_id)])
-        if not accepts(model, "position_ids") or not _reads_alone(model, batch, _ROWS):
-            raise RobustokError(
-                "the model does not keep packed questions apart by their position_ids: leave pack "
-                "out"
-            )
         return train(model, PackedPrompts(dataset, pad_id=pad_id), stack_rows, plan, **common)
-    collator = AnswerCollator(
-        pad_id=pad_id,
-        short_labels=accepts(model, "logits_to_keep"),
-        positions=accepts(model, "position_ids"),
-    )
-    _check_loss(model, collator(_ROWS), _ROWS)
     return train(model, dataset, collator, plan, adversary=adversary, **common)
 
 
@@ -229,13 +230,13 @@ def pretrain(
     if block_size is None:
         raise RobustokError("the model's configuration has no max_position_embeddings: set it")
     end_id = end_token(model, vocab, end)
-    documents = _encode(vocab, texts)
-    stream = PackedStream(
-        documents, sampler, seed=seed, block_size=block_size, end=end_id, total=plan.last_row
-    )
     ids = _ROWS[0]["input_ids"]
     _check_loss(
         model, stack_rows([{"input_ids": ids}]), [{"input_ids": ids, "answer": len(ids) - 1}]
+    )
+    documents = _encode(vocab, texts)
+    stream = PackedStream(
+        documents, sampler, seed=seed, block_size=block_size, end=end_id, total=plan.last_row
     )
     texts_digest = hashlib.sha256(documents.values.data)
     texts_digest.update(documents.offsets.data)
