@@ -424,7 +424,8 @@ class Vocabulary:
         return known
 
     def _bytes_where(self, chosen: np.ndarray) -> list[bytes | None]:
-        return [t if is_one else None for t, is_one in zip(self.tokens, chosen, strict=True)]
+        flags = chosen.tolist()  # an array is slower to iterate
+        return [t if is_one else None for t, is_one in zip(self.tokens, flags, strict=True)]
 
     @computed_once
     def plain_tokens(self) -> list[bytes | None]:
