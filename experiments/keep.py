@@ -2,9 +2,10 @@
 
 A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
 each question in every row, and the names and kinds of the questions in one row of a task, so that
-all intervals and differences can be derived again without the run. `adapters/SCHEME-SEED` has the
-trained weights of LoRA in bfloat16, under 1 MB: with those of its base model, which are not kept,
-it is a model that can be asked more.
+all intervals and differences can be derived again without the run. The configuration of a row has
+the fields of its measurement, model and questions, and a digest of what the model was trained from.
+`adapters/SCHEME-SEED` has the trained weights of LoRA in bfloat16, under 1 MB: with those of its
+base model, which are not kept, it is a model that can be asked more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiments.claims import RESULTS
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import clustered
 from robustok.models.load import save_tokenizer
-from robustok.report.frame import check_repeats, still_missing
+from robustok.report.frame import check_repeats, still_missing, without_seeds
 from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
@@ -90,11 +91,16 @@ def _questions_once(rows: Sequence[Row]) -> list[Row]:
 
 def _joined(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The record of two runs whose rows stand in one folder."""
-    commits = dict.fromkeys([*before["commit"].split(", "), new["commit"]])
+
+    def both(one: str, other: str) -> str:
+        return ", ".join(dict.fromkeys([*one.split(", "), other]))
+
+    versions = new["versions"].items()
     return new | {
         "seeds": sorted({*before["seeds"], *new["seeds"]}),
         "missing": [*before["missing"], *new["missing"]],
-        "commit": ", ".join(commits),
+        "versions": {k: both(before["versions"].get(k, v), v) for k, v in versions},
+        "commit": both(before["commit"], new["commit"]),
     }
 
 
@@ -116,23 +122,38 @@ def _commit() -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+def _rounded(row: Row) -> Row:
     """A row whose shares of right answers have five digits, which is exact for 0 and 1.
 
-    The bounds are those that today's code gives these answers. A list of words has its digest.
+    The bounds are those that today's code gives these answers; other numbers have eight significant
+    digits. What stands elsewhere leaves: the versions in run.json, and what was made before the
+    inputs of the measurement in study.json.
     """
-    row = {name: value for name, value in row.items() if name != "start_answers"}
-    row["configuration"] = _with_digests(row.get("configuration", {}))
-    if "answers" not in row:
-        return row
-    answers = {key: round(share, 5) for key, share in row["answers"].items()}
-    _, low, high = clustered(list(answers.values()), row["draws"])
-    return row | {"low": low, "high": high, "answers": answers}
+    row = {name: row[name] for name in row if name not in ("start_answers", "versions")}
+    configuration = _with_digests(row.get("configuration", {}))
+    for one in configuration.get("inputs", {}).values():
+        if "inputs" in one:
+            one["inputs"] = json_digest(without_seeds(one["inputs"]))
+    if "answers" in row:
+        answers = {key: round(share, 5) for key, share in row["answers"].items()}
+        _, row["low"], row["high"] = clustered(list(answers.values()), row["draws"])
+        row["answers"] = {key: int(one) if one in (0, 1) else one for key, one in answers.items()}
+    short = {name: _short(value) for name, value in row.items()}
+    return short | {"configuration": configuration}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return float(f"{value:.8g}") if isinstance(value, float) else value
 
 
 def _with_digests(value: Any) -> Any:
+    """A configuration without fields that have no value; a long list, as of words, has a digest."""
     if isinstance(value, dict):
-        return {name: _with_digests(entry) for name, entry in value.items()}
+        return {name: _with_digests(one) for name, one in value.items() if one is not None}
     is_long = isinstance(value, list) and len(value) > _MOST_LISTED
     return {"identity": json_digest(value)} if is_long else value
 

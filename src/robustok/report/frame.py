@@ -267,17 +267,17 @@ def _settings(row: JsonFields) -> JsonObject:
     """What decided a row, but the seeds of its training and measurement."""
     configuration = row.get("configuration")
     if isinstance(configuration, dict):  # a frame has NaN for None
-        return {"configuration": _without_seeds(configuration)}
+        return {"configuration": without_seeds(configuration)}
     return {field: row.get(field) for field in ("n", "draws")}
 
 
-def _without_seeds(node: Any, role: str = "") -> Any:
+def without_seeds(node: Any, role: str = "") -> Any:
     """A configuration without the seeds of cells, but for those that generated questions."""
     if not isinstance(node, dict):
         return node
     is_data = role == "data" or role.startswith("questions-")
     kept = (name for name in node if name != "seed" or is_data)
-    return {name: _without_seeds(node[name], name) for name in kept}
+    return {name: without_seeds(node[name], name) for name in kept}
 
 
 def still_missing(missing: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -52,10 +52,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON, with its characters as they are; raises RobustokError for NaN, infinity."""
+def json_text(value: object, **layout: Any) -> str:
+    """A value as JSON, with its characters as they are; raises RobustokError for NaN, infinity.
+
+    ``layout`` are options of `json.dumps`.
+    """
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
     except ValueError as error:
         raise RobustokError(
             f"a result is not a finite number, which JSON has not: {error}"
@@ -68,11 +71,11 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[object]) -> None:
-    """Write values as JSON Lines, atomically."""
+    """Write values as JSON Lines without spaces, atomically."""
     opened = part_of(path)
     with _errors_name(path), opened as part, part.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
-            file.write(json_text(row) + "\n")
+            file.write(json_text(row, separators=(",", ":")) + "\n")
 
 
 @contextmanager
