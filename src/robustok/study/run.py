@@ -492,8 +492,8 @@ class Row(TypedDict, total=False):
     overflowed: int  # rows longer than the model's longest input
     tokens_per_question: Number
     precision: str  # of the model's weights
-    # Of results that are kept: the share of right answers to each question, and its kind. A list
-    # has the order of the questions of the task's row with most answers.
+    # Of results that are kept, without `versions`: the share of right answers to each question, and
+    # its kind. A list has the order of the questions of the task's row with most answers.
     answers: dict[str, Share] | list[Share]
     kinds: dict[str, str]
     start_answers: dict[str, Share]  # before an attack
