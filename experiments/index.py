@@ -164,23 +164,25 @@ def _counts(
 
 def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Path) -> None:
     """Draw each difference in accuracy beside the paper's: a line for each test, by topic."""
-    blocks: dict[str, list[tuple[Test, Verdict]]] = {}
+    blocks: dict[str, list[tuple[str, Test, Verdict]]] = {}  # by topic, each with its name
     for claim in claims.claims:
         for test in claim.tests:
             own = verdicts[test]
             is_shown = own.change and own.measure == "accuracy" and not test.left_out
             if is_shown and test.paper is not None:
-                blocks.setdefault(claim.topic, []).append((test, own))
-    columns: tuple[list[str], list[str]] = ([], [])  # of about the same number of lines
-    for topic in blocks:
-        heights = [sum(len(blocks[name]) + 2 for name in column) for column in columns]
-        columns[heights.index(min(heights))].append(topic)
-    lines = max(sum(len(blocks[name]) + 2 for name in column) for column in columns)
+                text = f"{_model(test, claims)}: {difference_text(test)}".replace("`", "")
+                blocks.setdefault(claim.topic, []).append((fill(text, _LONGEST), test, own))
+    columns: tuple[list[str], list[str]] = ([], [])  # of about the same height
+    heights = [0, 0]
+    for topic, lines in blocks.items():
+        shorter = heights.index(min(heights))
+        columns[shorter].append(topic)
+        heights[shorter] += sum(_height(name) for name, *_ in lines) + 2
     with figure_style():
-        figure, all_axes = new_figure((12.8, 0.135 * lines + 0.8), columns=2, sharey=False)
+        figure, all_axes = new_figure((12.8, 0.135 * max(heights) + 0.8), columns=2, sharey=False)
         for axes, column in zip(all_axes, columns, strict=True):
-            _draw_topics(axes, {name: blocks[name] for name in column}, claims)
-            axes.set_ylim(lines, -0.5)
+            _draw_topics(axes, {topic: blocks[topic] for topic in column})
+            axes.set_ylim(max(heights), -0.5)
         keys = [
             legend_key(label=kind, linestyle="", marker="o", color=color)
             for kind, color in _COLORS.items()
@@ -190,23 +192,29 @@ def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Pat
         save_figure(figure, path)
 
 
-def _draw_topics(
-    axes: Any, blocks: Mapping[str, Sequence[tuple[Test, Verdict]]], claims: Claims
-) -> None:
+def _height(name: str) -> int:
+    """The lines of text that the name of a difference takes."""
+    return name.count("\n") + 1
+
+
+def _draw_topics(axes: Any, blocks: Mapping[str, Sequence[tuple[str, Test, Verdict]]]) -> None:
     axes.axvline(0, color=MUTED, linewidth=0.6, zorder=0)
-    place, places, names = 0, [], []
-    for topic, tests in blocks.items():
-        axes.text(-104, place, topic, weight="bold", fontsize=7, va="center")
-        for place, (test, own) in enumerate(tests, place + 1):  # noqa: B020 counts on
+    top, places, names = 0, [], []
+    for topic, lines in blocks.items():
+        title = {"weight": "bold", "fontsize": 7, "va": "center", "bbox": _OVER_THE_LINE}
+        axes.text(-104, top, topic, **title)
+        top += 1
+        for name, test, own in lines:
             assert own.change
+            place = top + (_height(name) - 1) / 2
+            places.append(place)
+            names.append(name)
             mean, low, high = (100 * x for x in (own.change.mean, own.change.low, own.change.high))
             style = {"color": _COLORS[own.kind], "markersize": 3, "elinewidth": 1}
             axes.errorbar(mean, place, xerr=[[mean - low], [high - mean]], fmt="o", **style)
             axes.plot(test.paper, place, **_PAPER_MARK)
-            places.append(place)
-            text = f"{_model(test, claims)}: {difference_text(test)}".replace("`", "")
-            names.append(fill(text, _LONGEST))
-        place += 2
+            top += _height(name)
+        top += 1
     axes.set_yticks(places, names, fontsize=5.5, linespacing=0.9)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(-105, 105)
@@ -219,6 +227,7 @@ _COLORS = {
     CONFIRMED: "#009e73", NO_LOSS: "#0072b2", CONTRADICTED: "#d55e00", SMALLER: "#cc79a7",
     UNDECIDED: MUTED,
 }  # fmt: skip
+_OVER_THE_LINE = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 _PAPER_MARK = {"marker": "D", "markersize": 2.6, "color": "black", "markerfacecolor": "none",
                "markeredgewidth": 0.6}  # fmt: skip
 
