@@ -86,7 +86,6 @@ class Claims:
     headlines: dict[str, str]  # the lines of the first table, each of one test
     left_out: dict[str, str]  # reasons why tests are left out of the tables
     not_run_text: str
-    runs_text: str
     families_text: str
     pages: dict[str, dict[str, Any]]
     models: dict[str, dict[str, str]]

@@ -86,14 +86,7 @@ def index(
     for topic, own in topics.items():
         lines = [line for claim in own for line in _lines(claim, claims, verdicts)]
         parts += [f"## {topic}", table(_HEAD, lines)]
-    runs = [
-        f"- {model['model']}: `robustok study run {model['run']}`, kept as `{name}`"
-        for name, model in claims.models.items()
-        if "run" in model
-    ]
     parts += ["## What could not be tested here", _left_out(claims)]
-    if runs:
-        parts += ["## Runs that would decide more", claims.runs_text.strip(), "\n".join(runs)]
     parts += ["## Studies without rows", claims.not_run_text.strip(), _not_run(results)]
     parts += ["## Families", claims.families_text.strip(), _families(claims)]
     return "\n\n".join(parts) + "\n"
