@@ -67,8 +67,9 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
 def _questions_once(rows: Sequence[Row]) -> list[Row]:
     """The rows with the names and kinds of the questions of a task in its row with most answers.
 
-    The other rows have a list of answers, where it is to the first of these questions.
-    :func:`read_source` gives every row its own names and kinds again.
+    Kinds are a list where this row has all questions, and so are the answers of the other rows,
+    where they are to the first of these questions. :func:`read_source` gives every row its own
+    names and kinds again.
     """
     longest: dict[Any, Row] = {}
     kinds: dict[Any, Row] = {}
@@ -82,7 +83,8 @@ def _questions_once(rows: Sequence[Row]) -> list[Row]:
         task, answers = row.get("task"), row.get("answers", {})
         one = {name: value for name, value in row.items() if name != "kinds"}
         if row is longest.get(task):
-            one |= {"kinds": kinds[task]} if kinds[task] else {}
+            if of := kinds[task]:
+                one["kinds"] = [of[key] for key in answers] if of.keys() == {*answers} else of
         elif answers and list(answers) == list(longest[task]["answers"])[: len(answers)]:
             one["answers"] = list(answers.values())
         kept.append(one)

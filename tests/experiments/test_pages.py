@@ -204,6 +204,7 @@ def test_questions_are_kept_once_and_read_for_every_row(tmp_path: Path) -> None:
     kept = keep._questions_once(rows)
     assert kept[0]["answers"] == [0.5, 0.0]
     assert [row["cell"] for row in kept if "kinds" in row] == ["2", "4"]
+    assert kept[1]["kinds"] == ["x", "y", "x"]
     write_rows(tmp_path / "results.jsonl", kept)
     assert read_source(tmp_path).rows == rows
     write_rows(tmp_path / "results.jsonl", kept[:1])

@@ -44,7 +44,6 @@ def verdicts(tmp_path: Path, rows: list[dict[str, Any]], tests: list[dict[str, A
         "left_out": {"one seed": "There is one seed."},
         "families_text": "",
         "not_run_text": "",
-        "runs_text": "",
         "pages": {"all": {"title": "All", "about": "", "runs": ["own"]}},
         "models": {"own": {"model": "own model", "about": "made up"}},
         "families": FAMILY if any("family" in test for test in tests) else {},

@@ -163,8 +163,10 @@ def with_questions(rows: Sequence[Row], path: Path) -> list[Row]:
     keys: dict[Any, list[str]] = {}
     kinds: dict[Any, Row] = {}
     for row in rows:
-        task, answers = row.get("task"), row.get("answers")
-        kinds.setdefault(task, {}).update(row.get("kinds", {}))
+        task, answers, own = row.get("task"), row.get("answers"), row.get("kinds", {})
+        if isinstance(own, list):
+            own = dict(zip(answers or (), own, strict=False))
+        kinds.setdefault(task, {}).update(own)
         if isinstance(answers, dict) and len(answers) > len(keys.get(task, ())):
             keys[task] = list(answers)
     whole = []

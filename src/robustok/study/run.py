@@ -495,7 +495,7 @@ class Row(TypedDict, total=False):
     # Of results that are kept, without `versions`: the share of right answers to each question, and
     # its kind. A list has the order of the questions of the task's row with most answers.
     answers: dict[str, Share] | list[Share]
-    kinds: dict[str, str]
+    kinds: dict[str, str] | list[str]
     start_answers: dict[str, Share]  # before an attack
     perplexity: Annotated[float, Field(gt=0)]
     bits_per_byte: Number
