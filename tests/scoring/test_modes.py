@@ -143,6 +143,23 @@ def test_short_inputs_of_such_models_share_their_prefixes() -> None:
     assert score(model, [list(range(3, 90))] * 2, OPTIONS).mode == "tree"
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_is_not_taken_for_a_wrong_mode(seed: int) -> None:
+    torch.manual_seed(seed)
+    shape = BASE | {"num_hidden_layers": 12, "initializer_range": 0.3}
+    model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
+    model = model.eval().to(torch.bfloat16)
+    for length in (4, 8, 24, 64):
+        row = list(range(3, 3 + length))
+        assert score(model, [row, row[1:]], OPTIONS, [4] * length).mode == "tree"
+
+
+@pytest.mark.parametrize("limit", [40, 100])
+def test_half_precision_hides_no_missing_mask(limit: int) -> None:
+    model = without_mask_of_many(limit).to(torch.bfloat16)
+    assert score(model, [list(range(3, 83))] * 2, OPTIONS, [4] * 30).mode == "plain"
+
+
 @pytest.mark.parametrize("limit", [1, 20, 64, 150])
 def test_no_pass_of_a_probe_is_larger_than_the_limit_of_the_caller(limit: int) -> None:
     """Apart from single sequences, which are read whole."""
