@@ -23,12 +23,12 @@ from experiments.claims import RESULTS
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.intervals import clustered
 from robustok.models.load import save_tokenizer
-from robustok.report.frame import check_repeats, still_missing, without_seeds
+from robustok.report.frame import check_repeats, without_seeds
 from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 from robustok.runtime.records import json_digest
-from robustok.study.run import measurement_of
+from robustok.study.run import NAMES, measurement_of
 
 ROOT = Path(__file__).parents[1]
 _MOST_LISTED = 100  # entries of a list in the configuration of a row
@@ -48,8 +48,8 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
     }
     new = [_rounded(row) for row in read_source(run).rows]
     before = read_source(folder).rows if (folder / "results.jsonl").is_file() else []
-    replaced = {row["cell"] for row in new}
-    stay = [row for row in before if row["cell"] not in replaced]
+    replaced = {_planned(row) for row in new}
+    stay = [row for row in before if _planned(row) not in replaced]
     if stay:
         _check_same_settings(stay, new)
         record = _joined(read_json(folder / "run.json"), record)
@@ -57,11 +57,18 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         study = (run / "study.json").read_text(encoding="utf-8")
         study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
         (folder / "study.json").write_text(study, encoding="utf-8")
-    record["missing"] = still_missing(record["missing"], [*stay, *new])
+    measured = {_planned(row) for row in (*stay, *new)}
+    missing = {_planned(one): one for one in record["missing"]}
+    record["missing"] = [one for place, one in missing.items() if place not in measured]
     write_json(folder / "run.json", record)
     write_rows(folder / "results.jsonl", _questions_once([*stay, *new]))
     _keep_adapters(run, folder)
     return folder
+
+
+def _planned(row: Row) -> tuple[Any, ...]:
+    """The measurement and the seed of a row or of one that is missing, whatever its cell's key."""
+    return (*(row.get(name) for name in NAMES), row["seed"])
 
 
 def _questions_once(rows: Sequence[Row]) -> list[Row]:

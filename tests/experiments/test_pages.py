@@ -26,6 +26,7 @@ from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.report.tables import kinds_section
 from robustok.runtime.files import write_rows
+from robustok.study.run import NAMES
 
 MOST_BYTES = 16_000_000  # of results/
 
@@ -159,11 +160,18 @@ def test_a_run_is_kept_with_its_answers_and_joined_by_other_seeds(
     more = first | {"seed": 1, "cell": "evaluate-2", "configuration": configuration(1)}
     (run / "results.jsonl").write_text(json.dumps(more) + "\n")
     (run / "items/evaluate-1.jsonl").rename(run / "items/evaluate-2.jsonl")
-    (run / "run.json").write_text(json.dumps(record | {"seeds": [1]}))
+    # The plan of this run names the cell of the other seed by another key, and one of a step.
+    names = {name: first[name] for name in NAMES if name in first}
+    planned = names | {"seed": 0, "cell": "evaluate-7"}
+    of_step = planned | {"step": 5, "cell": "evaluate-8"}
+    (run / "run.json").write_text(
+        json.dumps(record | {"seeds": [1], "missing": [planned, of_step]})
+    )
     keep.keep(run, "own", "def456")
     both = read_source(tmp_path / "results/own")
     assert [one["seed"] for one in both.rows] == [0, 1]
     assert both.record["seeds"] == [0, 1]
+    assert both.record["missing"] == [of_step]
     keep.keep(run, "own", "def456")  # again changes nothing
     assert read_source(tmp_path / "results/own") == both
     assert "at commit abc123, def456" in pages.section("own", tmp_path / "figures", "Own: a figure")
