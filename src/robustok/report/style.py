@@ -137,7 +137,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     if kind == "png":
         # The widest coverage keeps the color of a few small marks beside much text.
         cover = Image.Quantize.MAXCOVERAGE
-        reduced = Image.open(buffer).convert("RGB").quantize(_PALETTE, cover)
+        reduced = Image.open(buffer).convert("RGB").quantize(_PALETTE, cover, kmeans=1)
         buffer = io.BytesIO()
         reduced.save(buffer, format="png", optimize=True)
     write_whole(path, buffer.getvalue())
