@@ -146,7 +146,7 @@ def test_short_inputs_of_such_models_share_their_prefixes() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_rounding_is_not_taken_for_a_wrong_mode(seed: int) -> None:
     torch.manual_seed(seed)
-    shape = BASE | {"num_hidden_layers": 12, "initializer_range": 0.3}
+    shape: dict[str, Any] = BASE | {"num_hidden_layers": 12, "initializer_range": 0.3}
     model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
     model = model.eval().to(torch.bfloat16)
     for length in (4, 8, 24, 64):
