@@ -362,8 +362,8 @@ from robustok.corpus.run import run_on_ray
 folder, tokenizer, scheme = sys.argv[1:]
 try:
     ray.init(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
-except Exception:  # the class that Ray raises where its servers do not start in time
-    sys.exit(print("Ray did not start"))
+except Exception as error:  # the class that Ray raises where its servers do not start in time
+    sys.exit(print("Ray did not start:", error))
 for kind in ("parquet", "json"):
     files = sorted(Path(folder, "in").glob(f"*{kind}*"))
     run_on_ray(files, f"{folder}/{kind}", tokenizer, scheme, seed=1, draws=2, keep_columns="all")
@@ -391,8 +391,9 @@ def test_ray_data_draws_the_same(tmp_path: Path, run: Any, tokenizer: Path) -> N
     packed.write_bytes(lzma.compress(b'{"text": "a"}'))
     with pytest.raises(RobustokError, match=r"does not read \.xz"):
         run_on_ray([packed], tmp_path / "out", tokenizer, SCHEME, seed=1)
-    if "did not start" in run_code(ON_RAY, str(tmp_path), str(tokenizer), SCHEME).stdout:
-        pytest.skip("Ray did not start: the machine has too much other work")
+    output = run_code(ON_RAY, str(tmp_path), str(tokenizer), SCHEME).stdout
+    if "Ray did not start" in output:
+        pytest.skip(output)
     order = [("url", "ascending"), ("draw", "ascending")]
     local = pq.read_table(tmp_path / "local" / "data").sort_by(order)
     for kind in ("parquet", "json"):
