@@ -28,7 +28,7 @@ from robustok.report.source import read_source
 from robustok.report.style import Row
 from robustok.runtime.files import read_json, write_json, write_rows
 from robustok.runtime.records import json_digest
-from robustok.study.run import NAMES, measurement_of
+from robustok.study.run import measurement_of
 
 ROOT = Path(__file__).parents[1]
 _MOST_LISTED = 100  # entries of a list in the configuration of a row
@@ -67,8 +67,8 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
 
 
 def _planned(row: Row) -> tuple[Any, ...]:
-    """The measurement and the seed of a row or of one that is missing, whatever its cell's key."""
-    return (*(row.get(name) for name in NAMES), row["seed"])
+    """The measurement and the seed of a row, or of one that is missing, which names no model."""
+    return (*measurement_of({**row, "model": None}), row["seed"])
 
 
 def _questions_once(rows: Sequence[Row]) -> list[Row]:

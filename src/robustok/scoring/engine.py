@@ -90,7 +90,7 @@ class LocalModel(ScoredModel):
                 sequences = _each_next_id(batch)
                 mode = scoring_mode(self.model, sequences, "plain", max_batch_tokens=most)
                 values, _ = log_probs(self.model, sequences, most, mode, {})
-                losses[done : done + len(batch)] = -values
+                losses[done : done + len(batch)] = -sequences.sums(values)
                 done += len(batch)
                 progress(done, len(chunks))
         return losses
@@ -269,7 +269,8 @@ def _score_group(
     sequences = _concatenated([_sequences_of(request) for request in requests])
     check_sequences(model, sequences)
     mode = scoring_mode(model, sequences, max_batch_tokens=max_batch_tokens)
-    values, costs = log_probs(model, sequences, max_batch_tokens, mode, prefix_cache)
+    of_targets, costs = log_probs(model, sequences, max_batch_tokens, mode, prefix_cache)
+    values = sequences.sums(of_targets)
     tokens_naive = len(sequences.prefix) + sequences.lengths + 1
     results, begin = [], 0
     for request in requests:

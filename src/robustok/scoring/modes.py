@@ -52,22 +52,10 @@ def log_probs(
     mode: str,
     prefix_cache: PrefixCache,
 ) -> tuple[np.ndarray, Ints]:
-    """Sum of the log-probabilities of each sequence's targets, float64 [sequences], and its cost.
+    """The log-probability of each target, float64 [targets], and the cost of each sequence.
 
     The costs are those of :func:`read_outputs`.
     """
-    values, costs = _target_log_probs(model, sequences, max_batch_tokens, mode, prefix_cache)
-    return np.bincount(sequences.targets[0], values, minlength=len(sequences.matrix)), costs
-
-
-def _target_log_probs(
-    model: PreTrainedModel,
-    sequences: Sequences,
-    max_batch_tokens: int,
-    mode: str,
-    prefix_cache: PrefixCache,
-) -> tuple[np.ndarray, Ints]:
-    """The log-probability of each target, float64 [targets], and the cost of each sequence."""
     if mode == "single":
         sequences = _with_last_tokens(model, sequences)
     tokens = sequences.targets[2]
@@ -384,8 +372,8 @@ def _is_right(
     single = Sequences(probe.prefix, probe.matrix[sampled], ends, targets)
     try:
         with quiet(model):
-            expected, _ = _target_log_probs(model, single, tokens, "single", {})
-            values, _ = _target_log_probs(model, probe, tokens, mode, {})
+            expected, _ = log_probs(model, single, tokens, "single", {})
+            values, _ = log_probs(model, probe, tokens, mode, {})
     except Exception as error:  # any exception means that the mode does not work
         _log.info("scoring mode %s is not for this model: %s", mode, error)
         return False

@@ -28,6 +28,10 @@ class Sequences(NamedTuple):
     lengths: Ints
     targets: Ints
 
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """The sum of a value of each target, float64 [scored], by sequence: [sequences]."""
+        return np.bincount(self.targets[0], values, minlength=len(self.matrix))
+
 
 class Tree(NamedTuple):
     """A prefix tree in preorder; one entry per node.
