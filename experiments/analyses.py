@@ -191,4 +191,4 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
 
 def _panels(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """A figure of panels of this size with axes of their own, in reading order."""
-    return new_figure((panel[0] * columns, panel[1] * rows), rows, columns, sharey=False)
+    return new_figure((panel[0] * columns, panel[1] * rows), rows, columns, sharey="none")

@@ -172,7 +172,7 @@ def draw_differences(claims: Claims, verdicts: Mapping[Test, Verdict], path: Pat
         columns[shorter].append(topic)
         heights[shorter] += sum(_height(name) for name, *_ in lines) + 2
     with figure_style():
-        figure, all_axes = new_figure((12.8, 0.135 * max(heights) + 0.8), columns=2, sharey=False)
+        figure, all_axes = new_figure((12.8, 0.135 * max(heights) + 0.8), columns=2, sharey="none")
         for axes, column in zip(all_axes, columns, strict=True):
             _draw_topics(axes, {topic: blocks[topic] for topic in column})
             axes.set_ylim(max(heights), -0.5)

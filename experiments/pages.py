@@ -17,6 +17,7 @@ from experiments import fidelity
 from experiments.claims import RESULTS, read_claims
 from experiments.index import index
 from experiments.verdicts import judge_all
+from robustok.errors import RobustokError
 from robustok.report import Results
 from robustok.report.page import Section, write_page
 from robustok.report.source import read_source
@@ -43,6 +44,8 @@ def draw(name: str, folder: Path) -> str:
         return index(claims, judge_all(claims), folder)
     if name == "fidelity":
         return fidelity.page()
+    if name not in claims.pages:
+        raise RobustokError(f"draw one of {', '.join((*claims.pages, *OF_ALL))}, not {name!r}")
     page = claims.pages[name]
     without = page.get("without", ())
     sections = [

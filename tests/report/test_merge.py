@@ -593,6 +593,22 @@ def test_the_rows_of_a_heat_map_are_models_and_its_axes_have_titles() -> None:
     assert (panel.lines, panel.axis) == ("model, by its training", "questions")
 
 
+def test_a_panel_below_another_one_has_the_rows_of_its_own_tasks() -> None:
+    """In the heat map of many tasks, whose panels are models and whose rows are tasks."""
+    rows = [
+        {**row, "task": task, "few_shot_scheme": examples, "train_scheme": "canonical"}
+        for examples, tasks in {"canonical": "abcdef", "uniform": "f"}.items()
+        for task in tasks
+        for row in existing(**{"m" * 60: "as published"})
+    ]
+    figure: Any = draw_heatmap(Results(rows))
+    names = [[tick.get_text()[-1] for tick in axes.get_yticklabels()] for axes in figure.axes]
+    assert names == [[*"abcdef"], ["f"]]
+    figure.draw_without_rendering()  # which sets the positions
+    heights = [axes.get_position().height for axes in figure.axes]
+    assert heights[0] == pytest.approx(6 * heights[1])
+
+
 def test_a_long_name_of_a_model_is_broken_into_lines(tmp_path: Path) -> None:
     """A figure is as wide as another one, and matplotlib warns of nothing."""
     long = "Meta-Llama-3.1-8B-Instruct-finetuned-on-stochastic-tokenizations-of-questions"

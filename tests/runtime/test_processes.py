@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from robustok.runtime import environment, processes
 from robustok.runtime.environment import available_cores
-from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker
+from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker, dispatch
 
 
 def kill_at_start(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -96,6 +97,17 @@ def test_idle_workers_end_and_busy_ones_are_killed(fails: bool) -> None:
             raise KeyError
     ended = "killed by SIGKILL" if fails else "ended with exit code 0"
     assert [worker.exit_reason() for worker in workers] == [ended] * 2
+
+
+def test_tasks_that_can_never_begin_are_named() -> None:
+    make = partial(Worker, prepare, "abc")
+    finished: list[int] = []
+    pool = processes.Processes(make, 2, lambda task, value: None, lambda worker: None)
+    with pytest.raises(RuntimeError, match=r"no task is ready of \[2, 3\]"), pool:
+        for task, result in dispatch([1, 2, 3], pool, is_ready=lambda task: task == 1):
+            finished.append(task)
+            assert result == (3, 1)
+    assert finished == [1]
 
 
 class Unpicklable(Exception):

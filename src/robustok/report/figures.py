@@ -200,6 +200,11 @@ class Panel:
         cut = [heads[first : first + most] for first in range(0, len(heads), most)]
         return [replace(self, groups={head: self.groups[head] for head in part}) for part in cut]
 
+    def without_empty_series(self) -> Panel:
+        """The panel without the series of which it has no cell."""
+        own = {key for key, _ in self.cells}
+        return replace(self, series={key: self.series[key] for key in self.series if key in own})
+
 
 def _panel_of(
     results: Results,
@@ -443,12 +448,14 @@ def draw_heatmap(results: Results) -> Figure:
     """Accuracy of every model under every evaluation scheme, in one panel or several."""
     panels = heat_panels(results)
     columns = max(1, min(len(panels), _ACROSS, _fitting(panels[0])))
-    rows = -(-len(panels) // columns)
+    if columns == 1:  # beside each other, panels have the same rows
+        panels = [panel.without_empty_series() for panel in panels]
     titles = max(panel.title.count("\n") + bool(panel.title) for panel in panels)
-    names, heads = panels[0].series.values(), panels[0].groups.values()
-    cells = len(names) * max(_CELL[1], _names_height(names))
-    height = cells + _names_height(heads) + 0.2 * titles + 0.45
-    figure, axes = new_figure((WIDTH, 0.2 + height * rows), rows, columns)
+    cell = max(_CELL[1], _names_height(panels[0].series.values()))
+    more = _names_height(panels[0].groups.values()) + 0.2 * titles + 0.45
+    cells = [len(panel.series) for panel in panels[::columns]]
+    height = sum(cells) * cell + len(cells) * more + 0.2
+    figure, axes = new_figure((WIDTH, height), len(cells), columns, sharey="row", heights=cells)
     for panel, place in zip(panels, axes, strict=False):
         _draw_heat_panel(place, panel, panels)
     for place in axes[len(panels) :]:

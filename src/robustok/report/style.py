@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from robustok.attack.settings import AttackSettings, is_attack, is_worst
 from robustok.runtime.files import write_csv, write_whole
@@ -112,15 +112,23 @@ def figure_style() -> Iterator[None]:
 
 
 def new_figure(
-    size: tuple[float, float], rows: int = 1, columns: int = 1, *, sharey: bool = True
+    size: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    sharey: Literal["all", "row", "none"] = "all",
+    heights: Sequence[float] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of this many inches and its axes, row by row, drawn without a screen."""
+    """A figure of this many inches and its axes, row by row, drawn without a screen.
+
+    ``sharey`` says which axes have one y axis. Of the ``heights`` of rows, the ratios count.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, height_ratios=heights)
     return figure, list(axes.flat)
 
 

@@ -111,7 +111,7 @@ def dispatch(
     """Run tasks in a pool; yield each with its result as it finishes.
 
     The first task that is ready begins whenever there is room: the tasks whose results it reads are
-    finished. A task comes after those in ``tasks``.
+    finished. A task comes after those in ``tasks``. Raises RuntimeError where none can begin.
     """
     waiting, running = deque(tasks), 0
     while waiting or running:
@@ -120,6 +120,8 @@ def dispatch(
             on_start(task)
             pool.begin(task)
             running += 1
+        if not running:
+            raise RuntimeError(f"no task is ready of {[*waiting]}")
         for task, result in pool.wait():
             running -= 1
             yield task, result
