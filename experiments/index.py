@@ -102,13 +102,15 @@ def _anchor(topic: str) -> str:
 
 
 def _headlines(claims: Claims, verdicts: Mapping[Test, Verdict]) -> str:
-    """The table of the claims that decide what one would do."""
+    """The table of the claims that decide what one would do; it says why one is undecided."""
     of_name = {test.headline: test for test in claims.tests}
     lines = []
     for name, text in claims.headlines.items():
         test = of_name[name]
         _, model, interval, paper, verdict = _cells(test, claims, verdicts[test])
-        lines.append((text, model, interval, paper, verdict.partition(":")[0]))
+        if verdicts[test].verdict != UNDECIDED:
+            verdict = verdict.partition(":")[0]
+        lines.append((text, model, interval, paper, verdict))
     return table(_HEADLINE_HEAD, lines)
 
 

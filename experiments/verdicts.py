@@ -230,7 +230,7 @@ def _decided(
     unit = UNITS[pair[0]["measure"]]
     if test.hypothesis in ("no loss", "equal"):
         verdict, note = _within_margin(test, pair, change, is_clear=is_clear)
-        return verdict, note or _why_undecided(change, unit) * (verdict == UNDECIDED)
+        return verdict, note or _why_undecided(test, pair, change) * (verdict == UNDECIDED)
     if is_clear:
         is_right = (change.mean > 0) == (test.hypothesis == "higher")
         verdict = CONFIRMED if is_right else CONTRADICTED
@@ -242,7 +242,7 @@ def _decided(
             bounds = unit.bounds(at_90, digits=max(2, unit.digits))
             inside = f"{100 * (1 - level):.3g}% {bounds}"
             return CONTRADICTED, f"the same within ±{test.margin:g}, {inside}"
-    excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(change, unit)
+    excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(test, pair, change)
     if excluded == SHORT and not change.is_clear:
         return SMALLER, why
     return UNDECIDED, f"{why}{excluded}"
@@ -271,10 +271,14 @@ def _within_margin(
     return UNDECIDED, ""
 
 
-def _why_undecided(change: Difference, unit: Unit) -> str:
-    if change.is_clear:
+def _why_undecided(test: Test, pair: tuple[Row, Row], change: Difference) -> str:
+    unit, level = UNITS[pair[0]["measure"]], level_of(test, pair)
+    if not change.is_clear:
+        return f"80% power at {unit.size(POWER * (change.high - change.low) / 2)}"
+    at_level = compare(*pair, level=level) if level else change
+    if at_level.is_clear:
         return "by Holm's correction"
-    return f"80% power at {unit.size(POWER * (change.high - change.low) / 2)}"
+    return f"level {level:g}, {100 * (1 - level):.3g}% {unit.bounds(at_level)}"
 
 
 SHORT = "; the paper's difference is excluded"

@@ -174,6 +174,20 @@ def test_at_a_look_the_correction_counts_tests_that_cannot_be_decided_yet(tmp_pa
         assert verdicts(tmp_path, rows, tests)[0].verdict == "confirmed"
 
 
+def test_a_difference_that_its_level_does_not_keep_has_the_interval_of_the_level(
+    tmp_path: Path,
+) -> None:
+    rows = accuracies(*HALF[:2], scheme="canonical") + accuracies(0.65, 0.64, scheme="new")
+    p = verdict(tmp_path, rows, hypothesis="higher").change.p
+    own = verdict(tmp_path, rows, hypothesis="higher", seeds=2, looks={2: p / 2})
+    assert own.verdict == "undecided" and own.change.is_clear
+    parts = re.fullmatch(r"level (.*), .*% \[(.*), (.*)\]", own.note)
+    assert parts is not None
+    name, low, high = parts.groups()
+    assert float(name) == pytest.approx(p / 2, rel=1e-4)
+    assert low.startswith("−") and high.startswith("+")
+
+
 @pytest.mark.parametrize("scheme", ["before fine-tuning", "canonical"])
 def test_distances_are_those_of_a_model_and_paired_by_seed(tmp_path: Path, scheme: str) -> None:
     def row(seed: int, model: str, mean: float) -> dict[str, Any]:
