@@ -161,7 +161,9 @@ def test_a_dropout_of_almost_zero_is_that_of_tokenizers(name: str) -> None:
     added = set(source.get_added_tokens_decoder())
     for text, drawn, ids in zip(texts, rows, canonical, strict=True):
         if isinstance(text, str) and added.isdisjoint(ids.tolist()):
-            assert source.encode(text, add_special_tokens=False).ids == drawn.tolist()
+            # The library drops a merge where 24 random bits, of no seed, are zero: once in a while.
+            tries = (source.encode(text, add_special_tokens=False).ids for _ in range(3))
+            assert drawn.tolist() in tries
 
 
 PATTERNS = {
