@@ -236,11 +236,8 @@ def _decided(
         verdict = CONFIRMED if is_right else CONTRADICTED
         return verdict, _beside_paper(test, change, unit) if is_right else ""
     if test.margin:  # so small a change is none
-        level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
-        at_90 = compare(*pair, level=level)
+        at_90, inside = _interval_of_test(test, pair, LEVEL_OF_NO_LOSS, max(2, unit.digits))
         if max(-at_90.low, at_90.high) < unit.read(test.margin):
-            bounds = unit.bounds(at_90, digits=max(2, unit.digits))
-            inside = f"{100 * (1 - level):.3g}% {bounds}"
             return CONTRADICTED, f"the same within ±{test.margin:g}, {inside}"
     excluded, why = _paper_is_excluded(test, change, unit), _why_undecided(test, pair, change)
     if excluded == SHORT and not change.is_clear:
@@ -253,9 +250,8 @@ def _within_margin(
 ) -> tuple[str, str]:
     """The verdict of a test with a margin, from the 90% interval, and its note."""
     unit = UNITS[pair[0]["measure"]]
-    level = LEVEL_OF_NO_LOSS * level_of(test, pair) / LEVEL
-    at_90, margin = compare(*pair, level=level), unit.read(test.margin)
-    inside = f"{100 * (1 - level):.3g}% {unit.bounds(at_90, digits=max(2, unit.digits))}"
+    at_90, inside = _interval_of_test(test, pair, LEVEL_OF_NO_LOSS, max(2, unit.digits))
+    margin = unit.read(test.margin)
     inside += "†" if test.margin_fixed == "after" else ""
     is_loss = is_clear and change.mean < 0
     if test.hypothesis == "no loss" and at_90.low > -margin:
@@ -272,13 +268,23 @@ def _within_margin(
 
 
 def _why_undecided(test: Test, pair: tuple[Row, Row], change: Difference) -> str:
-    unit, level = UNITS[pair[0]["measure"]], level_of(test, pair)
+    unit = UNITS[pair[0]["measure"]]
     if not change.is_clear:
         return f"80% power at {unit.size(POWER * (change.high - change.low) / 2)}"
-    at_level = compare(*pair, level=level) if level else change
+    at_level, bounds = _interval_of_test(test, pair, LEVEL, unit.digits)
     if at_level.is_clear:
         return "by Holm's correction"
-    return f"level {level:g}, {100 * (1 - level):.3g}% {unit.bounds(at_level)}"
+    return f"level {level_of(test, pair):g}, {bounds}"
+
+
+def _interval_of_test(
+    test: Test, pair: tuple[Row, Row], level: float, digits: int
+) -> tuple[Difference, str]:
+    """The comparison at a level, less at a look, and its interval as `97.5% [−1.4, +40.2]`."""
+    level *= level_of(test, pair) / LEVEL
+    change = compare(*pair, level=level)
+    bounds = UNITS[pair[0]["measure"]].bounds(change, digits)
+    return change, f"{100 * (1 - level):.3g}% {bounds}"
 
 
 SHORT = "; the paper's difference is excluded"

@@ -22,7 +22,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # Kernels have checksums, so what lies there changes no result; one compilation serves all tests.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache().parent))
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays for a look
-_own = Path(tempfile.mkdtemp(prefix="rt-"))  # a worker's is below: a socket has 107 characters
+# Short: a worker's folder lies in it, and the path of a socket has at most 107 characters.
+_own = Path(tempfile.mkdtemp(prefix="rt-"))
 atexit.register(shutil.rmtree, _own, ignore_errors=True)
 for _folder, _variables in {
     "home": ("HOME", "USERPROFILE"),
